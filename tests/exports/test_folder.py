@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
-import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
+import hydractl.auto  # importing it is what makes the automatic classes find the folders
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.exports.code import MODELING, file_name, flat_modules
@@ -168,6 +168,23 @@ def test_pipeline_gives_the_mean_of_the_members_probabilities(tmp_path: Path) ->
         pixels = pipe.image_processor([image], return_tensors="pt")["pixel_values"]
         expected = from_checkpoint(checkpoint)(pixel_values=pixels).probabilities[0].tolist()
         assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
+
+
+def test_a_pipeline_tells_how_typical_the_input_is(tmp_path: Path) -> None:
+    checkpoint = with_ood(hydra_of(build_reference("vit", dtype=torch.float32), tmp_path / "vit"), "msp")
+    write_hydra(checkpoint, tmp_path / "hydra")
+    pipe = transformers.pipeline(
+        "image-classification", str(tmp_path / "hydra"), pipeline_class=hydractl.auto.ImagePipeline
+    )
+    images = [Image.new("RGB", (12, 12), (shade, 0, 200)) for shade in (0, 90, 255)]
+    pixels = pipe.image_processor(images, return_tensors="pt")["pixel_values"]
+    model = from_checkpoint(checkpoint)
+    typical = model(pixel_values=pixels).typicality
+    assert typical is not None and model.ood_head is not None
+    found, flags = pipe(images, batch_size=2, top_k=2), model.ood_head.flags(typical)
+    for answers, share, odd in zip(found, typical, flags, strict=True):
+        assert [set(one) for one in answers] == [{"label", "score", "typicality", "ood"}] * 2
+        assert (answers[0]["typicality"], answers[0]["ood"]) == (pytest.approx(share.item(), abs=1e-6), odd.item())
 
 
 def test_trainer_trains_it(tmp_path: Path) -> None:
