@@ -22,13 +22,14 @@ from torch.testing import assert_close
 import hydractl.auto  # importing it is what makes the automatic classes find the folders
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.layout import member_units
 from hydractl.exports.code import MODELING, file_name, flat_modules
 from hydractl.exports.folder import CLASSES, write_hydra
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads
+from hydractl.surgery.slicing import drop_heads, drop_units
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_ood import with_ood
@@ -47,8 +48,11 @@ PROCESSOR = {
 
 def hydra_of(reference: Reference, folder: Path, separate: tuple[str, ...] = ()) -> Checkpoint:
     dense = read_checkpoint(reference.save(folder))
-    heads = member_heads(dense.heads, 0)
-    members = [drop_heads(dense, at_random(heads, budget, seed)) for seed, budget in enumerate((2, 5, 9))]
+    heads, units = member_heads(dense.heads, 0), member_units(dense.layout, dense.spec, 0)
+    members = [
+        drop_units(drop_heads(dense, at_random(heads, budget, seed)), units[seed::budget])
+        for seed, budget in enumerate((2, 5, 9))
+    ]
     fused = fuse(members, separate)
     labels = LABELS if fused.spec.task != "zero-shot" else None
     processor = {"preprocessor_config.json": PROCESSOR} if fused.spec.towers[0].name == "vision" else {}
