@@ -137,7 +137,7 @@ class HeadMap:
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
     ) -> Measured:
-        return Exact().measure(search, network, data, growing, progress)
+        return Exact().measure(search, network, data, growing, progress=progress)
 
 
 MODES = (Exact, Screened, Shortlist, HeadMap)

@@ -101,7 +101,7 @@ def predict_sets(
     score = find_ood_score(BASELINE) if predictor.confident else chosen.score
     if head is not None:
         score = find_ood_score(head.fit.score)
-    settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered)
+    settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     if head is not None:
         scorer = partial(_by_head, head)
     found: dict[SetKey, _Measured] = {}
