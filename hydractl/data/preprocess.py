@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -126,16 +126,29 @@ class Preprocessor:
         coming = iter(samples)
         first = next(coming, None)
         if self.image and isinstance(first, Image.Image):
-            return self.image(chain([first], coming))
+            return self.image(self._only(Image.Image, chain([first], coming)))
         if self.text and isinstance(first, str | tuple):
-            return self.text([first, *coming])
-        found = "nothing" if first is None else type(first).__name__
-        raise DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
+            return self.text([*self._only((str, tuple), chain([first], coming))])
+        raise self._unfit(first)
+
+    def _only(self, kind: type | tuple[type, ...], samples: Iterable[Any]) -> Iterator[Any]:
+        for sample in samples:
+            if not isinstance(sample, kind):
+                raise self._unfit(sample)
+            yield sample
+
+    def _unfit(self, sample: object) -> DataError:
+        found = "nothing" if sample is None else type(sample).__name__
+        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
     def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
-        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`."""
-        if self.text is None:
-            raise DataError("the model takes PIL images, not texts")
+        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`.
+
+        Raises:
+            DataError: samples of another modality, or a model that takes no texts.
+        """
+        if self.text is None or (len(texts) and not isinstance(texts[0], str | tuple)):
+            raise self._unfit(texts[0] if len(texts) else None)
         return self.text.lengths(texts)[0]
 
 
