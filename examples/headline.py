@@ -1,6 +1,6 @@
 """Draws README's picture of results: `python headline.py` reads results/headline.csv and writes headline.svg.
 
-The numbers are those of results/cifar10-vit.md, results/cifar10-build.md and results/cifar10-scores.md.
+The numbers are those of results/vit-tiny.md.
 """
 
 import csv
@@ -12,12 +12,16 @@ from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 MARKS = {"auroc": ("o", "MSP"), "auroc_mahalanobis": ("D", "Mahalanobis")}
-#: Where the name of a system stands beside its mark, in points: two systems often lie close together.
+#: Where the name of a system stands beside its mark, in points: left of the networks, right of the Hydras.
+LEFT, UP, DOWN = (-8, -3), (8, 1), (8, -8)
 OFFSETS = {
-    "network": (8, 2),
-    "Hydra of build": (-8, -3),
-    "Hydra of build taught": (-8, -12),
-    "Deep Ensemble of 3": (-2, -13),
+    "network": LEFT,
+    "trained on": LEFT,
+    "Deep Ensemble": LEFT,
+    "Hydra": UP,
+    "Hydra taught": DOWN,
+    "Hydra auroc_mahalanobis": DOWN,
+    "Hydra taught auroc_mahalanobis": UP,
 }
 
 
@@ -34,7 +38,7 @@ def draw(rows: list[dict[str, str]]) -> Figure:
         auroc.plot([], [], mark, color="#1f5fa8", label=label)
     auroc.legend(loc="lower right", frameon=False)
     for axes, label in ((nll, "NLL (lower is better)"), (auroc, "mean AUROC, % (higher is better)")):
-        axes.set(xlabel="multiply-adds, network = 1", ylabel=label, xlim=(0.6, 3.4))
+        axes.set(xlabel="multiply-adds, network = 1", ylabel=label, xlim=(0.2, 3.4))
         axes.margins(y=0.15)
         axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -42,10 +46,9 @@ def draw(rows: list[dict[str, str]]) -> Figure:
 
 def _mark(axes: Axes, row: dict[str, str], column: str, mark: str) -> None:
     name, x, y = row["system"], float(row["cost"]), float(row[column])
-    right = x > 2
     axes.plot(x, y, mark, color="#c0392b" if name.startswith("Hydra") else "#1f5fa8")
-    dx, dy = OFFSETS.get(name, (-8 if right else 8, 2))
-    axes.annotate(name, (x, y), (dx, dy), textcoords="offset points", ha="right" if right else "left", fontsize=8)
+    dx, dy = OFFSETS.get(f"{name} {column}", OFFSETS[name])
+    axes.annotate(name, (x, y), (dx, dy), textcoords="offset points", ha="right" if dx < 0 else "left", fontsize=8)
 
 
 if __name__ == "__main__":
