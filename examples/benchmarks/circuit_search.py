@@ -172,7 +172,7 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
     def replayed(network: Hydra, onednn: bool = products.ONEDNN) -> Callable[[], object]:
         def run() -> None:
             products.ONEDNN = onednn
-            for _, logits in Replay(network, candidates).logits({"pixel_values": pixels}):
+            for _, logits, _ in Replay(network, candidates).logits({"pixel_values": pixels}):
                 logits.numpy()
 
         return run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import log, pi
 from typing import Any
 
@@ -55,6 +55,7 @@ class Positions:
         prefix: the number of tokens before the patches.
         relative: the distances that heads have numbers for.
         disentangled: the distances that queries and keys meet.
+        scale: the factor of products of queries and keys.
     """
 
     width: int
@@ -65,20 +66,19 @@ class Positions:
     prefix: int = 0
     relative: Relative | None = None
     disentangled: Disentangled | None = None
+    scale: float = field(init=False)
 
     @property
     def is_plain(self) -> bool:
         """True if scores are products of queries and keys, wherever their tokens stand."""
         return self.reach is None and self.rotary is None and self.relative is None and self.disentangled is None
 
-    @cached_property
-    def scale(self) -> float:
-        """The factor of products of queries and keys."""
-        if self.disentangled is None:
-            return float(self.width**-0.5)
-        # transformers rounds it.
-        products = self.width * (1 + len(self.disentangled.parts))
-        return float(1 / torch.tensor(products, device="cpu").float().sqrt().item())
+    def __post_init__(self) -> None:
+        scale = self.width**-0.5
+        if self.disentangled is not None:  # transformers rounds it
+            products = self.width * (1 + len(self.disentangled.parts))
+            scale = 1 / torch.tensor(products, device="cpu").float().sqrt().item()
+        object.__setattr__(self, "scale", float(scale))
 
     def bias(self, terms: Terms, q: Tensor, k: Tensor) -> Tensor:
         """Returns what is added to scores, `[1 or N,H,T,T]`, given queries and keys `[N,T,H,K]`."""
@@ -132,7 +132,6 @@ def positions_of(tower: TowerSpec, layer: int) -> Positions:
     positions = Positions(tower.head_width, tower.causal, reach, rotary, None, 0, tower.relative, tower.disentangled)
     if isinstance(embeddings, ImageEmbeddings):
         return replace(positions, grid=embeddings.grid, prefix=embeddings.prefix)
-    assert positions.scale  # computed before a graph is traced
     return positions
 
 

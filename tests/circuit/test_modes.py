@@ -62,7 +62,7 @@ HEADS = [Head("vision", 0, head) for head in range(4)]
 def scripted(rounds: list[dict[str, list[int]]]) -> Callable[..., Measures]:
     """An `ablate` of which candidates' counts of correct samples, of 100, are known for either precision."""
 
-    def run(network: Hydra, data: object, heads: Sequence[Head], progress: object = None) -> Measures:
+    def run(network: Hydra, data: object, heads: Sequence[Head], progress: object = None, **_: object) -> Measures:
         rough = network.vision.layers[0].mlp.fc1.weight.dtype == torch.bfloat16
         dropped = 4 - len(network.heads["vision"][0][0])
         counts = rounds[dropped]["rough" if rough else "full"]

@@ -33,7 +33,7 @@ def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tens
         )
     found: dict[Head | None, torch.Tensor] = {}
     with torch.inference_mode():
-        for group, logits in Replay(model, candidates, prompts).logits(inputs):
+        for group, logits, _ in Replay(model, candidates, prompts).logits(inputs):
             found |= dict(zip(group or (None,), logits, strict=True))
     assert found.keys() == {None, *candidates}
     return found
@@ -74,4 +74,4 @@ def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
 
 def logits_of(network: Replay, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     with torch.inference_mode():
-        return [one for _, group in network.logits(inputs) for one in group]
+        return [one for _, group, _ in network.logits(inputs) for one in group]
