@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
@@ -81,7 +81,7 @@ def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> fl
     answered = np.bincount(ranks).cumsum()
     wrong = np.bincount(ranks, weights=~correct).cumsum()
     with np.errstate(invalid="ignore"):  # no right answer: a bound of nothing
-        bounds = beta.ppf(0.05, answered - wrong, wrong + 1)
+        bounds = betaincinv(answered - wrong, wrong + 1, 0.05)
     enough = np.flatnonzero(bounds >= accuracy)
     return float(-levels[enough[-1]]) if enough.size else None
 

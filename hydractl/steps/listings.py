@@ -62,7 +62,7 @@ class ListRecipes:
     Example: hydractl list recipes sst2 > mine.toml
 
     >>> hydractl.list_recipes().value["sst2"].epochs
-    7
+    7.0
     >>> hydractl.list_recipes("sst2").to_json()["optimizer"]
     'adamw'
 

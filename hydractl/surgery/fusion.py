@@ -94,7 +94,7 @@ def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
     ours, theirs = (json.loads(json.dumps(_agreed(each))) for each in (first, other))
     if (change := first_change(ours, theirs)) is not None:
         what, old, new = change
-        raise CheckpointError(f"{other.name}: its {what} is {new}, that of {first.name} is {old}: members must agree")
+        raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): members must agree")
 
 
 def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:

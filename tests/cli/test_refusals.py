@@ -58,7 +58,7 @@ REFUSED = f"""
 1 | folder no does not exist                | fuse m0 m1 -o no/x
 2 | --separate nose                         | fuse m0 m1 -o x --separate=nose
 1 | gone: no such file                      | fuse m0 gone -o x
-1 | family is bert                          | fuse vit bert -o x
+1 | other family                          | fuse vit bert -o x
 2 | --recipe nonsense                       | {FINETUNE} --steps=3 --recipe=nonsense
 2 | neither steps nor epochs                 | {FINETUNE}
 2 | --set: rate is unknown                  | {FINETUNE} --steps=3 --set=rate=1

@@ -160,15 +160,15 @@ def test_members_must_agree(tmp_path: Path) -> None:
     bert = read_checkpoint(build_reference("bert").save(tmp_path / "bert"))
     gelu = read_checkpoint(build_reference("vit-quick-gelu").save(tmp_path / "gelu"))
     single = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "single"))
-    with pytest.raises(CheckpointError, match="its family is bert, that of .* is vit"):
+    with pytest.raises(CheckpointError, match="other family than .* .bert, not vit"):
         fuse([vit, bert])
-    with pytest.raises(CheckpointError, match="another towers 0 activation .gelu, now quick_gelu"):
+    with pytest.raises(CheckpointError, match="other towers 0 activation"):
         fuse([vit, gelu])
-    with pytest.raises(CheckpointError, match="another labels"):
+    with pytest.raises(CheckpointError, match="other labels"):
         fuse([vit, replace(vit, labels=("a", "b", "c", "d", "e"))])
-    with pytest.raises(CheckpointError, match="another preprocessing"):
+    with pytest.raises(CheckpointError, match="other preprocessing"):
         fuse([vit, replace(vit, preprocessing={"preprocessor_config.json": {}})])
-    with pytest.raises(CheckpointError, match="another dtype"):
+    with pytest.raises(CheckpointError, match="other dtype"):
         fuse([vit, single])
     with pytest.raises(OptionError, match="two members"):
         fuse([vit])
