@@ -106,7 +106,7 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple
     tensors = {name: tensor.float() for name, tensor in found.state.items()}
     tensors[QUANTILES] = torch.from_numpy(thinned(found.inside)).float()
     confidence = None if wanted.accuracy is None else _sure_from(held, wanted.accuracy)
-    fit = OodFit(found.score.name, len(found.inside), wanted.accept, wanted.accuracy, confidence)
+    fit = OodFit(found.score.name, len(found.inside), wanted.accept, wanted.accuracy, confidence=confidence)
     return FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()}), choice
 
 

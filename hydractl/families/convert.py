@@ -36,7 +36,7 @@ def from_library(name: str, family: Family, config: Mapping[str, Any], tensors: 
     spec = _described(name, family, fields)
     heads = all_heads(spec)
     shapes = stored_shapes(spec, Layout(heads, frozenset(slots(spec))))
-    renamed = _rename(name, family, spec, family.names(config), tensors)
+    renamed = _rename(name, family, spec, family.names(config), tensors=tensors)
     return Checkpoint(
         name=name,
         family=family.name,

@@ -97,7 +97,7 @@ class FusedAttention(nn.Module):
             return q
         dropout = self.dropout.p if self.training else 0.0
         terms = self.terms()
-        q, k, v = by_head(q, k, v, self.head_width, terms)
+        q, k, v = by_head(q, k, v, self.head_width, terms=terms)
         q, k = with_normed_heads(q, k, self.head_norms(), self.q_norm.eps if self.q_norm is not None else 0.0)
         z = attend((q, k, v), mask, self.positions, terms, dropout=dropout)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))

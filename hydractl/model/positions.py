@@ -16,7 +16,7 @@ from hydractl.checkpoint.spec import Disentangled, ImageEmbeddings, Relative, Ro
 
 @dataclass(frozen=True)
 class Terms:
-    """What scores gain by the distances of tokens, head by head; S is 1, or one for each member.
+    """Terms that distances of tokens add to scores, head by head; S is 1, or one for each member.
 
     Attributes:
         numbers: `[S,H,distances]`, added to scores.
@@ -38,7 +38,7 @@ class Terms:
 
     @property
     def all(self) -> list[Tensor]:
-        """Those there are."""
+        """The terms that are not None."""
         return [term for term in (self.numbers, self.keys, self.queries) if term is not None]
 
 

@@ -162,7 +162,7 @@ def answer(
         ]
         scores = dict(zip(data.sizes, map(np.stack, zip(*each, strict=True)), strict=True))
     logits_outside = {name: logits for name, (logits, _) in outside.items()}
-    return CandidateLogits(inside, data.labels, logits_outside, temperature, scores)
+    return CandidateLogits(inside, data.labels, logits_outside, temperature, scores=scores)
 
 
 def logits_of(

@@ -149,7 +149,7 @@ def _side_by_side(answers: Sequence[CandidateLogits]) -> CandidateLogits:
         first.labels,
         {name: np.concatenate([one.outside[name] for one in answers]) for name in first.outside},
         first.temperature,
-        {name: np.concatenate([one.scores[name] for one in answers]) for name in first.scores},
+        scores={name: np.concatenate([one.scores[name] for one in answers]) for name in first.scores},
     )
 
 

@@ -158,7 +158,11 @@ class ExtractCircuit:
             raise OptionError(f"`search` {self.search.name} compares half precision with float32: pass `dtype` float32")
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
         search = Search(
-            candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break, self.ood_score
+            candidates,
+            heads_to_rank(self.budget, len(candidates)),
+            self.search,
+            self.tie_break,
+            ood_score=self.ood_score,
         )
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())

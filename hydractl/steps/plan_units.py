@@ -31,7 +31,7 @@ CHOOSING = ("objective", "budgets", "draws", "random", "trunks", "max_accuracy_d
 
 @dataclass(frozen=True)
 class Thinning:
-    """What each member loses above a trunk.
+    """Heads and units that each member loses above a trunk.
 
     Attributes:
         trunk: the layers below, which stay whole.
