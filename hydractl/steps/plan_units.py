@@ -63,7 +63,7 @@ def thinning(build: Build, network: Checkpoint, limits: Limits) -> Thinning | No
         raise OptionError(f"`{given[0]}` has no effect with `units` yes, which tries no candidates: leave it out")
     found = sized(network, build.members, most or MOST)
     if found is None and build.units is not None:
-        raise OptionError(f"`budget_macs` {most:g}x: too little for members without MLP units: give more")
+        raise OptionError(f"`units` yes: no members of this network fit {most:g}x: give more, or leave `units` out")
     return found
 
 

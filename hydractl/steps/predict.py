@@ -260,7 +260,11 @@ def _meaning(hydra: Hydra) -> str:
     if hydra.ood_head is not None:
         fit = hydra.ood_head.fit
         share = f"{100 - 100 * fit.accept:g} %"
-        sure = "" if fit.accuracy is None else f" ?: {100 * fit.accuracy:g} % of answers are right, but not of these."
+        sure = (
+            ""
+            if fit.accuracy is None
+            else f" ?: less sure than answers that are right {100 * fit.accuracy:g} % of the time."
+        )
         return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"

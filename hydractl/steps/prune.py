@@ -182,7 +182,7 @@ class Prune:
             return self._selected(self.selection, watch)
         method, cut = self.method, self.unit_cut
         if method is None or (self.budget is None and cut.units is None and cut.share is None):
-            raise OptionError("`method` and `budget` say which heads go, or a `selection` does: give these")
+            raise OptionError("nothing says which heads go: give `method` and `budget`, or a `selection`")
         if self.budget is not None and cut.share is not None:
             raise OptionError("`budget_macs` says how many heads go: leave `budget` out")
         checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)

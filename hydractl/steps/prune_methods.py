@@ -118,7 +118,7 @@ class UnitCut:
         if self.budget_macs is not None and self.units is not None:
             raise OptionError("`budget_macs` says how many MLP units go: leave `units` out")
         if self.share is not None and self.share >= 1:
-            raise OptionError(f"`budget_macs` {self.budget_macs}: the network has that many: give less than 1x")
+            raise OptionError(f"`budget_macs` {self.budget_macs}: pruning only removes: give less than 1x")
         if self.units is None and self.budget_macs is None and (self.members is not None or self.deal is not None):
             raise OptionError("`members` and `deal` divide MLP units: give `units`, or leave them out")
         if self.members is None and self.deal is not None:

@@ -127,7 +127,8 @@ def scheduled(build: Build, network: Checkpoint, watch: Watcher) -> Build:
     ]
     minutes = max(round(sizes.seconds(found) / 60), 1)
     training = " without training" if build.train_data else ""
-    watch.note(f"note: the plan takes about {minutes} minutes{training}: {', '.join(parts)}; `time` changes it")
+    about = f"{minutes} minute{'s' if minutes > 1 else ''}{training}"
+    watch.note(f"note: the plan takes about {about}: {', '.join(parts)}; `time` changes it")
     return with_plan(build, found)
 
 
