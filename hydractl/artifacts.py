@@ -13,9 +13,10 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import ConfigDict, Field
 
+from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.output import goes_on, refuse_other, write_bytes
 from hydractl.errors import ArtifactError
-from hydractl.schema import STDIN, Document, Origin, Schema, read_json, shown
+from hydractl.schema import STDIN, Document, Origin, Schema, document, read_json, shown
 from hydractl.text import printable_json
 
 PREDICTIONS = "predictions:"  # before a folder of saved predictions that takes the place of a model
@@ -49,6 +50,34 @@ class ArtifactFile(Schema):
     model: ModelReference | None = None
 
 
+class Artifact(ArtifactFile):
+    """An artifact that a command follows: a circuit, head scores or a selection.
+
+    Attributes:
+        model: the network it was made from; None for one written by hand.
+        search_data: fingerprints of the samples it was made on, which an evaluation then refuses.
+        name: for messages; not in the file.
+    """
+
+    search_data: dict[str, Any] | None = None
+    name: str = ""
+
+
+class NamedHead(Schema):
+    """A head in an artifact, by the fields that name it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    tower: TowerName
+    layer: Index
+    head: Index
+
+    @property
+    def value(self) -> Head:
+        """The head."""
+        return Head(self.tower, self.layer, self.head)
+
+
 class State(ArtifactFile):
     """The form of a state file; a subclass adds fields for the findings."""
 
@@ -56,6 +85,7 @@ class State(ArtifactFile):
 
 
 A = TypeVar("A", bound=ArtifactFile)
+F = TypeVar("F", bound=Artifact)
 S = TypeVar("S", bound=State)
 T = TypeVar("T")
 
@@ -73,6 +103,17 @@ def read_artifact(source: str, kind: type[A], format_name: str, version: int) ->
         return artifact
     model = replace(artifact.model, reference=found_reference(artifact.model.reference, source))
     return artifact.model_copy(update={"model": model})
+
+
+def follow_artifact(source: str, kind: type[F], format_name: str, version: int) -> F:
+    """Reads an artifact that a command follows; see `read_artifact`."""
+    return read_artifact(source, kind, format_name, version).model_copy(update={"name": artifact_name(source)})
+
+
+def artifact_in_memory(content: Mapping[str, Any], kind: type[F], name: str) -> F:
+    """Returns the artifact whose plain JSON a command has just made, as `follow_artifact` reads it from a file."""
+    found = document(dict(content), Origin(name, ArtifactError, REMEDY)).read(kind)
+    return found.model_copy(update={"name": name})
 
 
 def open_artifact(source: str, format_name: str, version: int) -> Document:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from hydractl.artifacts import (
-    ArtifactFile,
+    Artifact,
     Index,
-    ModelReference,
+    NamedHead,
     State,
     StateFile,
     TowerName,
-    artifact_name,
-    read_artifact,
+    artifact_in_memory,
+    follow_artifact,
 )
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
@@ -29,20 +29,26 @@ FORMAT = "hydractl-circuit"
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class Circuit:
-    """A ranking of heads, first dropped first.
+def _each_once(steps: tuple[NamedHead, ...]) -> tuple[NamedHead, ...]:
+    seen: set[NamedHead] = set()
+    for number, step in enumerate(steps):
+        if step in seen:
+            raise ValueError(f"step {number} drops {step.value} a second time")
+        seen.add(step)
+    return steps
 
-    `objective` and `model` are None for a circuit written by hand; `search_data` fingerprints the samples it was
-    chosen on, which an evaluation then refuses; `restriction` names the heads that were chosen from.
-    """
 
-    name: str
-    ranking: tuple[Head, ...]
-    objective: str | None
-    model: ModelReference | None
-    search_data: Mapping[str, Any] | None
-    restriction: Restriction = field(default_factory=Restriction)
+class Circuit(Artifact):
+    """A ranking of heads, first dropped first; `restriction` says which heads were chosen from."""
+
+    objective: Objective | None = None
+    steps: Annotated[Items[NamedHead], AfterValidator(_each_once)]
+    restriction: Annotated[Restriction, Field(alias="options")] = Restriction()
+
+    @cached_property
+    def ranking(self) -> tuple[Head, ...]:
+        """The heads, first dropped first."""
+        return tuple(step.value for step in self.steps)
 
 
 def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,51 +77,13 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
     """Returns the circuit that `circuit_json` writes, as `read_circuit` reads it."""
-    options = origin.get("options", {})
-    return Circuit(
-        f"the {ranking.objective} circuit of {origin['model']['reference']}",
-        tuple(step.head for step in ranking.steps),
-        ranking.objective,
-        model=ModelReference(**origin["model"]),
-        search_data=origin.get("search_data"),
-        restriction=Restriction(options.get("towers"), options.get("layers")),
-    )
+    name = f"the {ranking.objective} circuit of {origin['model']['reference']}"
+    return artifact_in_memory(circuit_json(ranking, origin), Circuit, name)
 
 
 def _numbers(measure: Measure) -> dict[str, float]:
     detected = {} if measure.auroc is None else {"auroc": measure.auroc}
     return {"accuracy": measure.accuracy, **detected, "nll": measure.nll}
-
-
-class _Step(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    tower: TowerName
-    layer: Index
-    head: Index
-
-
-def _each_once(steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
-    seen: set[_Step] = set()
-    for number, step in enumerate(steps):
-        if step in seen:
-            raise ValueError(f"step {number} drops {_head(step)} a second time")
-        seen.add(step)
-    return steps
-
-
-class _Restriction(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    towers: Annotated[str, Field(max_length=100)] | None = None
-    layers: Annotated[str, Field(max_length=20)] | None = None
-
-
-class _CircuitFile(ArtifactFile):
-    objective: Objective | None = None
-    steps: Annotated[Items[_Step], AfterValidator(_each_once)]
-    search_data: dict[str, Any] | None = None
-    options: _Restriction = _Restriction()
 
 
 def read_circuit(source: str) -> Circuit:
@@ -124,19 +92,7 @@ def read_circuit(source: str) -> Circuit:
     Raises:
         ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.
     """
-    found = read_artifact(source, _CircuitFile, FORMAT, VERSION)
-    return Circuit(
-        artifact_name(source),
-        tuple(map(_head, found.steps)),
-        found.objective,
-        model=found.model,
-        search_data=found.search_data,
-        restriction=Restriction(found.options.towers, found.options.layers),
-    )
-
-
-def _head(step: _Step) -> Head:
-    return Head(step.tower, step.layer, step.head)
+    return follow_artifact(source, Circuit, FORMAT, VERSION)
 
 
 PLACEHOLDER = "{objective}"

@@ -139,7 +139,8 @@ def greedy_round(search: Search, done: int, heads_per_step: int) -> Round:
 ALL = "all"
 
 
-class Restriction(NamedTuple):
+@dataclass(frozen=True)
+class Restriction:
     """The towers and layers that a search is restricted to, as options name them; None is no restriction.
 
     Attributes:

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from hydractl.artifacts import REMEDY, ArtifactFile, ModelReference, TowerName, artifact_name, read_artifact
+from hydractl.artifacts import Artifact, TowerName, artifact_in_memory, follow_artifact
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads
 from hydractl.checkpoint.layout import Piece, Unit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import ArtifactError
-from hydractl.schema import Items, Origin, document
+from hydractl.schema import Items
 
 FORMAT = "hydractl-scores"
 VERSION = 1
 
 #: By tower, [L][H] or [L][F]: a value per head or unit, None for one that was not there.
-Towers = Mapping[str, tuple[tuple[float | None, ...], ...]]
+Towers = dict[TowerName, Items[Items[float | None]]]
 
 
-@dataclass(frozen=True)
-class ScoreTable:
+class ScoreTable(Artifact):
     """A score per head of each tower that was scored, and perhaps per MLP unit; higher = keep.
 
-    `method` and `model` are None for scores written by hand; `search_data` fingerprints the samples they were
-    computed on, which an evaluation then refuses.
+    `method` is None for scores written by hand.
     """
 
-    name: str
-    towers: Towers
-    method: str | None
-    model: ModelReference | None
-    search_data: Mapping[str, Any] | None
-    units: Towers
+    method: str | None = None
+    towers: Annotated[Towers, Field(min_length=1)]
+    units: Towers = Field(default_factory=dict)
 
     def of_heads(self, kept: KeptHeads) -> dict[Head, float]:
         """Returns the score of every head that the first member of a model keeps in the towers scored.
@@ -106,14 +100,7 @@ def as_towers(values: Mapping[Piece, float], spec: ModelSpec) -> dict[str, list[
 def scores_of(artifact: Mapping[str, Any]) -> ScoreTable:
     """Returns the scores in the result of `scores_json`, as `read_scores` does for a file."""
     name = f"the {artifact['method']} scores of {artifact['model']['reference']}"
-    return _scores(name, document(dict(artifact), Origin(name, ArtifactError, REMEDY)).read(_ScoresFile))
-
-
-class _ScoresFile(ArtifactFile):
-    method: str | None = None
-    towers: Annotated[dict[TowerName, Items[Items[float | None]]], Field(min_length=1)]
-    units: dict[TowerName, Items[Items[float | None]]] = Field(default_factory=dict)
-    search_data: dict[str, Any] | None = None
+    return artifact_in_memory(artifact, ScoreTable, name)
 
 
 def read_scores(source: str) -> ScoreTable:
@@ -122,10 +109,4 @@ def read_scores(source: str) -> ScoreTable:
     Raises:
         ArtifactError: not scores, an unknown tower, or an entry that is no finite number.
     """
-    return _scores(artifact_name(source), read_artifact(source, _ScoresFile, FORMAT, VERSION))
-
-
-def _scores(name: str, found: _ScoresFile) -> ScoreTable:
-    return ScoreTable(
-        name, found.towers, found.method, model=found.model, search_data=found.search_data, units=found.units
-    )
+    return follow_artifact(source, ScoreTable, FORMAT, VERSION)

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import (
-    ArtifactFile,
-    Index,
+    Artifact,
     ModelReference,
-    TowerName,
-    artifact_name,
+    NamedHead,
+    artifact_in_memory,
+    follow_artifact,
     found_reference,
-    read_artifact,
 )
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.errors import ArtifactError
-from hydractl.schema import Items, Origin, Schema, document
+from hydractl.schema import Items, Schema
 from hydractl.selection.greedy import Quality
 
 if TYPE_CHECKING:
@@ -32,21 +30,13 @@ FORMAT = "hydractl-selection"
 VERSION = 1
 
 
-class _Head(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    tower: TowerName
-    layer: Index
-    head: Index
-
-
 class Member(Schema):
     """A chosen member: the network without some heads, or a file of its own, named by its place and identity."""
 
     model_config = ConfigDict(extra="ignore")
 
     candidate: str = ""
-    dropped: Items[_Head] | None = None
+    dropped: Items[NamedHead] | None = None
     reference: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
@@ -60,7 +50,7 @@ class Member(Schema):
     @property
     def heads(self) -> frozenset[Head]:
         """The heads that the network loses; none for a file."""
-        return frozenset(Head(head.tower, head.layer, head.head) for head in self.dropped or ())
+        return frozenset(head.value for head in self.dropped or ())
 
     @property
     def file(self) -> ModelReference | None:
@@ -68,20 +58,11 @@ class Member(Schema):
         return None if self.dropped is not None else ModelReference(self.reference or "", self.sha256 or "")
 
 
-class Selection(ArtifactFile):
-    """A selection as `fuse` and `prune` follow it.
-
-    Attributes:
-        model: the network that members are made of; None for a selection written by hand.
-        options: those that determined it, for the history of what is made by it.
-        search_data: fingerprints of the samples it was made on, which an evaluation then refuses.
-        name: for messages; not in the file.
-    """
+class Selection(Artifact):
+    """A selection as `fuse` and `prune` follow it; `options` are those that determined it, for its members' history."""
 
     members: Annotated[Items[Member], Field(min_length=1)]
     options: dict[str, Any] = Field(default_factory=dict)
-    search_data: dict[str, Any] | None = None
-    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,15 +160,14 @@ def read_selection(source: str) -> Selection:
     Raises:
         ArtifactError: not a selection, or a member that is neither heads to drop nor a file.
     """
-    found = read_artifact(source, Selection, FORMAT, VERSION)
+    found = follow_artifact(source, Selection, FORMAT, VERSION)
     members = tuple(
         one if one.file is None else one.model_copy(update={"reference": found_reference(one.file.reference, source)})
         for one in found.members
     )
-    return found.model_copy(update={"name": artifact_name(source), "members": members})
+    return found.model_copy(update={"members": members})
 
 
 def selection_of(content: Mapping[str, Any]) -> Selection:
     """Returns the selection that `selection_json` wrote."""
-    origin = Origin("the selection", ArtifactError, "make it again")
-    return document(dict(content), origin).read(Selection).model_copy(update={"name": origin.name})
+    return artifact_in_memory(content, Selection, "the selection")

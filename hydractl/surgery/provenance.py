@@ -17,9 +17,7 @@ from hydractl.data.hashes import merged
 from hydractl.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from hydractl.artifacts import ModelReference
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import ScoreTable
+    from hydractl.artifacts import Artifact, ModelReference
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
 SEEN = "search_data"  # where a history remembers the samples that an evaluation refuses
@@ -74,7 +72,7 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
             yield from search_data(origin["provenance"])
 
 
-def samples_behind(artifacts: Iterable[Circuit | ScoreTable | None]) -> dict[str, Any] | None:
+def samples_behind(artifacts: Iterable[Artifact | None]) -> dict[str, Any] | None:
     """Returns all samples that some artifacts were made with, sketches by name; None if they name none."""
     given = [artifact for artifact in artifacts if artifact is not None]
     seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
