@@ -34,7 +34,6 @@ from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
-from hydractl.training.augment import PairPreprocessor
 from hydractl.training.trainset import open_pairs
 
 ROWS = 1024  # samples that are compared with all of a block at once
@@ -231,7 +230,7 @@ def _blocks(pairs: Samples, size: int) -> Iterator[Samples]:
 def _pooled(model: Hydra, block: Samples, size: int) -> dict[str, Tensor]:
     """What both towers pool of a block's pairs, `[G,N,D]`."""
     device = next(model.parameters()).device
-    preprocess = PairPreprocessor(cast("Preprocessor", model.preprocessor))
+    preprocess = cast("Preprocessor", model.preprocessor)
     found: dict[str, list[Tensor]] = {tower: [] for tower in TOWERS}
     for some in batches(block, size):
         inputs = {name: tensor.to(device) for name, tensor in preprocess(some).items()}

@@ -62,15 +62,25 @@ class Batches(Dataset[Batch | DataError]):
         yield from map(readable, made_by_workers(self, workers) if workers else map(self.__getitem__, range(len(self))))
 
     def __getitem__(self, index: int) -> Batch | DataError:
-        """Returns one batch, or a DataError, which a worker would turn into a traceback if it raised it."""
+        """Returns one batch, or a DataError; see `make_batch`."""
         positions = self.plan[index]
-        try:
-            inputs = self.preprocessor(_at(self.samples.inputs, positions))
-        except DataError as error:
-            return error
-        labels = self.samples.labels
-        chosen = None if labels is None else torch.from_numpy(labels[positions])
-        return Batch(inputs, chosen, torch.from_numpy(positions))
+        return make_batch(self.preprocessor, self.samples, _at(self.samples.inputs, positions), positions)
+
+
+def make_batch(
+    preprocessor: Preprocessor, samples: Samples, inputs: Iterable[object], positions: NDArray[np.int64]
+) -> Batch | DataError:
+    """Returns the batch of some samples, or a DataError, which a worker would turn into a traceback if it raised it.
+
+    Args:
+        inputs: those at `positions`, as they are or augmented.
+    """
+    try:
+        tensors = preprocessor(inputs)
+    except DataError as error:
+        return error
+    labels = None if samples.labels is None else torch.from_numpy(samples.labels[positions])
+    return Batch(tensors, labels, torch.from_numpy(positions))
 
 
 def readable(made: Batch | DataError) -> Batch:

@@ -112,19 +112,24 @@ def _unreadable(texts: Sequence[Text], reason: str) -> DataError:
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """Turns raw samples into a model's inputs: images, texts (a zero-shot model has both)."""
+    """Turns raw samples into a model's inputs: images, texts (a zero-shot model has both), or pairs of the two."""
 
     image: ImagePreprocessor | None
     text: TextPreprocessor | None
 
     def __call__(self, samples: Iterable[Any]) -> dict[str, Tensor]:
-        """Returns the tensors a forward pass takes, for B images, texts or pairs of texts; reads each once, in order.
+        """Returns the tensors a forward pass takes, for B images, texts, pairs of texts, or pairs (image, text).
+
+        Reads each sample once, in order.
 
         Raises:
             DataError: samples of another modality, or one that cannot be read.
         """
         coming = iter(samples)
         first = next(coming, None)
+        if self.image and self.text and isinstance(first, tuple) and isinstance(first[0], Image.Image):
+            images, texts = zip(first, *coming, strict=True)
+            return {**self.image(images), **self.text(texts)}
         if self.image and isinstance(first, Image.Image):
             return self.image(self._only(Image.Image, chain([first], coming)))
         if self.text and isinstance(first, str | tuple):

@@ -1,60 +1,32 @@
-"""Makes tensors of training samples: augmentation by torchvision, then the model's own preprocessing."""
+"""What happens to training samples: augmentation by torchvision, then the model's own preprocessing."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
-from hydractl.data.batching import Batch
 from hydractl.data.images import with_channels
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
-from hydractl.errors import DataError
-from hydractl.training.order import AUGMENTATION, derived_seed
 from hydractl.training.recipe import Recipe
-from hydractl.training.request import Seeds
 from hydractl.training.trainset import Pair
 
 
 def training_preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:
-    """Returns the checkpoint's preprocessing, for pairs if the loss is contrastive, with the recipe's text length."""
+    """Returns the checkpoint's preprocessing, with the recipe's text length."""
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
-    if recipe.loss == "contrastive":
-        # It has all that batching needs of a preprocessor.
-        return cast("Preprocessor", PairPreprocessor(preprocessor))
     text = preprocessor.text
     if text is None or not recipe.max_length:
         return preprocessor
-    return replace(
-        preprocessor, text=replace(text, max_length=min(recipe.max_length, text.max_length or recipe.max_length))
-    )
-
-
-@dataclass(frozen=True)
-class PairPreprocessor:
-    """A zero-shot model's preprocessing, for pairs."""
-
-    both: Preprocessor
-
-    @property
-    def text(self) -> None:
-        """Always None: pairs are not batched by the length of their texts."""
-        return None
-
-    def __call__(self, pairs: Iterable[Pair]) -> dict[str, Tensor]:
-        """Returns the tensors of the images and of the texts."""
-        images, texts = zip(*pairs, strict=True)
-        return {**self.both(images), **self.both(texts)}
+    most = min(recipe.max_length, text.max_length or recipe.max_length)
+    return replace(preprocessor, text=replace(text, max_length=most))
 
 
 def _augmented(image: Image.Image, channels: int, pad_crop: int, transform: Any) -> Image.Image:
@@ -96,36 +68,13 @@ def build_augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] 
     return partial(_augmented_pair, of_image=of_image) if recipe.loss == "contrastive" else of_image
 
 
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """Makes batches: augments each sample by its place in the order, then preprocesses them."""
-
-    preprocessor: Preprocessor
-    augmentation: Callable[[Any], Any] | None
-    seeds: Seeds
-
-    def batch(
-        self, places: Sequence[int], inputs: Iterable[Any], labels: NDArray[np.int64] | None
-    ) -> Batch | DataError:
-        """Returns the batch, or a DataError: raised in a worker, it would come back as a traceback."""
-        try:
-            tensors = self.preprocessor(self._augmented(places, inputs))
-        except DataError as error:
-            return error
-        return Batch(tensors, None if labels is None else torch.from_numpy(labels), torch.tensor(places))
-
-    def _augmented(self, places: Sequence[int], inputs: Iterable[Any]) -> Iterable[Any]:
-        if self.augmentation is None:
-            return inputs
-        state, python_state = torch.get_rng_state(), random.getstate()
-        changed = []
-        for place, image in zip(places, inputs, strict=True):
-            # Seeded by its place, an image looks the same whoever loads it.
-            draw = derived_seed(self.seeds.noise, AUGMENTATION, place)
-            # torch.manual_seed takes many times longer, since it notes its caller for every GPU.
-            torch.default_generator.manual_seed(draw)
-            random.seed(draw)
-            changed.append(self.augmentation(image))
-        torch.set_rng_state(state)
-        random.setstate(python_state)
-        return changed
+def augmented(sample: Any, augmentation: Callable[[Any], Any], seed: int) -> Any:
+    """Returns a sample after one random draw that follows from the seed; random states stay as they are."""
+    state, python_state = torch.get_rng_state(), random.getstate()
+    # torch.manual_seed takes many times longer, since it notes its caller for every GPU.
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    changed = augmentation(sample)
+    torch.set_rng_state(state)
+    random.setstate(python_state)
+    return changed

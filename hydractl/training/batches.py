@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 from typing import Any
 
+import numpy as np
 from torch.utils.data import Dataset
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches, readable
+from hydractl.data.batching import Batch, Batches, made_by_workers, make_batch, make_batches, readable
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.training.accelerator import Workplace
-from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
+from hydractl.training.augment import augmented, build_augmentation, training_preprocessor
 from hydractl.training.conditions import Training
 from hydractl.training.losses import outliers_of_a_step
-from hydractl.training.order import Division, Grouping, outlier_seeds, sample_at
+from hydractl.training.order import AUGMENTATION, Division, Grouping, derived_seed, outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
 
@@ -33,11 +34,16 @@ def training_batches(checkpoint: Checkpoint, training: Training, place: Workplac
     augmentation = build_augmentation(recipe, checkpoint.spec)
 
     def of(samples: Samples, batch: int, seeds: Seeds) -> ShuffledSamples:
-        division = _divide(batch, recipe, place.execution.batch_size, accelerator.num_processes)
-        preparation = Preparation(preprocessor, augmentation, seeds)
-        rank, workers = accelerator.process_index, place.execution.workers
-        grouping = length_grouping(samples, preprocessor, recipe.length_window, batch)
-        return ShuffledSamples(samples, preparation, division, rank=rank, workers=workers, grouping=grouping)
+        return ShuffledSamples(
+            samples,
+            preprocessor,
+            _divide(batch, recipe, place.execution.batch_size, accelerator.num_processes),
+            seeds,
+            augmentation=augmentation,
+            rank=accelerator.process_index,
+            workers=place.execution.workers,
+            grouping=length_grouping(samples, preprocessor, recipe.length_window, batch),
+        )
 
     parts = [of(data.train, recipe.batch, training.seeds)]
     if data.outliers is not None:
@@ -85,8 +91,10 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     """The training batches of one process, numbered by forward pass from the first step on."""
 
     samples: Samples
-    preparation: Preparation
+    preprocessor: Preprocessor
     division: Division
+    seeds: Seeds
+    augmentation: Callable[[Any], Any] | None = None
     rank: int = 0
     workers: int = 0
     grouping: Grouping | None = None
@@ -102,11 +110,15 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     def __getitem__(self, number: int) -> Batch | DataError:
         """Returns one batch, or what is wrong with it."""
         places = self.division.places_of(number, self.rank)
-        seed, count = self.preparation.seeds.order, len(self.samples)
-        positions = [sample_at(seed, place, count, self.grouping) for place in places]
-        labels = self.samples.labels
-        inputs = (self.samples.inputs[position] for position in positions)
-        return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
+        at = [sample_at(self.seeds.order, place, len(self.samples), self.grouping) for place in places]
+        return make_batch(self.preprocessor, self.samples, map(self._input, places, at), np.array(at, dtype=np.int64))
+
+    def _input(self, place: int, position: int) -> Any:
+        sample = self.samples.inputs[position]
+        if self.augmentation is None:
+            return sample
+        # Seeded by its place in the order, an image looks the same whoever loads it.
+        return augmented(sample, self.augmentation, derived_seed(self.seeds.noise, AUGMENTATION, place))
 
 
 def steps(parts: Sequence[ShuffledSamples], first: int, end: int) -> Iterator[list[Batch]]:

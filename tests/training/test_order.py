@@ -10,7 +10,7 @@ import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
-from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
+from hydractl.training.augment import build_augmentation, training_preprocessor
 from hydractl.training.batches import ShuffledSamples, length_grouping
 from hydractl.training.order import Division, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
@@ -23,8 +23,8 @@ AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
 
 def shuffled(vit: Checkpoint, division: Division, seeds: Seeds = SEEDS) -> ShuffledSamples:
     preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
-    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), seeds)
-    return ShuffledSamples(image_samples(10), preparation, division)
+    augmentation = build_augmentation(AUGMENTED, vit.spec)
+    return ShuffledSamples(image_samples(10), preprocessor, division, seeds, augmentation=augmentation)
 
 
 def test_each_epoch_is_every_sample_once_in_an_order_of_its_own() -> None:
