@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from hydractl.checkpoint.heads import Head, without
-from hydractl.checkpoint.layout import Layout, Unit
+from hydractl.checkpoint.heads import Head, Unit, without
+from hydractl.checkpoint.layout import Layout
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
 

@@ -1,10 +1,10 @@
-"""Addresses of attention heads, always in the numbering of the original checkpoint."""
+"""Addresses of attention heads and MLP units, always in the numbering of the original checkpoint."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from hydractl.errors import OptionError
 
@@ -13,40 +13,37 @@ KeptHeads = Mapping[str, tuple[tuple[tuple[int, ...], ...], ...]]
 
 
 class Head(NamedTuple):
-    """One attention head; sorts in candidate order (tower, layer, head), vision before text."""
+    """One attention head."""
 
     tower: str
     layer: int
     head: int
 
-    @property
-    def order(self) -> tuple[int, int, int]:
-        return TOWERS.index(self.tower), self.layer, self.head
-
     def __str__(self) -> str:
         return f"{self.tower} layer {self.layer} head {self.head}"
 
 
+class Unit(NamedTuple):
+    """One unit of an MLP."""
+
+    tower: str
+    layer: int
+    unit: int
+
+    def __str__(self) -> str:
+        return f"{self.tower} layer {self.layer} unit {self.unit}"
+
+
+Piece = TypeVar("Piece", Head, Unit)
 TOWERS = ("vision", "text")
 
 
-class Piece(Protocol):
-    """A head or an MLP unit."""
+def in_candidate_order(pieces: Iterable[Piece]) -> list[Piece]:
+    """Returns heads or units sorted by (tower, layer, number), the order in which Algorithm 1 visits candidates.
 
-    @property
-    def tower(self) -> str: ...
-    @property
-    def layer(self) -> int: ...
-    @property
-    def order(self) -> tuple[int, int, int]: ...
-
-
-P = TypeVar("P", bound=Piece)
-
-
-def in_candidate_order(pieces: Iterable[P]) -> list[P]:
-    """Returns heads or units sorted by (tower, layer, number), the order in which Algorithm 1 visits candidates."""
-    return sorted(pieces, key=lambda piece: piece.order)
+    Vision comes before text.
+    """
+    return sorted(pieces, key=lambda piece: (TOWERS.index(piece.tower), *piece[1:]))
 
 
 def member_heads(kept: KeptHeads, member: int) -> list[Head]:

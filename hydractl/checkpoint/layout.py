@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from hydractl.checkpoint.heads import TOWERS, Head, KeptHeads
+from hydractl.checkpoint.heads import KeptHeads, Unit, in_candidate_order
 from hydractl.checkpoint.slots import ADAPTER, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 
@@ -15,24 +15,6 @@ from hydractl.checkpoint.spec import ModelSpec
 Kept = tuple[tuple[int, ...], ...]
 #: Per tower and layer: the MLP units that members keep there, None if all keep all. A tower without losses is absent.
 KeptUnits = Mapping[str, tuple[Kept | None, ...]]
-
-
-class Unit(NamedTuple):
-    """One unit of an MLP, in the numbering of the original checkpoint."""
-
-    tower: str
-    layer: int
-    unit: int
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        return TOWERS.index(self.tower), self.layer, self.unit
-
-    def __str__(self) -> str:
-        return f"{self.tower} layer {self.layer} unit {self.unit}"
-
-
-Piece = TypeVar("Piece", Head, Unit)
 
 
 class Division(NamedTuple):
@@ -135,13 +117,13 @@ def every_unit(layout: Layout, spec: ModelSpec, tower: str) -> list[Kept]:
 
 
 def member_units(layout: Layout, spec: ModelSpec, member: int) -> list[Unit]:
-    """Returns all units that a member keeps, in the order of towers, layers and units."""
-    return [
+    """Returns all units that a member keeps, in candidate order."""
+    return in_candidate_order(
         Unit(tower.name, layer, unit)
-        for tower in sorted(spec.towers, key=lambda tower: TOWERS.index(tower.name))
+        for tower in spec.towers
         for layer, kept in enumerate(every_unit(layout, spec, tower.name))
         for unit in kept[member]
-    ]
+    )
 
 
 def tidy(units: Mapping[str, Sequence[Kept | None]], spec: ModelSpec) -> KeptUnits:

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.checkpoint.layout import Layout, Unit, every_unit
+from hydractl.checkpoint.heads import Head, Unit, member_heads
+from hydractl.checkpoint.layout import Layout, every_unit
 from hydractl.checkpoint.slots import linear_weights
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.circuit.objective import ScoringData

@@ -16,8 +16,7 @@ from hydractl.options import Option
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.checkpoint.heads import Head
-    from hydractl.checkpoint.layout import Piece, Unit
+    from hydractl.checkpoint.heads import Head, Piece, Unit
     from hydractl.circuit.objective import ScoringData
     from hydractl.model.hydra import Hydra
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hydractl.artifacts import Artifact, TowerName, artifact_in_memory, follow_artifact
-from hydractl.checkpoint.heads import Head, KeptHeads, member_heads
-from hydractl.checkpoint.layout import Piece, Unit
+from hydractl.checkpoint.heads import Head, KeptHeads, Piece, Unit, member_heads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import ArtifactError
 from hydractl.schema import Items

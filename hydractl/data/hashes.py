@@ -14,7 +14,6 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from typing import Annotated, Any
@@ -74,17 +73,10 @@ def _hash_or_problem(inputs: Sequence[Any], place: int) -> int | str:
         return str(error)
 
 
-class _Written(Schema):
-    samples: Annotated[int, Field(ge=0)]
-    complete: bool
+class _Sketch(Schema):
+    samples: Annotated[int, Field(ge=0)]  # their number
+    complete: bool  # whether the hashes contain every one of them
     hashes: str
-
-
-@dataclass(frozen=True)
-class _Seen:
-    samples: int  # their number
-    complete: bool  # whether the keys contain every one of them
-    keys: NDArray[np.uint64]  # ascending, each once
 
 
 def sketch(hashes: Hashes) -> dict[str, Any]:
@@ -94,7 +86,7 @@ def sketch(hashes: Hashes) -> dict[str, Any]:
         hashes: `[N]`, as `Samples.content_hashes` returns them.
     """
     keys = np.unique(hashes >> DROPPED_BITS)
-    return _written(_Seen(len(hashes), len(keys) <= EXACT, keys[:EXACT]))
+    return _written(len(hashes), len(keys) <= EXACT, keys[:EXACT])
 
 
 def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
@@ -107,7 +99,7 @@ def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
     Raises:
         ArtifactError: the sketch is damaged.
     """
-    return np.isin(hashes >> DROPPED_BITS, _read(entry, where).keys)
+    return np.isin(hashes >> DROPPED_BITS, _read(entry, where)[1])
 
 
 def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
@@ -129,25 +121,27 @@ def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
             held = result.setdefault(place, entry)
             if held == entry:
                 break
-            seen = _read(held, where), _read(entry, where)
-            keys = np.union1d(seen[0].keys, seen[1].keys)
-            if all(one.complete for one in seen) and len(keys) <= EXACT:
-                result[place] = _written(_Seen(len(keys), True, keys))
+            (one, keys), (other, more) = _read(held, where), _read(entry, where)
+            keys = np.union1d(keys, more)
+            if one.complete and other.complete and len(keys) <= EXACT:
+                result[place] = _written(len(keys), True, keys)
                 break
     return result
 
 
-def _written(seen: _Seen) -> dict[str, Any]:
-    gaps = np.diff(seen.keys, prepend=np.uint64(0)).astype("<u8")
+def _written(samples: int, complete: bool, keys: Hashes) -> dict[str, Any]:
+    """Returns the JSON of some keys, which ascend, each once."""
+    gaps = np.diff(keys, prepend=np.uint64(0)).astype("<u8")
     # Bytes of equal significance are grouped: the upper ones are zeros, which zlib compresses to almost nothing.
     planes = np.ascontiguousarray(gaps.view(np.uint8).reshape(-1, 8).T)
     packed = base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode("ascii")
-    return {"samples": seen.samples, "complete": seen.complete, "hashes": packed}
+    return {"samples": samples, "complete": complete, "hashes": packed}
 
 
-def _read(entry: object, where: str) -> _Seen:
+def _read(entry: object, where: str) -> tuple[_Sketch, Hashes]:
+    """Returns a sketch and its keys."""
     origin = Origin(f"{where}: its record of samples used", ArtifactError, "make the file again")
-    written = document(entry, origin).read(_Written)
+    written = document(entry, origin).read(_Sketch)
     try:
         packed = base64.b64decode(written.hashes, validate=True)
         planes = np.frombuffer(zlib.decompressobj().decompress(packed, 8 * EXACT), dtype=np.uint8).reshape(8, -1)
@@ -156,4 +150,4 @@ def _read(entry: object, where: str) -> _Seen:
     keys = np.cumsum(np.ascontiguousarray(planes.T).view("<u8").ravel(), dtype=np.uint64)
     if len(keys) < min(1, written.samples):
         raise origin.refusal("is damaged (no keys of some samples)")
-    return _Seen(written.samples, written.complete, keys)
+    return written, keys

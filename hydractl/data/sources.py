@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,10 +124,7 @@ def parse_data(data: DataLike | DataSpec | DataValues, name: str = "data") -> Da
     """
     if isinstance(data, DataSpec | DataValues):
         return data
-    if isinstance(data, Mapping):
-        found = [_named(key, value) for key, value in data.items()]
-    else:
-        found = [parse_data_spec(str(text)) for text in data] if _are_sources(data) else [_parse(data, name)]
+    found = parse_data_sets(data, name, grouped=False)
     if len(found) != 1:
         raise DataError(
             f"expected one data set, got {len(found)}: {', '.join(one.name for one in found[:12])}; give texts "
@@ -136,32 +133,29 @@ def parse_data(data: DataLike | DataSpec | DataValues, name: str = "data") -> Da
     return found[0]
 
 
-def parse_data_sets(data: DataSetsLike, name: str = "data") -> list[DataSpec | DataValues]:
+def parse_data_sets(data: DataSetsLike, name: str = "data", *, grouped: bool = True) -> list[DataSpec | DataValues]:
     """Returns several data sets, each perhaps of a group.
 
     Args:
         data: a source, a list of sources, values, or sources and values by `NAME` or `GROUP/NAME`.
         name: of values that have none of their own.
+        grouped: whether a set may have a group.
 
     Raises:
         DataError: an unknown group, or no such file or folder.
     """
     if isinstance(data, Mapping):
-        return [_named(key, value, grouped=True) for key, value in data.items()]
-    if _are_sources(data):
-        return [parse_data_spec(str(text), grouped=True) for text in data]
-    return [_parse(data, name, grouped=True)]
-
-
-def _are_sources(data: object) -> TypeGuard[list[str | Path] | tuple[str | Path, ...]]:
-    return isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
+        return [_named(key, value, grouped) for key, value in data.items()]
+    if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data):
+        return [parse_data_spec(str(text), grouped) for text in data]
+    return [_parse(data, name, grouped)]
 
 
 def _parse(data: Any, name: str, grouped: bool = False) -> DataSpec | DataValues:
     return parse_data_spec(str(data), grouped) if isinstance(data, str | Path) else DataValues(name, data)
 
 
-def _named(key: str, data: Any, grouped: bool = False) -> DataSpec | DataValues:
+def _named(key: str, data: Any, grouped: bool) -> DataSpec | DataValues:
     group, _, name = key.rpartition("/")
     _check_group(group, grouped, key)
     return replace(_parse(data, name), name=name, group=cast("Group | None", group or None))

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
-from hydractl.checkpoint.heads import Head, member_heads, without
-from hydractl.checkpoint.layout import Layout, Unit, member_units, stored_shapes
+from hydractl.checkpoint.heads import Head, Unit, member_heads, without
+from hydractl.checkpoint.layout import Layout, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import DTYPES

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, without
-from hydractl.checkpoint.layout import Unit, side_by_side
+from hydractl.checkpoint.heads import Head, Unit, without
+from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.score_methods import Taylor
 from hydractl.errors import OptionError
 from hydractl.steps.fuse import Fuse

@@ -9,8 +9,7 @@ from shlex import quote
 from typing import Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
-from hydractl.checkpoint.layout import Unit
+from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads
 from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
 from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.ranking import require_towers

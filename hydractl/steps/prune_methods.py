@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
-from hydractl.checkpoint.heads import TOWERS, Head, member_heads
-from hydractl.checkpoint.layout import Unit, member_units
+from hydractl.checkpoint.heads import TOWERS, Head, Unit, member_heads
+from hydractl.checkpoint.layout import member_units
 from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, random_scores

@@ -7,8 +7,16 @@ from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds, saved_without
-from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets, member_heads, number_of_heads
-from hydractl.checkpoint.layout import Piece, Unit, member_units
+from hydractl.checkpoint.heads import (
+    Head,
+    Piece,
+    Unit,
+    in_candidate_order,
+    layer_budgets,
+    member_heads,
+    number_of_heads,
+)
+from hydractl.checkpoint.layout import member_units
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -146,7 +154,7 @@ def dealt(
     gone, random = set(dropped), Random(seed)
     found: list[list[Unit]] = [[] for _ in range(members)]
     layers: dict[tuple[str, int], list[Unit]] = {}
-    for unit in sorted(scores, key=lambda unit: (-scores[unit], unit.order)):
+    for unit in sorted(in_candidate_order(scores), key=lambda unit: -scores[unit]):
         layers.setdefault(unit[:2], []).append(unit)
     for units in layers.values():
         keep = sum(unit not in gone for unit in units)

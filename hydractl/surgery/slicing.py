@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
-from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads, without
-from hydractl.checkpoint.layout import Division, Layout, Unit, member_units, remaining, union
+from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads, without
+from hydractl.checkpoint.layout import Division, Layout, member_units, remaining, union
 from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import Adapter
 from hydractl.checkpoint.tensors import LazyTensor, selected
@@ -54,7 +54,7 @@ def drop_units(checkpoint: Checkpoint, dropped: Iterable[Unit]) -> Checkpoint:
     if any(tower.unit_norm for tower in checkpoint.spec.towers):
         raise OptionError(f"{checkpoint.name}: norms its units together, so none can be dropped alone: drop heads")
     gone, layout = set(dropped), checkpoint.layout
-    if absent := sorted(gone - set(member_units(layout, checkpoint.spec, 0)), key=lambda unit: unit.order):
+    if absent := in_candidate_order(gone - set(member_units(layout, checkpoint.spec, 0))):
         raise OptionError(f"{checkpoint.name}: has no {absent[0]} to drop")
     return _cut(checkpoint, layout.without_units(checkpoint.spec, gone))
 

@@ -189,7 +189,8 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int
 
     from hydractl.checkpoint.layout import stored_shapes, tidy
     from hydractl.checkpoint.slots import ADAPTER, slots
-    from hydractl.training.network import first_trained, held
+    from hydractl.checkpoint.tensors import in_memory
+    from hydractl.training.network import first_trained
     from hydractl.training.order import MEMBERS, derived_seed
 
     _require_one_network(checkpoint, ensemble)
@@ -212,7 +213,7 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int
         else:
             assert start.draw is not None
             weight = checkpoint.tensors[f"{name.rpartition('.')[0]}.weight"]
-            tensors[name] = held(start.draw(name, shapes[name]).to(weight.dtype))
+            tensors[name] = in_memory(start.draw(name, shapes[name]).to(weight.dtype))
     return checkpoint.with_layout(layout, spec, tensors)
 
 

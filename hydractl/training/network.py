@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import stored_shapes
 from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
@@ -63,14 +63,9 @@ def trained_parameters(model: Hydra) -> Iterator[tuple[str, Slot, nn.Parameter]]
 def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
     """Returns the checkpoint a network was built from with its present numbers, in the checkpoint's own dtypes."""
     numbers = model.state_dict()
-    tensors = {name: held(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
+    tensors = {name: in_memory(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
     # A temperature and an OOD score belong to the weights they were fitted to.
     return replace(checkpoint, tensors=tensors, temperature=None, ood=None)
-
-
-def held(tensor: Tensor) -> LazyTensor:
-    """Returns a tensor that is in memory already as a checkpoint holds it."""
-    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)
 
 
 def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below: int = 0) -> frozenset[str]:
@@ -171,7 +166,7 @@ def with_new_classifier(
             fresh = torch.zeros(shapes[name])
             if how == "normal" and name.endswith(".weight"):
                 fresh.normal_(std=STANDARD_DEVIATION, generator=generator)
-            tensors[name] = held(fresh.to(checkpoint.tensors[name].dtype))
+            tensors[name] = in_memory(fresh.to(checkpoint.tensors[name].dtype))
     numbers = {label: number for number, label in enumerate(labels)}
     names = {str(number): label for label, number in numbers.items()}
     config = {**checkpoint.config, "id2label": names, "label2id": numbers, "num_labels": len(labels)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -40,28 +40,15 @@ def _several(value: Any) -> Any:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _smallest_and_largest(value: tuple[float, ...]) -> tuple[float, ...]:
-    if value and (len(value) != 2 or value[0] > value[1]):
-        raise ValueError("takes two shares, the smaller one first")
-    return value
+def _takes(what: str, fits: Callable[[tuple[Any, ...]], bool]) -> AfterValidator:
+    """Returns a check of a list, which passes an empty one."""
 
+    def check(value: tuple[Any, ...]) -> tuple[Any, ...]:
+        if value and not fits(value):
+            raise ValueError(f"takes {what}")
+        return value
 
-def _operations_and_magnitude(value: tuple[int, ...]) -> tuple[int, ...]:
-    if value and (len(value) != 2 or not value[0] or value[1] > 30):
-        raise ValueError("takes two numbers, at least one operation and a magnitude of 0 to 30")
-    return value
-
-
-def _two_or_none(value: tuple[float, ...]) -> tuple[float, ...]:
-    if value and len(value) != 2:
-        raise ValueError("takes two numbers")
-    return value
-
-
-def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(value)) < len(value):
-        raise ValueError("takes each part once")
-    return value
+    return AfterValidator(check)
 
 
 Text = Annotated[str, Field(max_length=1000)]
@@ -70,6 +57,13 @@ LearningRate = Annotated[float, Field(gt=0, le=bounds.RATE)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Steps = Annotated[int, Field(ge=0, le=bounds.STEPS)]
 Several = BeforeValidator(_several)
+TwoNumbers = _takes("two numbers", lambda value: len(value) == 2)
+Range = _takes("two shares, the smaller one first", lambda value: len(value) == 2 and value[0] <= value[1])
+EachOnce = _takes("each part once", lambda value: len(set(value)) == len(value))
+Operations = _takes(
+    "two numbers, at least one operation and a magnitude of 0 to 30",
+    lambda value: len(value) == 2 and value[0] > 0 and value[1] <= 30,
+)
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -99,7 +93,7 @@ class Recipe:
         description="learning rate, or several to choose from by validation",
     )
     momentum: float = Field(default=0.9, ge=0, lt=1, description="of an optimiser that has one")
-    betas: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Several, AfterValidator(_two_or_none)] = Field(
+    betas: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Several, TwoNumbers] = Field(
         default=(), description="of an optimiser like Adam; its own if empty"
     )
     eps: float = Field(default=0.0, ge=0, le=1, description="of an optimiser like Adam; its own if 0")
@@ -124,7 +118,7 @@ class Recipe:
     patience: Steps = Field(default=0, description="stop after this many validations without `improvement`")
     improvement: float = Field(default=0.0, ge=0, le=1e6, description="what counts as one")
     # Augmentation of images, and regularisation.
-    crop_scale: Annotated[tuple[Share, ...], Several, AfterValidator(_smallest_and_largest)] = Field(
+    crop_scale: Annotated[tuple[Share, ...], Several, Range] = Field(
         default=(), description="random resized crop: smallest and largest share of the area"
     )
     pad_crop: int = Field(
@@ -134,9 +128,9 @@ class Recipe:
         description="random crop out of the image padded by this many pixels",
     )
     flip: bool = Field(default=False, description="mirror half of the images")
-    randaugment: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=1000)], ...], Several, AfterValidator(_operations_and_magnitude)
-    ] = Field(default=(), description="RandAugment: number of operations, and magnitude of 0 to 30")
+    randaugment: Annotated[tuple[Annotated[int, Field(ge=0, le=1000)], ...], Several, Operations] = Field(
+        default=(), description="RandAugment: number of operations, and magnitude of 0 to 30"
+    )
     label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of a label given to all classes")
     outlier_weight: float = Field(default=0.5, ge=0, le=1000, description="weight of the loss of outliers")
     outlier_share: float = Field(
@@ -152,7 +146,7 @@ class Recipe:
         le=10,
         description="BatchEnsemble: standard deviation of members' factors around 1, at the start",
     )
-    lora_parts: Annotated[tuple[LoraPart, ...], Several, AfterValidator(_each_once)] = Field(
+    lora_parts: Annotated[tuple[LoraPart, ...], Several, EachOnce] = Field(
         default=("attention.q", "attention.k", "attention.v", "attention.o"),
         min_length=1,
         max_length=LONGEST,

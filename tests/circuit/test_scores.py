@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.checkpoint.layout import Unit
+from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.saliency import (
     gate_scores,

@@ -10,8 +10,7 @@ import pytest
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import trunk_depth
-from hydractl.checkpoint.heads import Head
-from hydractl.checkpoint.layout import Unit
+from hydractl.checkpoint.heads import Head, Unit
 from hydractl.families.load import read_checkpoint
 from hydractl.steps.plan_units import sized
 from hydractl.surgery.fusion import fuse

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydractl.checkpoint.heads import Head, layer_budgets, number_of_heads
-from hydractl.checkpoint.layout import Unit
+from hydractl.checkpoint.heads import Head, Unit, layer_budgets, number_of_heads
 from hydractl.errors import OptionError
 from hydractl.surgery.choose import Deal, at_random, by_ranking, by_scores, dealt
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
-from hydractl.checkpoint.heads import Head
-from hydractl.checkpoint.layout import Unit, member_units
+from hydractl.checkpoint.heads import Head, Unit
+from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, read, to_metadata
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.errors import CheckpointError, OptionError
