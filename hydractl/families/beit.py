@@ -14,12 +14,9 @@ from hydractl.families.vit import SAVED_HEADS
 TABLE = "relative_position_bias.relative_position_bias_table^T"
 
 
-class BeitConfig(read.Images, read.Encoder, read.Labelled):
+class BeitConfig(read.Images, read.PlainEncoder, read.Labelled):
     """The fields of a BEiT's config.json."""
 
-    intermediate_size: read.MlpWidth = 3072
-    hidden_dropout_prob: read.Rate = 0.0
-    attention_probs_dropout_prob: read.Rate = 0.0
     use_absolute_position_embeddings: bool = False
     use_relative_position_bias: bool = False
     use_shared_relative_position_bias: bool = False
@@ -33,14 +30,8 @@ class BeitConfig(read.Images, read.Encoder, read.Labelled):
             raise ValueError("use_relative_position_bias and use_shared_relative_position_bias are both set")
         if relative and embeddings.grid[0] != embeddings.grid[1]:
             raise ValueError(f"image_size is {self.image_size}, should be square where positions are relative")
-        tower = self.tower(
-            "vision",
-            embeddings,
-            self.intermediate_size,
-            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
-        )
         tower = replace(
-            tower,
+            self.plain_tower("vision", embeddings),
             unbiased=("attention.k",),
             relative=Relative() if relative else None,
             layer_scale=self.layer_scale_init_value > 0,

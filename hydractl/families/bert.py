@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -22,46 +22,49 @@ from hydractl.families.family import Base, Family, layer_names
 from hydractl.schema import Items
 
 
-class BertConfig(read.Encoder, read.Labelled):
-    """The fields of a BERT's config.json."""
+class KinConfig(read.PlainEncoder, read.Labelled):
+    """The fields that BERT and its kin share, and the network that most of them describe."""
 
     vocab_size: read.Vocabulary = 30522
     max_position_embeddings: read.Positions = 512
-    type_vocab_size: read.TokenTypes = 2
-    intermediate_size: read.MlpWidth = 3072
     hidden_dropout_prob: read.Rate = 0.1
     attention_probs_dropout_prob: read.Rate = 0.1
+
+    def embeddings(self) -> TextEmbeddings:
+        """Returns the embeddings, without types of sentences."""
+        return TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=True)
+
+    def encoder(self) -> TowerSpec:
+        """Returns the encoder, which norms after each residual sum."""
+        tower = self.plain_tower("text", self.embeddings())
+        return replace(tower, pre_norm=False, final_norm=False, pooler="tanh")
+
+    @property
+    def last_dropout(self) -> float | None:
+        """The dropout before the classifier; None if it is that of hidden states."""
+        return None
+
+    def spec(self) -> ModelSpec:
+        dropout = self.hidden_dropout_prob if self.last_dropout is None else self.last_dropout
+        classes = len(self.labels)
+        return ModelSpec("text-classification", (self.encoder(),), classes=classes, classifier_dropout=dropout or 0.0)
+
+
+class BertConfig(KinConfig):
+    """The fields of a BERT's config.json."""
+
+    type_vocab_size: read.TokenTypes = 2
     classifier_dropout: read.Rate = None
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
     position_embedding_type: Literal["absolute"] = "absolute"
 
-    @property
-    def padding(self) -> int | None:
-        """The id of the padding token that positions are counted from, as in a RoBERTa."""
-        return None
+    def embeddings(self) -> TextEmbeddings:
+        return replace(super().embeddings(), token_types=self.type_vocab_size)
 
-    def spec(self) -> ModelSpec:
-        embeddings = TextEmbeddings(
-            vocabulary=self.vocab_size,
-            positions=self.max_position_embeddings,
-            token_types=self.type_vocab_size,
-            norm=True,
-            padding=self.padding,
-        )
-        tower = self.tower(
-            "text",
-            embeddings,
-            self.intermediate_size,
-            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
-        )
-        dropout = self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
-        return ModelSpec(
-            "text-classification",
-            (replace(tower, pre_norm=False, final_norm=False, pooler="tanh"),),
-            classes=len(self.labels),
-            classifier_dropout=dropout or 0.0,
-        )
+    @property
+    def last_dropout(self) -> float | None:
+        return self.classifier_dropout
 
 
 class ElectraConfig(BertConfig):
@@ -72,13 +75,12 @@ class ElectraConfig(BertConfig):
     num_attention_heads: read.Heads = 4
     intermediate_size: read.MlpWidth = 1024
 
-    def spec(self) -> ModelSpec:
-        spec = super().spec()
-        tower = replace(spec.towers[0], pooler="gelu")
-        if self.embedding_size != self.hidden_size:
-            assert isinstance(tower.embeddings, TextEmbeddings)
-            tower = replace(tower, embeddings=replace(tower.embeddings, width=self.embedding_size))
-        return replace(spec, towers=(tower,))
+    def embeddings(self) -> TextEmbeddings:
+        width = None if self.embedding_size == self.hidden_size else self.embedding_size
+        return replace(super().embeddings(), width=width)
+
+    def encoder(self) -> TowerSpec:
+        return replace(super().encoder(), pooler="gelu")
 
 
 class RobertaConfig(BertConfig):
@@ -87,38 +89,8 @@ class RobertaConfig(BertConfig):
     vocab_size: read.Vocabulary = 50265
     pad_token_id: read.Padding = 1
 
-    @property
-    def padding(self) -> int:
-        return self.pad_token_id
-
-
-class MpnetConfig(read.Encoder, read.Labelled):
-    """The fields of an MPNet's config.json."""
-
-    vocab_size: read.Vocabulary = 30527
-    max_position_embeddings: read.Positions = 512
-    intermediate_size: read.MlpWidth = 3072
-    hidden_dropout_prob: read.Rate = 0.1
-    attention_probs_dropout_prob: read.Rate = 0.1
-    relative_attention_num_buckets: Literal[32] = 32
-
-    def spec(self) -> ModelSpec:
-        # A BERT without sentence types. The id of padding is 1, whatever pad_token_id is.
-        embeddings = TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=True, padding=1)
-        dropouts = (self.hidden_dropout_prob, self.attention_probs_dropout_prob)
-        tower = replace(
-            self.tower("text", embeddings, self.intermediate_size, dropouts=dropouts),
-            pre_norm=False,
-            final_norm=False,
-            pooler="tanh",
-            relative=Relative(self.relative_attention_num_buckets),
-        )
-        return ModelSpec(
-            "text-classification",
-            (tower,),
-            classes=len(self.labels),
-            classifier_dropout=self.hidden_dropout_prob or 0.0,
-        )
+    def embeddings(self) -> TextEmbeddings:
+        return replace(super().embeddings(), padding=self.pad_token_id)
 
 
 class XlmRobertaConfig(RobertaConfig):
@@ -127,19 +99,29 @@ class XlmRobertaConfig(RobertaConfig):
     vocab_size: read.Vocabulary = 30522
 
 
-class DebertaV2Config(read.Encoder, read.Labelled):
+class MpnetConfig(KinConfig):
+    """The fields of an MPNet's config.json."""
+
+    vocab_size: read.Vocabulary = 30527
+    relative_attention_num_buckets: Literal[32] = 32
+
+    def embeddings(self) -> TextEmbeddings:
+        return replace(super().embeddings(), padding=1)  # whatever pad_token_id is
+
+    def encoder(self) -> TowerSpec:
+        return replace(super().encoder(), relative=Relative(self.relative_attention_num_buckets))
+
+
+class DebertaV2Config(KinConfig):
     """The fields of a DeBERTa-v2's or v3's config.json."""
 
     vocab_size: read.Vocabulary = 128100
-    max_position_embeddings: read.Positions = 512
     type_vocab_size: read.TokenTypes = 0
     hidden_size: read.Width = 1536
     num_hidden_layers: read.Layers = 24
     num_attention_heads: read.Heads = 24
     intermediate_size: read.MlpWidth = 6144
     layer_norm_eps: read.NormEps = 1e-7
-    hidden_dropout_prob: read.Rate = 0.1
-    attention_probs_dropout_prob: read.Rate = 0.1
     cls_dropout: read.Rate = None
     pooler_dropout: read.NoRate = 0.0
     pooler_hidden_act: Activation = "gelu"
@@ -155,7 +137,14 @@ class DebertaV2Config(read.Encoder, read.Labelled):
     norm_rel_ebd: str = "none"
     conv_kernel_size: int = 0
 
-    def spec(self) -> ModelSpec:
+    def embeddings(self) -> TextEmbeddings:
+        return replace(super().embeddings(), token_types=self.type_vocab_size, learned=self.position_biased_input)
+
+    @property
+    def last_dropout(self) -> float | None:
+        return self.cls_dropout
+
+    def encoder(self) -> TowerSpec:
         if self.conv_kernel_size > 0:
             raise ValueError("conv_kernel_size is set: a convolution over tokens is not supported")
         head = read.head_width(self.hidden_size, self.num_attention_heads)
@@ -163,23 +152,7 @@ class DebertaV2Config(read.Encoder, read.Labelled):
                               ("attention_head_size", head)):  # fmt: skip
             if getattr(self, field) not in (None, wanted):
                 raise ValueError(f"{field} is {getattr(self, field)}, should be {wanted}")
-        embeddings = TextEmbeddings(
-            self.vocab_size,
-            self.max_position_embeddings,
-            self.type_vocab_size,
-            norm=True,
-            learned=self.position_biased_input,
-        )
-        dropouts = (self.hidden_dropout_prob, self.attention_probs_dropout_prob)
-        tower = replace(
-            self.tower("text", embeddings, self.intermediate_size, dropouts=dropouts),
-            pre_norm=False,
-            final_norm=False,
-            pooler=self.pooler_hidden_act,
-            disentangled=self.distances(),
-        )
-        dropout = self.hidden_dropout_prob if self.cls_dropout is None else self.cls_dropout
-        return ModelSpec("text-classification", (tower,), classes=len(self.labels), classifier_dropout=dropout or 0.0)
+        return replace(super().encoder(), pooler=self.pooler_hidden_act, disentangled=self.distances())
 
     def distances(self) -> Disentangled | None:
         """Returns how attention depends on distances."""
@@ -246,16 +219,28 @@ class DistilBertConfig(read.Labelled):
         )
 
 
-def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
-    """Returns transformers' names for the encoder `model`; `ends` adds those behind its last layer."""
-    attention = [f"attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense")]
-    norms, mlp = ("attention.output.LayerNorm", "output.LayerNorm"), ("intermediate.dense", "output.dense")
+#: Transformers' names in a layer of most of them: of q, k, v and o, of both norms, of both maps of the MLP.
+ATTENTION = [f"attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense")]
+NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
+MLP = ("intermediate.dense", "output.dense")
+#: Names behind the last layer, where the classifier has a dense layer in place of the base network's pooler.
+DENSE_ENDS = {"text.pooler": "classifier.dense", "classifier": "classifier.out_proj"}
+
+
+def spelling(
+    model: str, ends: Mapping[str, str], attention: Sequence[str] = ATTENTION, norms: Sequence[str] = NORMS
+) -> dict[str, str]:
+    """Returns transformers' names for the encoder `model`; `ends` adds those behind its last layer.
+
+    Args:
+        attention, norms: see `layer_names`.
+    """
     return {
         "text.embeddings.word": f"{model}.embeddings.word_embeddings.weight",
         "text.embeddings.position": f"{model}.embeddings.position_embeddings.weight",
         "text.embeddings.token_type": f"{model}.embeddings.token_type_embeddings.weight",
         "text.embeddings.norm": f"{model}.embeddings.LayerNorm",
-        **layer_names("text", f"{model}.encoder.layer.{{i}}.", attention, norms=norms, mlp=mlp),
+        **layer_names("text", f"{model}.encoder.layer.{{i}}.", attention, norms=norms, mlp=MLP),
         **ends,
     }
 
@@ -278,16 +263,7 @@ ELECTRA = Family(
     model_type="electra",
     architectures=("ElectraForSequenceClassification",),
     config=ElectraConfig,
-    spellings=(
-        spelling(
-            "electra",
-            {
-                "text.embeddings.projection": "electra.embeddings_project",
-                "text.pooler": "classifier.dense",
-                "classifier": "classifier.out_proj",
-            },
-        ),
-    ),
+    spellings=(spelling("electra", DENSE_ENDS | {"text.embeddings.projection": "electra.embeddings_project"}),),
     # The networks of its training: the generator predicts words, the discriminator which of them were replaced.
     base=Base("electra.", surplus=(r"(generator|discriminator)_.*",)),
     inert=(r"electra\.embeddings\.(position|token_type)_ids",),
@@ -300,7 +276,7 @@ ROBERTA = Family(
     model_type="roberta",
     architectures=("RobertaForSequenceClassification",),
     config=RobertaConfig,
-    spellings=(spelling("roberta", {"text.pooler": "classifier.dense", "classifier": "classifier.out_proj"}),),
+    spellings=(spelling("roberta", DENSE_ENDS),),
     # Its base class has a pooler of its own; a classifier has a dense layer in that place, always untrained at first.
     base=Base("roberta."),
     inert=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
@@ -315,7 +291,7 @@ XLM_ROBERTA = replace(
     architectures=("XLMRobertaForSequenceClassification",),
     config=XlmRobertaConfig,
 )
-MPNET_NAMES = [f"attention.attn.{part}" for part in "qkvo"]
+MPNET_HEADS = [f"attention.attn.{part}" for part in "qkvo"]
 MPNET = Family(
     name="mpnet",
     title="MPNet",
@@ -323,14 +299,7 @@ MPNET = Family(
     architectures=("MPNetForSequenceClassification",),
     config=MpnetConfig,
     spellings=(
-        spelling("mpnet", {"text.pooler": "classifier.dense", "classifier": "classifier.out_proj"})
-        | layer_names(
-            "text",
-            "mpnet.encoder.layer.{i}.",
-            MPNET_NAMES,
-            norms=("attention.LayerNorm", "output.LayerNorm"),
-            mlp=("intermediate.dense", "output.dense"),
-        )
+        spelling("mpnet", DENSE_ENDS, MPNET_HEADS, norms=("attention.LayerNorm", "output.LayerNorm"))
         # One table for all layers: here each has its own, and may train it.
         | {"text.layers.{i}.attention.relative": "mpnet.encoder.relative_attention_bias.weight^T"},
     ),
@@ -339,8 +308,8 @@ MPNET = Family(
     legacy=BERT.legacy,
     task="text-classification",
 )
-DEBERTA_V2_NAMES = [f"attention.{name}" for name in ("self.query_proj", "self.key_proj", "self.value_proj")]
-DEBERTA_V2_LAYER = "deberta.encoder.layer.{i}."
+DEBERTA_V2_HEADS = [*(f"attention.self.{part}_proj" for part in ("query", "key", "value")), "attention.output.dense"]
+DEBERTA_V2_ATTENTION = "deberta.encoder.layer.{i}.attention.self."
 DEBERTA_V2 = Family(
     name="deberta-v2",
     title="DeBERTa-v2, v3",
@@ -348,19 +317,12 @@ DEBERTA_V2 = Family(
     architectures=("DebertaV2ForSequenceClassification",),
     config=DebertaV2Config,
     spellings=(
-        spelling("deberta", {"text.pooler": "pooler.dense", "classifier": "classifier"})
-        | layer_names(
-            "text",
-            DEBERTA_V2_LAYER,
-            [*DEBERTA_V2_NAMES, "attention.output.dense"],
-            norms=("attention.output.LayerNorm", "output.LayerNorm"),
-            mlp=("intermediate.dense", "output.dense"),
-        )
+        spelling("deberta", {"text.pooler": "pooler.dense", "classifier": "classifier"}, DEBERTA_V2_HEADS)
         | {
             "text.embeddings.distances": "deberta.encoder.rel_embeddings.weight",
             "text.embeddings.distance_norm": "deberta.encoder.LayerNorm",
-            "text.layers.{i}.attention.distance_k": f"{DEBERTA_V2_LAYER}attention.self.pos_key_proj",
-            "text.layers.{i}.attention.distance_q": f"{DEBERTA_V2_LAYER}attention.self.pos_query_proj",
+            "text.layers.{i}.attention.distance_k": f"{DEBERTA_V2_ATTENTION}pos_key_proj",
+            "text.layers.{i}.attention.distance_q": f"{DEBERTA_V2_ATTENTION}pos_query_proj",
         },
     ),
     base=Base("deberta.", surplus=(r"(cls|lm_predictions|mask_predictions)\..*",)),

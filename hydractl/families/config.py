@@ -155,6 +155,19 @@ class Encoder(Fields):
         )
 
 
+class PlainEncoder(Encoder):
+    """The fields of encoders whose MLP has a width of its own, with dropout on hidden states and attention."""
+
+    intermediate_size: MlpWidth = 3072
+    hidden_dropout_prob: Rate = 0.0
+    attention_probs_dropout_prob: Rate = 0.0
+
+    def plain_tower(self, name: Literal["vision", "text"], embeddings: ImageEmbeddings | TextEmbeddings) -> TowerSpec:
+        """Returns the tower they describe; see `tower`."""
+        dropouts = (self.hidden_dropout_prob, self.attention_probs_dropout_prob)
+        return self.tower(name, embeddings, self.intermediate_size, dropouts)
+
+
 class Images(Fields):
     """The fields that most image encoders of transformers share."""
 

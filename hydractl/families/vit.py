@@ -11,22 +11,14 @@ from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
 
-class VitConfig(read.Images, read.Encoder, read.Labelled):
+class VitConfig(read.Images, read.PlainEncoder, read.Labelled):
     """The fields of a ViT's config.json."""
 
-    intermediate_size: read.MlpWidth = 3072
-    hidden_dropout_prob: read.Rate = 0.0
-    attention_probs_dropout_prob: read.Rate = 0.0
     qkv_bias: bool = True
 
     def spec(self) -> ModelSpec:
-        tower = self.tower(
-            "vision",
-            self.embeddings(),
-            self.intermediate_size,
-            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
-        )
-        return ModelSpec("image-classification", (replace(tower, qkv_bias=self.qkv_bias),), classes=len(self.labels))
+        tower = replace(self.plain_tower("vision", self.embeddings()), qkv_bias=self.qkv_bias)
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
 class MsnConfig(VitConfig):
