@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hydractl.data.ranks import Ranks
 
 Objective = Literal["acc", "ood", "avg"]
+Loss = Literal["nll"]
 OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
 
 
@@ -80,15 +81,21 @@ class Measure(NamedTuple):
         """The AUROC of the OOD score with OOD positive; None without OOD samples."""
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
-    def score(self, objective: Objective) -> float:
-        """Returns the objective, 0..1, higher = better; all but `acc` need OOD samples.
+    def score(self, objective: Objective | Loss) -> float:
+        """Returns the objective, higher = better: minus the loss, or 0..1; `ood` and `avg` need OOD samples.
 
         Source: [HE] D.1.2.
         """
+        if objective == "nll":
+            return -self.nll
         if objective == "acc":
             return self.accuracy
         assert self.auroc is not None
         return self.auroc if objective == "ood" else (self.accuracy + self.auroc) / 2
+
+    def standing(self, objective: Objective | Loss) -> float:
+        """Returns what decisions compare: a whole number, except for the loss."""
+        return -self.nll if objective == "nll" else self.rank(objective)
 
     def rank(self, objective: Objective) -> int:
         """Returns a whole number in proportion to the objective on given data: what decisions compare."""
@@ -120,9 +127,13 @@ def measure(
         outside: [N'] of the samples of each OOD set.
         nll: [N] of the ID labels.
     """
+    return Measure(int(correct.sum()), len(inside), *detection(inside, outside), nll=float(nll.mean()))
+
+
+def detection(inside: NDArray[np.float64], outside: Sequence[NDArray[np.float64]]) -> tuple[int, int]:
+    """Returns the ordered pairs and OOD samples of a measure; see `measure`."""
     size = lcm(*map(len, outside))
-    ordered = sum(_ordered(inside, one) * (size // len(one)) for one in outside)
-    return Measure(int(correct.sum()), len(inside), ordered, ood_samples=size * len(outside), nll=float(nll.mean()))
+    return sum(_ordered(inside, one) * (size // len(one)) for one in outside), size * len(outside)
 
 
 def mean_over_tasks(measures: Sequence[Measure]) -> Measure:

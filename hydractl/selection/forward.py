@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, without
+from hydractl.circuit.replay import Hidden, embed
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Place, Tower
 from hydractl.model.fast.optimize import FastLayer, FastTower
@@ -69,8 +70,9 @@ class _Tower:
         attention = sum(p.numel() * p.element_size() for p in self.fast.layers[0].attention.parameters())
         self.layer = lru_cache(maxsize=max(2 * len(self.before), WEIGHT_BYTES // max(attention, 1)))(self._layer)
 
-    def pooled(self, x: Tensor, mask: Tensor | None, ids: Tensor | None) -> list[Tensor]:
+    def pooled(self, start: Hidden) -> list[Tensor]:
         """Returns the pooled output `[1,B,D]` of each candidate, from the input of the first layer."""
+        x, mask, ids = start
         found: dict[int, Tensor] = {}
         place = self.tower.place(ids)
         for node, last in self._walk(self.root, x, mask, place):
@@ -159,11 +161,7 @@ class CandidateNetworks:
     @torch.inference_mode()
     def _pooled(self, name: str, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         tower = self.towers[name]
-        if name == "vision":
-            return tower.pooled(tower.tower.embeddings(inputs["pixel_values"]), None, None)
-        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-        x = tower.tower.embeddings(ids, inputs.get("token_type_ids"))
-        return tower.pooled(x, mask.bool() if mask is not None else None, ids)
+        return tower.pooled(embed(tower.tower, inputs))
 
 
 class MemberNetworks:

@@ -12,9 +12,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from hydractl.circuit.objective import Measure, detection
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.ood_detection import count_scores, ordered_pairs
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
     mean_over_members,
@@ -48,42 +48,17 @@ class CandidateLogits:
 
 
 @dataclass(frozen=True)
-class Quality:
-    """The quality of the mean of some members' probabilities.
-
-    Accuracy and AUROC are exact fractions, so that equal members tie on every machine.
-
-    Attributes:
-        accuracy: of the ID samples, 0..1.
-        auroc: of the OOD score, OOD positive, the mean over OOD sets; None if there are no sets.
-        nll: mean negative log-likelihood of the ID labels, nats.
-    """
-
-    accuracy: Fraction
-    auroc: Fraction | None
-    nll: float
-
-    def score(self, objective: SelectionObjective) -> Fraction | float:
-        """Returns the objective, higher = better."""
-        if objective == "nll":
-            return -self.nll
-        if objective == "acc":
-            return self.accuracy
-        assert self.auroc is not None
-        return self.auroc if objective == "ood" else (self.accuracy + self.auroc) / 2
-
-
-@dataclass(frozen=True)
 class Goal:
     """The objective of a choice, and the accuracy that members together may not fall below (None: any)."""
 
     objective: SelectionObjective
     least_accuracy: Fraction | None = None
 
-    def standing(self, quality: Quality) -> tuple[bool, Fraction | float]:
+    def standing(self, quality: Measure) -> tuple[bool, float]:
         """Returns the value to maximise: whether accuracy suffices, then the objective, or the accuracy if not."""
-        enough = self.least_accuracy is None or quality.accuracy >= self.least_accuracy
-        return enough, quality.score(self.objective) if enough else quality.accuracy
+        accuracy = Fraction(quality.correct, quality.id_samples)
+        enough = self.least_accuracy is None or accuracy >= self.least_accuracy
+        return enough, quality.standing(self.objective if enough else "acc")
 
 
 @dataclass(frozen=True)
@@ -91,7 +66,7 @@ class CurvePoint:
     """A candidate, and the quality of all members chosen so far with it."""
 
     candidate: int
-    quality: Quality
+    quality: Measure
     multiply_adds: int
 
 
@@ -108,7 +83,7 @@ class MemberCurve:
         return tuple(point.candidate for point in self.points[: self.members])
 
     @property
-    def quality(self) -> Quality:
+    def quality(self) -> Measure:
         """The quality of the members together."""
         return self.points[self.members - 1].quality
 
@@ -176,7 +151,7 @@ def require_measurable(objective: SelectionObjective, outside: bool) -> None:
         raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")
 
 
-def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Quality:
+def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
     """Returns the quality of the mean of the chosen candidates' probabilities."""
     inside = logits.inside[list(chosen)]
     if not inside.shape[1]:
@@ -192,8 +167,9 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Quality:
     if not odd:
         outside = {name: -_msp(own[list(chosen)], logits.temperature) for name, own in logits.outside.items()}
         odd = {"": -np.concatenate(msp), **outside}
-    count, aurocs = inside.shape[1], [_auroc(odd[""], odd[name]) for name in logits.outside]
-    return Quality(Fraction(correct, count), sum(aurocs, Fraction(0)) / len(aurocs) if aurocs else None, nll / count)
+    ordered, ood_samples = detection(-odd[""], [-odd[name] for name in logits.outside])
+    count = inside.shape[1]
+    return Measure(correct, count, ordered, ood_samples=ood_samples, nll=nll / count)
 
 
 def _msp(logits: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
@@ -202,8 +178,3 @@ def _msp(logits: NDArray[np.floating], temperature: float) -> NDArray[np.float64
         for samples in sample_chunks(logits)
     ]
     return np.concatenate(parts)
-
-
-def _auroc(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Fraction:
-    id_counts, ood_counts = count_scores(inside, outside)
-    return Fraction(ordered_pairs(id_counts, ood_counts), 2 * len(inside) * len(outside))

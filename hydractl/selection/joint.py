@@ -14,10 +14,11 @@ import numpy as np
 
 from hydractl.artifacts import Index, State, StateFile, TowerName
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
 from hydractl.schema import Items
 from hydractl.selection.candidates import Candidate, CandidateSet, counts
-from hydractl.selection.greedy import CandidateLogits, Goal, Quality, quality
+from hydractl.selection.greedy import CandidateLogits, Goal, quality
 
 #: The logits of networks that lack these heads, on the selection samples.
 Ask = Callable[[Sequence[frozenset[Head]]], CandidateLogits]
@@ -115,7 +116,7 @@ def search_jointly(
     goal: Goal,
     ask: Ask,
     begun: Sequence[Head] = (),
-    on_turn: Callable[[Sequence[Head], Quality], None] = lambda turns, quality: None,
+    on_turn: Callable[[Sequence[Head], Measure], None] = lambda turns, quality: None,
 ) -> tuple[Head, ...]:
     """Returns the heads that leave, turn by turn: member 1's first, member 2's first, and so on round and round.
 

@@ -12,10 +12,11 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, KeptHeads, without
 from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import Slot, parameter_count, slots
+from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
-from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, Quality, quality, select
+from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.numbers import with_dtype
 from hydractl.surgery.slicing import drop_heads
@@ -124,11 +125,13 @@ class Criteria:
     multiply_adds: float | None = None
     parameters: float | None = None
 
-    def goal(self, network: Quality) -> Goal:
+    def goal(self, network: Measure) -> Goal:
         """Returns what members together aim at, given the quality of the network."""
         if self.max_accuracy_drop is None:
             return Goal(self.objective)
-        least = network.accuracy - Fraction(self.max_accuracy_drop).limit_denominator(10**6)
+        least = Fraction(network.correct, network.id_samples) - Fraction(self.max_accuracy_drop).limit_denominator(
+            10**6
+        )
         return Goal(self.objective, least)
 
     def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
@@ -143,7 +146,7 @@ class Outcome:
 
     curve: MemberCurve
     trunk: int
-    baseline: Quality
+    baseline: Measure
 
 
 def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteria) -> Outcome:

@@ -18,8 +18,8 @@ from hydractl.artifacts import (
 )
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.circuit.objective import Measure
 from hydractl.schema import Items, Schema
-from hydractl.selection.greedy import Quality
 
 if TYPE_CHECKING:
     import torch
@@ -147,9 +147,8 @@ def _member(candidates: CandidatePool, number: int) -> dict[str, Any]:
     return {"candidate": chosen.name, "dropped": [head._asdict() for head in in_candidate_order(chosen.dropped)]}
 
 
-def _numbers(quality: Quality) -> dict[str, float | None]:
-    auroc = None if quality.auroc is None else float(quality.auroc)
-    return {"accuracy": float(quality.accuracy), "auroc": auroc, "nll": quality.nll}
+def _numbers(quality: Measure) -> dict[str, float | None]:
+    return {"accuracy": quality.accuracy, "auroc": quality.auroc, "nll": quality.nll}
 
 
 def read_selection(source: str) -> Selection:

@@ -10,14 +10,14 @@ from typing import Any
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.objective import prompt_batches
+from hydractl.circuit.objective import Measure, prompt_batches
 from hydractl.data.ranks import Ranks
 from hydractl.inference import load_checkpoint
 from hydractl.metrics.ood_scores import BASELINE
 from hydractl.selection.answers import Answering, SelectionData, Store, answer
 from hydractl.selection.candidates import CandidateSet
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
-from hydractl.selection.greedy import CandidateLogits, Quality, quality
+from hydractl.selection.greedy import CandidateLogits, quality
 from hydractl.selection.joint import Ask, JointSearch, TurnsJournal, search_jointly
 from hydractl.selection.pool import CandidatePool, Criteria
 from hydractl.steps.material import Material
@@ -125,7 +125,7 @@ class SelectionRun:
             goal = criteria.goal(quality(ask([frozenset()]), [0]))
             for number, (trunk, search) in enumerate(searches.items()):
 
-                def on_turn(heads: Sequence[Head], together: Quality, number: int = number) -> None:
+                def on_turn(heads: Sequence[Head], together: Measure, number: int = number) -> None:
                     turns[number] = tuple(heads)
                     if journal is not None and self.ranks.leads:
                         journal.save(turns)
@@ -160,8 +160,8 @@ class SelectionRun:
         return CandidateNetworks(model, dropped, prompt_batches(model.class_prompts, self.batch_size))
 
 
-def _line(turns: Sequence[Head], quality: Quality, members: int) -> str:
+def _line(turns: Sequence[Head], quality: Measure, members: int) -> str:
     """Returns the finding of a turn as a line of text."""
-    detected = "" if quality.auroc is None else f"  AUROC {float(quality.auroc):.4f}"
+    detected = "" if quality.auroc is None else f"  AUROC {quality.auroc:.4f}"
     member, head = (len(turns) - 1) % members + 1, turns[-1]
-    return f"member {member}  {head}  accuracy {float(quality.accuracy):.4f}{detected}  NLL {quality.nll:.4f}"
+    return f"member {member}  {head}  accuracy {quality.accuracy:.4f}{detected}  NLL {quality.nll:.4f}"

@@ -91,7 +91,7 @@ def test_between_two_numbers_of_members_the_best_is_taken() -> None:
 def test_accuracy_is_kept_where_it_can_be() -> None:
     answers = random_answers(1)
     best = max(quality(answers, [k]).accuracy for k in range(CANDIDATES))
-    found = select(answers, Goal("ood", best), (1, 3), costs)
+    found = select(answers, Goal("ood", Fraction(best).limit_denominator(N)), (1, 3), costs)
     assert found.quality.accuracy >= best
     out_of_reach = select(answers, Goal("ood", Fraction(1)), (1, 1), costs)
     assert out_of_reach.quality.accuracy == best
