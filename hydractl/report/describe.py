@@ -207,18 +207,3 @@ def curve_lines(selection: Mapping[str, Any]) -> Iterator[str]:
             ]
         )
     return aligned(lines)
-
-
-def selection_facts(selection: Mapping[str, Any]) -> dict[str, object]:
-    """Returns the facts of a notebook's table."""
-    baseline, chosen = selection["baseline"], selection["curve"][len(selection["members"]) - 1]
-    facts: dict[str, object] = {
-        "objective": selection["objective"],
-        "members": ", ".join(member["candidate"] for member in selection["members"]),
-        "chosen from": f"{len(selection['candidates'])} candidates",
-        "accuracy": f"{100 * chosen['accuracy']:.2f} % (network: {100 * baseline['accuracy']:.2f} %)",
-        "NLL": f"{chosen['nll']:.4f} (network: {baseline['nll']:.4f})",
-    }
-    if chosen["auroc"] is not None:
-        facts["AUROC"] = f"{100 * chosen['auroc']:.2f} % (network: {100 * baseline['auroc']:.2f} %)"
-    return facts | {"mult-adds": f"{chosen['multiply_adds'] / baseline['multiply_adds']:.2f} x the network's"}

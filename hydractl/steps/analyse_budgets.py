@@ -18,6 +18,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.analysis.budgets import Cut, PrunedQuality
+    from hydractl.artifacts import Artifact
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import ScoreTable
@@ -180,7 +181,7 @@ def _cuts(
 
 
 def _leaks(
-    material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | ScoreTable], allowed: bool
+    material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Artifact], allowed: bool
 ) -> list[KnownLeak]:
     """Returns the sets with samples that heads were chosen on or weights were trained on, if that is allowed."""
     from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, refuse_leaks

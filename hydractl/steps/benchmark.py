@@ -13,7 +13,7 @@ from hydractl.errors import OptionError
 from hydractl.options import Option, function
 from hydractl.steps.compute import Device, DtypeLike, choose_device, choose_dtype
 from hydractl.steps.inputs import Compiled, ModelLike, as_checkpoint, model_name
-from hydractl.steps.result import Table
+from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ else:  # what the command line derives arguments from
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Benchmarked(Table):
+class Benchmarked(Result):
     """The time of each model at each batch size and precision, and the environment."""
 
     rows: Sequence[Row]

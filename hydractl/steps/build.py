@@ -95,9 +95,6 @@ class Built(Result):
         yield str(self.folder / HYDRA)
         yield from self.advice
 
-    def facts(self) -> Mapping[str, object]:
-        return {"folder": self.folder, "steps": len(self.stages), "verdict": self.verdict or "not run"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Build:

@@ -174,9 +174,6 @@ class Exported(Result):
     def lines(self) -> Iterator[str]:
         yield str(self.output)
 
-    def facts(self) -> Mapping[str, object]:
-        return {name: value for name, value in self.to_json().items() if value is not None}
-
 
 @dataclass(frozen=True)
 class Export:

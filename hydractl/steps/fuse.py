@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -14,7 +14,7 @@ from hydractl.errors import OptionError
 from hydractl.families.load import write_checkpoint
 from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
 from hydractl.options import Option, function, remembered
-from hydractl.report.summary import fusing_line, key_facts
+from hydractl.report.summary import fusing_line
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint, as_several
 from hydractl.steps.references import SelectionLike, follow
@@ -35,9 +35,6 @@ class Fused(MadeModel):
 
     def lines(self) -> Iterator[str]:
         yield str(self.output)
-
-    def facts(self) -> Mapping[str, object]:
-        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def guidance(self) -> Iterator[str]:
         yield fusing_line(self.checkpoint, self.output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
@@ -19,6 +19,7 @@ from hydractl.report.drawing import check_picture, write_picture
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 ModelLike = Any  #: a path or a hub id, a `Hydra`, a `Checkpoint`, or the result of a step that made a model
 CircuitLike = Any  #: a path, a `Circuit`, or the result of a search for one circuit
 ScoresLike = Any  #: a path, a `ScoreTable`, or the result of scoring heads
@@ -128,9 +129,7 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
         OptionError: not a circuit.
     """
     found = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
-    if not isinstance(found, Circuit):
-        raise OptionError(f"expected a circuit (a path, or the result of extract_circuit), got {type(found).__name__}")
-    return found
+    return _checked(found, Circuit, "a circuit (a path, or the result of extract_circuit)")
 
 
 def as_scores(scores: ScoresLike) -> ScoreTable:
@@ -141,8 +140,12 @@ def as_scores(scores: ScoresLike) -> ScoreTable:
         OptionError: not head scores.
     """
     found = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
-    if not isinstance(found, ScoreTable):
-        raise OptionError(f"expected head scores (a path, or the result of score_heads), got {type(found).__name__}")
+    return _checked(found, ScoreTable, "head scores (a path, or the result of score_heads)")
+
+
+def _checked(found: object, kind: type[T], wanted: str) -> T:
+    if not isinstance(found, kind):
+        raise OptionError(f"expected {wanted}, got {type(found).__name__}")
     return found
 
 

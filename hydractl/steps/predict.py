@@ -16,7 +16,7 @@ from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.options import Option, Without, function
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Model
-from hydractl.steps.result import Table
+from hydractl.steps.result import Result
 from hydractl.text import printable, shortened
 from hydractl.watch import Watcher
 
@@ -42,7 +42,7 @@ UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibr
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Predictions(Table):
+class Predictions(Result):
     """Predictions of a model for N inputs.
 
     Attributes:

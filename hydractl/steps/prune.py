@@ -8,18 +8,17 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
+from hydractl.artifacts import Artifact
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads
 from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
-from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.ranking import require_towers
-from hydractl.circuit.scores import ScoreTable
 from hydractl.data.hashes import sketch
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import write_checkpoint
 from hydractl.options import Option, Rows, Without, function, remembered
-from hydractl.report.summary import key_facts, pruning_line
+from hydractl.report.summary import pruning_line
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
@@ -99,7 +98,7 @@ class Pruned(MadeModel):
     def facts(self) -> Mapping[str, object]:
         if len(self.members) > 1:
             return {str(one.output or one.checkpoint.name): f"{len(one.dropped)} heads dropped" for one in self.members}
-        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
+        return super().facts()
 
     def guidance(self) -> Iterator[str]:
         for one in self.members:
@@ -293,7 +292,7 @@ class Prune:
 prune = function(Prune)
 
 
-def _model_of(artifact: Circuit | ScoreTable | None) -> Checkpoint:
+def _model_of(artifact: Artifact | None) -> Checkpoint:
     """Returns the model that an artifact was made from, from where the artifact says it lies."""
     if artifact is None:
         raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl import bounds
+from hydractl.artifacts import Artifact
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.heads import TOWERS, Head, Unit, member_heads
 from hydractl.checkpoint.layout import member_units
@@ -185,7 +186,7 @@ class Method(Protocol):
     samples: int | None = None
 
     @property
-    def artifact(self) -> Circuit | ScoreTable | None:
+    def artifact(self) -> Artifact | None:
         """The circuit or the scores that it follows, read."""
         return None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.errors import require
 from hydractl.options import Option, Without, function
 from hydractl.steps.inputs import Force
-from hydractl.steps.result import Table
+from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ReportFolder = Annotated[
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reported(Table):
+class Reported(Result):
     """A report: all numbers of all systems, and the data that they were measured on.
 
     Attributes:

@@ -29,8 +29,8 @@ class Result:
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, object]:
-        """Returns the facts to know at a glance, by name."""
-        raise NotImplementedError
+        """Returns facts by name, which Python and notebooks show in place of the lines if there are any."""
+        return {}
 
     def guidance(self) -> Iterator[str]:
         """Yields lines for stderr: what changed, and the likely next command."""
@@ -38,16 +38,27 @@ class Result:
 
     def __repr__(self) -> str:
         facts = {printable(name): printable(str(value)) for name, value in self.facts().items()}
-        width = max(map(len, facts), default=0)
+        if not facts:
+            return "\n".join(self.lines())
+        width = max(map(len, facts))
         return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in facts.items())])
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{html(name)}</th><td>{html(str(v))}</td></tr>" for name, v in self.facts().items())
+        facts = self.facts()
+        if not facts:
+            lines = "\n".join(map(html, repr(self).splitlines()))
+            return f"<pre>{lines}</pre>"
+        rows = (f"<tr><th>{html(name)}</th><td>{html(str(v))}</td></tr>" for name, v in facts.items())
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
 
 
 class MadeModel(Result):
     """A result that is a model: it answers as what `hydractl.load` returns does, and is loaded at its first answer."""
+
+    def facts(self: Any) -> Mapping[str, object]:
+        from hydractl.report.summary import key_facts
+
+        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def __call__(self, *inputs: Any, **named: Any) -> HydraOutput:
         """Classifies a batch of tensors; see `Hydra.forward`."""
@@ -65,19 +76,8 @@ class MadeModel(Result):
         return load_checkpoint(self.checkpoint).optimize_for_inference()
 
 
-class Table(Result):
-    """A result that Python and notebooks show by its lines."""
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
-
-    def _repr_html_(self) -> str:
-        lines = "\n".join(map(html, repr(self).splitlines()))
-        return f"<pre>{lines}</pre>"
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Finding(Table, Generic[Value]):
+class Finding(Result, Generic[Value]):
     """A value, ready to be read in every way.
 
     Attributes:

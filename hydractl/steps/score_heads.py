@@ -20,7 +20,7 @@ from hydractl.report.head_maps import HeadMap, Projection, heat_map, heat_map_fi
 from hydractl.steps.compute import Compute, choose_device
 from hydractl.steps.inputs import Model, Output, PlotOptions, as_member
 from hydractl.steps.material import Material, open_material, origin_of
-from hydractl.steps.result import Table
+from hydractl.steps.result import Result
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadScores(Table):
+class HeadScores(Result):
     """A score per head, higher = keep.
 
     Attributes:

@@ -21,7 +21,7 @@ from hydractl.errors import OptionError
 from hydractl.families.load import write_checkpoint
 from hydractl.metrics.ood_scores import BASELINE, SearchScore
 from hydractl.options import Option, Rows, function, remembered
-from hydractl.report.describe import curve_lines, selection_facts
+from hydractl.report.describe import curve_lines
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
 from hydractl.selection.greedy import require_enough, require_measurable
 from hydractl.selection.joint import joint_searches
@@ -62,9 +62,6 @@ class Selected(Result):
     def lines(self) -> Iterator[str]:
         yield from curve_lines(self.content)
         yield from (str(path) for path in (self.output, self.hydra) if path is not None)
-
-    def facts(self) -> Mapping[str, object]:
-        return selection_facts(self.content)
 
     def write(self, force: bool) -> None:
         """Writes the artifact and the fused members, where wanted."""

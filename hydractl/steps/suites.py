@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hydractl.steps.report import Reported
-from hydractl.steps.result import Table
+from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
     from hydractl.evaluation.results import System
@@ -42,7 +42,7 @@ def columns() -> list[Column]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SuiteReported(Table):
+class SuiteReported(Result):
     """The report of every system on every task.
 
     Attributes:
