@@ -72,7 +72,7 @@ def all_answers(path: Path, material: Material, candidates: CandidatePool) -> Ca
     """What all candidates say of all samples, kept in a file."""
     if not path.exists():
         found = run_of(material).answers(candidates)
-        outside = {f"{OOD}{name}": logits for name, logits in found.outside.items()}
+        outside = {f"{OOD}{name}": logits for name, logits in zip(material.ood, found.outside, strict=True)}
         arrays = {"inside": found.inside, "labels": found.labels, "names": np.array(candidates.names), **outside}
         written = BytesIO()
         np.savez(written, allow_pickle=False, **arrays)
@@ -80,7 +80,7 @@ def all_answers(path: Path, material: Material, candidates: CandidatePool) -> Ca
     kept = np.load(path)
     if list(kept["names"]) != candidates.names:
         raise SystemExit(f"{path}: holds other candidates: name another file")
-    outside = {name.removeprefix(OOD): kept[name] for name in kept.files if name.startswith(OOD)}
+    outside = [kept[f"{OOD}{name}"] for name in material.ood]
     return CandidateLogits(kept["inside"], kept["labels"], outside, material.model.temperature)
 
 
@@ -104,8 +104,7 @@ def divided(
     answers: CandidateLogits, for_choice: np.ndarray, for_test: np.ndarray
 ) -> tuple[CandidateLogits, CandidateLogits]:
     """What is said of the samples to choose on, and of those to measure on."""
-    outside = dict(answers.outside)
-    seen = {CHOSEN_ON: outside.pop(CHOSEN_ON)}
+    seen, outside = answers.outside[:1], answers.outside[1:]  # the set to choose on comes first
     return (
         CandidateLogits(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
         CandidateLogits(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),

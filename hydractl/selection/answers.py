@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import goes_on, part_of, refuse_other, write_bytes, writing
+from hydractl.circuit.objective import ScoringData
+from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
-from hydractl.data.ranks import Ranks
-from hydractl.errors import ArtifactError, DataError, NotFiniteError, OutputError
-from hydractl.metrics.checks import FloatArray, Logits
+from hydractl.errors import ArtifactError, NotFiniteError, OutputError
+from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.held_out import search_scores
 from hydractl.metrics.ood_scores import BASELINE, find_ood_score
 from hydractl.schema import Origin, read_json
@@ -32,34 +33,6 @@ CONDITIONS = "conditions.json"
 
 #: Networks that predict together.
 Answering = CandidateNetworks | MemberNetworks
-
-
-@dataclass(frozen=True, eq=False)
-class SelectionData:
-    """The samples that members are selected on, in batches that are the same on every rank.
-
-    Attributes:
-        inside: batches of the ID samples, with labels.
-        outside: batches of each OOD set.
-        sizes: how many samples the ID data and each set hold, the ID data under "".
-        classes: C.
-    """
-
-    inside: Sequence[Batch]
-    outside: Mapping[str, Sequence[Batch]]
-    sizes: Mapping[str, int]
-    classes: int
-    ranks: Ranks = field(default_factory=Ranks)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The labels `[N]` of the ID samples."""
-        labels = np.zeros(self.sizes[""], np.int64)
-        for batch in self.inside:
-            if batch.labels is None:
-                raise DataError("the ID samples have no labels: a selection needs them")
-            labels[batch.positions.numpy()] = batch.labels.numpy()
-        return labels
 
 
 class Store:
@@ -88,7 +61,7 @@ class Store:
             write_bytes(new / CONDITIONS, json.dumps(conditions).encode())
 
     def read(self, name: str, number: int) -> NDArray[np.floating] | None:
-        """Returns the logits of a batch of a set, or None if they have not been computed."""
+        """Returns the logits of a batch of the data called `id` or `ood`, or None if they have not been computed."""
         path = self._path(name, number)
         return np.load(path, allow_pickle=False) if path.is_file() else None
 
@@ -109,13 +82,12 @@ class Store:
             shutil.rmtree(gone)
 
     def _path(self, name: str, number: int) -> Path:
-        # A set's name may hold any characters, so its bytes name the file.
-        return self.folder / f"{name.encode().hex() or 'id'}-{number:06}.npy"
+        return self.folder / f"{name}-{number:06}.npy"
 
 
 def answer(
     networks: Sequence[Answering],
-    data: SelectionData,
+    data: ScoringData,
     device: torch.device,
     *,
     temperature: float = 1.0,
@@ -134,13 +106,17 @@ def answer(
     Raises:
         DataError: a logit is not finite, or the ID samples have no labels or are too few for the score.
     """
-    count, score = sum(network.size for network in networks), find_ood_score(ood_score)
-    width = networks[0].width if score.needs_features else 0
+    score, first = find_ood_score(ood_score), networks[0]
+    count, classes = sum(network.size for network in networks), first.widths[1]
+    width = first.widths[0] if score.needs_features else 0
+    labels = np.zeros(data.id_samples, np.int64)
 
-    def of(name: str, batches: Sequence[Batch]) -> tuple[Logits, Logits]:
-        found = np.zeros((count, data.sizes[name], data.classes + width), networks[0].dtype)
+    def of(name: str, batches: Sequence[Batch], samples: int) -> NDArray[np.floating]:
+        found = np.zeros((count, samples, classes + width), first.dtype)
         for number in range(data.ranks.rank, len(batches), data.ranks.size):
             batch = batches[number]
+            if batches is data.id:
+                labels[batch.positions.numpy()] = required_labels(batch).numpy()
             logits = store.read(name, number) if store else None
             if logits is None:
                 logits = logits_of(networks, batch, device, features=width > 0)
@@ -148,21 +124,18 @@ def answer(
                     store.write(name, number, logits)
             found[:, batch.positions.numpy()] = logits
             on_batch(len(batch.positions))
-        whole = data.ranks.total(torch.from_numpy(found)).numpy()
-        return whole[..., : data.classes], whole[..., data.classes :]
+        return data.ranks.total(torch.from_numpy(found)).numpy()
 
-    inside, features = of("", data.inside)
-    outside = {name: of(name, part) for name, part in data.outside.items()}
-    scores: dict[str, FloatArray] = {}
+    inside, whole = of("id", data.id, data.id_samples), of("ood", data.ood, data.ood_samples)
+    outside = np.split(whole, list(accumulate(data.ood_sets))[:-1], axis=1) if data.ood_sets else []
+    labels = data.ranks.total(torch.from_numpy(labels)).numpy()
+    scores: Sequence[FloatArray] = ()
     if width:
-        sets = list(outside.values())
-        each = [
-            search_scores(score, (features[k], inside[k]), data.labels, [(read[k], logits[k]) for logits, read in sets])
-            for k in range(count)
-        ]
-        scores = dict(zip(data.sizes, map(np.stack, zip(*each, strict=True)), strict=True))
-    logits_outside = {name: logits for name, (logits, _) in outside.items()}
-    return CandidateLogits(inside, data.labels, logits_outside, temperature, scores=scores)
+        pairs = [[(one[k, :, classes:], one[k, :, :classes]) for one in (inside, *outside)] for k in range(count)]
+        each = [search_scores(score, own[0], labels, own[1:]) for own in pairs]
+        scores = list(map(np.stack, zip(*each, strict=True)))
+    logits = [one[..., :classes] for one in (inside, *outside)]
+    return CandidateLogits(logits[0], labels, logits[1:], temperature, scores=scores)
 
 
 def logits_of(

@@ -143,9 +143,10 @@ class CandidateNetworks:
             self.classes = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
 
     @property
-    def width(self) -> int:
-        """D', the width of the features."""
-        return (self.classes[0] if self.classes else self.model.classifier_weights()[0]).shape[-1]
+    def widths(self) -> tuple[int, int]:
+        """D' and C: the widths of the features and of the logits."""
+        weights = self.classes[0] if self.classes else self.model.classifier_weights()[0]
+        return weights.shape[2], weights.shape[1]
 
     @torch.inference_mode()
     def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -176,9 +177,10 @@ class MemberNetworks:
         self.dtype, self.temperature = _dtype(model), model.temperature
 
     @property
-    def width(self) -> int:
-        """D', the width of the features."""
-        return self.model.classifier_weights()[0].shape[-1]
+    def widths(self) -> tuple[int, int]:
+        """D' and C: the widths of the features and of the logits."""
+        weights = self.model.classifier_weights()[0]
+        return weights.shape[2], weights.shape[1]
 
     @torch.inference_mode()
     def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ Source: Caruana et al. 2004, without replacement, starting with no member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -37,14 +37,14 @@ class CandidateLogits:
         labels: `[N]` of these.
         outside: `[K,N',C]` of the samples of each OOD set.
         temperature: of all candidates, as they are the same network's.
-        scores: `[K,N]` of the ID samples under "" and `[K,N']` of each OOD set, higher = more OOD; empty for the MSP.
+        scores: `[K,N]` of the ID samples, then `[K,N']` of each OOD set, higher = more OOD; empty for the MSP.
     """
 
     inside: NDArray[np.floating]
     labels: IntArray
-    outside: Mapping[str, NDArray[np.floating]]
+    outside: Sequence[NDArray[np.floating]] = ()
     temperature: float = 1.0
-    scores: Mapping[str, FloatArray] = field(default_factory=dict)
+    scores: Sequence[FloatArray] = ()
 
 
 @dataclass(frozen=True)
@@ -163,11 +163,11 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
         msp.append(mean.max(-1))
         correct += int((mean.argmax(-1) == labels).sum())
         nll -= float(label_log_probabilities(scaled, labels).sum())
-    odd = {name: scores[list(chosen)].mean(0) for name, scores in logits.scores.items()}
-    if not odd:
-        outside = {name: -_msp(own[list(chosen)], logits.temperature) for name, own in logits.outside.items()}
-        odd = {"": -np.concatenate(msp), **outside}
-    ordered, ood_samples = detection(-odd[""], [-odd[name] for name in logits.outside])
+    certain = [-scores[list(chosen)].mean(0) for scores in logits.scores]
+    if not certain:
+        outside = (_msp(own[list(chosen)], logits.temperature) for own in logits.outside)
+        certain = [np.concatenate(msp), *outside]
+    ordered, ood_samples = detection(certain[0], certain[1:])
     count = inside.shape[1]
     return Measure(correct, count, ordered, ood_samples=ood_samples, nll=nll / count)
 

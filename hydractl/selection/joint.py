@@ -148,9 +148,9 @@ def _side_by_side(answers: Sequence[CandidateLogits]) -> CandidateLogits:
     return CandidateLogits(
         np.concatenate([one.inside for one in answers]),
         first.labels,
-        {name: np.concatenate([one.outside[name] for one in answers]) for name in first.outside},
+        [np.concatenate(own) for own in zip(*(one.outside for one in answers), strict=True)],
         first.temperature,
-        scores={name: np.concatenate([one.scores[name] for one in answers]) for name in first.scores},
+        scores=[np.concatenate(own) for own in zip(*(one.scores for one in answers), strict=True)],
     )
 
 

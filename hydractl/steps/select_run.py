@@ -10,11 +10,11 @@ from typing import Any
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.objective import Measure, prompt_batches
+from hydractl.circuit.objective import Measure, ScoringData
 from hydractl.data.ranks import Ranks
 from hydractl.inference import load_checkpoint
 from hydractl.metrics.ood_scores import BASELINE
-from hydractl.selection.answers import Answering, SelectionData, Store, answer
+from hydractl.selection.answers import Answering, Store, answer
 from hydractl.selection.candidates import CandidateSet
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits, quality
@@ -51,21 +51,14 @@ class SelectionRun:
     kept: list[Store | TurnsJournal] = field(default_factory=list)
 
     @cached_property
-    def data(self) -> SelectionData:
+    def data(self) -> ScoringData:
         """The samples."""
-        material, share = self.material, 1 + len(self.material.ood)
-        return SelectionData(
-            material.batches(material.id, self.batch_size, share),
-            {name: material.batches(samples, self.batch_size, share) for name, samples in material.ood.items()},
-            {"": len(material.id), **{name: len(samples) for name, samples in material.ood.items()}},
-            classes=len(material.model.labels or ()) or material.model.spec.classes or 0,
-            ranks=self.ranks,
-        )
+        return self.material.scoring_data(self.batch_size, self.ranks, share=1 + len(self.material.ood))
 
     @property
     def samples(self) -> float:
         """The number of samples that this process answers."""
-        return sum(self.data.sizes.values()) / self.ranks.size
+        return self.material.samples / self.ranks.size
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -156,8 +149,7 @@ class SelectionRun:
         return ask
 
     def _candidates(self, dropped: Sequence[frozenset[Head]]) -> CandidateNetworks:
-        model = self.material.model
-        return CandidateNetworks(model, dropped, prompt_batches(model.class_prompts, self.batch_size))
+        return CandidateNetworks(self.material.model, dropped, self.data.prompts)
 
 
 def _line(turns: Sequence[Head], quality: Measure, members: int) -> str:

@@ -21,8 +21,8 @@ def random_answers(seed: int, sets: int = 2) -> CandidateLogits:
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(CANDIDATES, N, CLASSES)).astype(np.float32)
     logits[4] = logits[1]  # candidates 1 and 4 tie
-    outside = {f"set{i}": generator.normal(size=(CANDIDATES, OUTSIDE, CLASSES)).astype(np.float32) for i in range(sets)}
-    for scores in outside.values():
+    outside = [generator.normal(size=(CANDIDATES, OUTSIDE, CLASSES)).astype(np.float32) for _ in range(sets)]
+    for scores in outside:
         scores[4] = scores[1]
     return CandidateLogits(logits, generator.integers(0, CLASSES, N), outside)
 
@@ -34,7 +34,7 @@ def naive(answers: CandidateLogits, chosen: Sequence[int]) -> dict[str, float]:
         "acc": accuracy_score(answers.labels, mean.argmax(-1)),
     }
     aurocs = []
-    for logits in answers.outside.values():
+    for logits in answers.outside:
         out = softmax(logits[list(chosen)].astype(float), axis=-1).mean(0)
         scores = np.concatenate([-mean.max(-1), -out.max(-1)])
         aurocs.append(roc_auc_score([0] * N + [1] * OUTSIDE, scores))
@@ -74,7 +74,7 @@ def test_of_equal_candidates_the_cheaper_one_joins() -> None:
     answers = random_answers(0)
     alone = {k: quality(answers, [k]) for k in (1, 4)}
     assert alone[1] == alone[4]
-    only = CandidateLogits(answers.inside[[1, 4]], answers.labels, {})
+    only = CandidateLogits(answers.inside[[1, 4]], answers.labels)
     assert select(only, Goal("nll"), (1, 1), lambda chosen: chosen[-1]).chosen == (0,)
     assert select(only, Goal("nll"), (1, 1), lambda chosen: -chosen[-1]).chosen == (1,)
 

@@ -11,8 +11,9 @@ import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
 from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.circuit.objective import ScoringData
 from hydractl.errors import OptionError
-from hydractl.selection.answers import SelectionData, answer
+from hydractl.selection.answers import answer
 from hydractl.selection.candidates import OBJECTIVES
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.selection.greedy import Goal, quality
@@ -35,12 +36,8 @@ def vit(tmp_path: Path) -> Case:
 
 
 def ask_of(case: Case, batch_size: int = 100, ood_score: str = "msp") -> Ask:
-    data = SelectionData(
-        batches(case.id_inputs, case.labels, batch_size),
-        {"far": batches(case.ood_inputs, None, batch_size)},
-        {"": len(case.labels), "far": OOD},
-        CLASSES,
-    )
+    inside, outside = batches(case.id_inputs, case.labels, batch_size), batches(case.ood_inputs, None, batch_size)
+    data = ScoringData(inside, len(case.labels), outside, OOD, ood_sets=(OOD,))
     prompts = (case.prompts,) if case.prompts else ()
     device = torch.device("cpu")
     return lambda dropped: answer(
