@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.output import goes_on, refuse_other, write_bytes
@@ -63,30 +63,33 @@ class Artifact(ArtifactFile):
     name: str = ""
 
 
-class NamedHead(Schema):
-    """A head in an artifact, by the fields that name it."""
+def read_as(form: Any, change: Callable[[Any], Any]) -> GetPydanticSchema:
+    """Returns a note on a field's type: it is read in another form, which is then changed to that type."""
+    return GetPydanticSchema(lambda _type, handler: no_info_after_validator_function(change, handler(form)))
 
+
+class _NamedHead(Schema):
     model_config = ConfigDict(extra="ignore")
 
     tower: TowerName
     layer: Index
     head: Index
 
-    @property
-    def value(self) -> Head:
-        """The head."""
-        return Head(self.tower, self.layer, self.head)
+
+#: A head as an object with a field for each part of its address, which may have others, and as a list of the parts.
+NamedHead = Annotated[Head, read_as(_NamedHead, lambda one: Head(one.tower, one.layer, one.head))]
+ListedHead = Annotated[Head, read_as(tuple[TowerName, Index, Index], lambda parts: Head(*parts))]
 
 
 class State(ArtifactFile):
-    """The form of a state file; a subclass adds fields for the findings."""
+    """The form of a state file; a subclass gives `findings` a type, and the name that they have in the file."""
 
     conditions: dict[str, Any]
+    findings: Any
 
 
 A = TypeVar("A", bound=ArtifactFile)
 F = TypeVar("F", bound=Artifact)
-S = TypeVar("S", bound=State)
 T = TypeVar("T")
 
 
@@ -252,7 +255,7 @@ def _found(source: str, reference: str) -> str:
 
 
 @dataclass(frozen=True)
-class StateFile(ABC, Generic[S, T]):
+class StateFile(Generic[T]):
     """A file with the findings of a search so far, written after every step, so that a killed search can go on.
 
     Attributes:
@@ -263,21 +266,14 @@ class StateFile(ABC, Generic[S, T]):
     conditions: Mapping[str, Any]
 
     FORMAT: ClassVar[str]
-    VERSION: ClassVar[int]
+    VERSION: ClassVar[int] = 1
     FILE: ClassVar[type[State]]
-
-    @abstractmethod
-    def fields(self, found: T) -> Mapping[str, Any]:
-        """Returns the findings as fields of the file."""
-
-    @abstractmethod
-    def found(self, state: S) -> T:
-        """Returns the findings in a file."""
 
     def save(self, found: T) -> None:
         """Writes the findings, atomically."""
-        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions, **self.fields(found)}
-        write_bytes(self.path, json.dumps(state).encode(), force=True)
+        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions}
+        state[self.FILE.model_fields["findings"].alias or "findings"] = found
+        write_bytes(self.path, json.dumps(state, default=vars).encode(), force=True)
 
     def read(self) -> T:
         """Reads the findings.
@@ -285,10 +281,11 @@ class StateFile(ABC, Generic[S, T]):
         Raises:
             ArtifactError: the file is missing, damaged, or of a search under other conditions.
         """
-        state: Any = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
+        state = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
         origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
         refuse_other(origin, state.conditions, self.conditions)
-        return self.found(state)
+        found: T = state.findings
+        return found
 
     def begin(self, nothing: T, resume: bool, force: bool) -> T:
         """Returns the findings of an interrupted search, or `nothing`.

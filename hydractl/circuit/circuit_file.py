@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +10,13 @@ from pydantic import AfterValidator, Field
 
 from hydractl.artifacts import (
     Artifact,
-    Index,
+    ListedHead,
     NamedHead,
     State,
     StateFile,
-    TowerName,
     artifact_in_memory,
     follow_artifact,
+    read_as,
 )
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
@@ -29,26 +28,21 @@ FORMAT = "hydractl-circuit"
 VERSION = 1
 
 
-def _each_once(steps: tuple[NamedHead, ...]) -> tuple[NamedHead, ...]:
-    seen: set[NamedHead] = set()
-    for number, step in enumerate(steps):
-        if step in seen:
-            raise ValueError(f"step {number} drops {step.value} a second time")
-        seen.add(step)
-    return steps
+def _each_once(heads: tuple[Head, ...]) -> tuple[Head, ...]:
+    seen: set[Head] = set()
+    for number, head in enumerate(heads):
+        if head in seen:
+            raise ValueError(f"step {number} drops {head} a second time")
+        seen.add(head)
+    return heads
 
 
 class Circuit(Artifact):
     """A ranking of heads, first dropped first; `restriction` says which heads were chosen from."""
 
     objective: Objective | None = None
-    steps: Annotated[Items[NamedHead], AfterValidator(_each_once)]
+    ranking: Annotated[Items[NamedHead], AfterValidator(_each_once), Field(alias="steps")]
     restriction: Annotated[Restriction, Field(alias="options")] = Restriction()
-
-    @cached_property
-    def ranking(self) -> tuple[Head, ...]:
-        """The heads, first dropped first."""
-        return tuple(step.value for step in self.steps)
 
 
 def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,18 +97,23 @@ class _Ranking(Schema):
 
     objective: Objective
     baseline: Measure | None
-    steps: Items[tuple[tuple[TowerName, Index, Index], Measure]]
+    steps: Items[tuple[ListedHead, Measure]]
     shortcut: tuple[str, int, Items[int]] | None = None
 
-    @property
     def value(self) -> Ranking:
-        """The ranking."""
-        steps = tuple(DroppedHead(Head(*head), measure) for head, measure in self.steps)
+        """Returns the ranking."""
+        steps = tuple(DroppedHead(*step) for step in self.steps)
         return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
 
 
 class _SearchState(State):
-    rankings: Items[_Ranking]
+    findings: Annotated[Items[Annotated[Ranking, read_as(_Ranking, _Ranking.value)]], Field(alias="rankings")]
+
+
+class SearchJournal(StateFile[Sequence[Ranking]]):
+    """A search's rankings so far, on disk."""
+
+    FORMAT, FILE = "hydractl-search-state", _SearchState
 
 
 def circuit_files(output: Path, objectives: Sequence[Objective]) -> dict[Objective, Path]:
@@ -132,15 +131,3 @@ def circuit_files(output: Path, objectives: Sequence[Objective]) -> dict[Objecti
 def state_file(output: Path, objectives: Sequence[Objective]) -> Path:
     """Returns the file of a search's state, beside its circuits."""
     return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
-
-
-class SearchJournal(StateFile[_SearchState, Sequence[Ranking]]):
-    """A search's rankings so far."""
-
-    FORMAT, VERSION, FILE = "hydractl-search-state", 1, _SearchState
-
-    def fields(self, found: Sequence[Ranking]) -> Mapping[str, Any]:
-        return {"rankings": [vars(ranking) for ranking in found]}
-
-    def found(self, state: _SearchState) -> list[Ranking]:
-        return [ranking.value for ranking in state.rankings]

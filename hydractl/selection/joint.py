@@ -6,13 +6,14 @@ prediction; so it takes as long as that many searches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from hydractl.artifacts import Index, State, StateFile, TowerName
+from hydractl.artifacts import ListedHead, State, StateFile
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
@@ -155,16 +156,10 @@ def _side_by_side(answers: Sequence[CandidateLogits]) -> CandidateLogits:
 
 
 class _State(State):
-    turns: Items[Items[tuple[TowerName, Index, Index]]]
+    findings: Annotated[Items[Items[ListedHead]], Field(alias="turns")]
 
 
-class TurnsJournal(StateFile[_State, Turns]):
+class TurnsJournal(StateFile[Turns]):
     """The turns of a joint search so far, on disk."""
 
-    FORMAT, VERSION, FILE = "hydractl-joint-search-state", 1, _State
-
-    def fields(self, found: Turns) -> Mapping[str, Any]:
-        return {"turns": [list(map(list, turns)) for turns in found]}
-
-    def found(self, state: _State) -> list[list[Head]]:
-        return [[Head(*head) for head in turns] for turns in state.turns]
+    FORMAT, FILE = "hydractl-joint-search-state", _State

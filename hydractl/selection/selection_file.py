@@ -50,7 +50,7 @@ class Member(Schema):
     @property
     def heads(self) -> frozenset[Head]:
         """The heads that the network loses; none for a file."""
-        return frozenset(head.value for head in self.dropped or ())
+        return frozenset(self.dropped or ())
 
     @property
     def file(self) -> ModelReference | None:
