@@ -11,6 +11,40 @@ from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, Syste
 MAIN = frozenset({"acc %", "NLL", "ECE %"})
 FEW = 3  # OOD sets without a group that have columns of their own where there is little room
 
+Outcome = Literal["better", "worse", "within chance"]
+#: The mark of an outcome beside a number; the arrow means better or worse, whichever way the number went.
+MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance": ""}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a system as people read it.
+
+    Attributes:
+        text: with the standard deviation over seeds where there are several.
+        value: the number itself; None where the system has none.
+        best: whether it wins its column.
+        outcome: how it compares with the first system's number; None where that is unknown.
+        interval, difference: its interval, and its paired difference to the first system; None where not computed.
+    """
+
+    text: str
+    value: float | None
+    best: bool
+    outcome: Outcome | None
+    interval: str | None
+    difference: str | None
+
+    @property
+    def mark(self) -> str:
+        """The mark beside the number; empty unless it differs beyond chance."""
+        return MARKS[self.outcome] if self.outcome else ""
+
+    @property
+    def after(self) -> str:
+        """The interval in brackets after the number."""
+        return "" if self.interval is None else f" ({self.interval})"
+
 
 @dataclass(frozen=True)
 class Column:
@@ -26,12 +60,7 @@ class Column:
         found = at(entry, self.path)
         return found if isinstance(found, int | float) else None
 
-    def interval(self, entry: System) -> str | None:
-        """Returns the interval of the number as text; None where none was computed."""
-        found = self.ends(entry)
-        return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
-
-    def ends(self, entry: System) -> tuple[float, float] | None:
+    def ends(self, entry: System) -> Interval | None:
         """Returns both ends of the number's interval; None where none was computed."""
         found: Interval | None = at(entry.intervals, self.path)
         return found
@@ -41,21 +70,15 @@ class Column:
         found: Difference | None = at(entry.difference, self.path)
         return found
 
-    def difference(self, entry: System) -> str | None:
-        """Returns the difference to the first system with its interval as text; None where none was computed."""
+    def outcome(self, entry: System) -> Outcome | None:
+        """Returns how a number compares with the first system's; None if that is unknown or no direction is better."""
         found = self.paired(entry)
-        if found is None:
+        if found is None or self.better is None:
             return None
-        value, low, high = (self.show(number) for number in (found.value, *found.interval))
-        return f"{value if value.startswith('-') else '+' + value} ({low} to {high})"
-
-    def text(self, entry: System) -> str:
-        """Returns the number as text, with the standard deviation over seeds where there are several."""
-        value = self.value(entry)
-        if value is None:
-            return "-"
-        deviation = None if entry.std is None else self.value(entry.std)
-        return self.show(value) if deviation is None else f"{self.show(value)} ± {self.show(deviation)}"
+        low, high = found.interval
+        if low <= 0 <= high:
+            return "within chance"
+        return "better" if (low > 0) == (self.better == "higher") else "worse"
 
     def show(self, value: float) -> str:
         """Returns a number of this column as text."""
@@ -63,8 +86,41 @@ class Column:
             return count_text(value)
         return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
 
-    def best(self, entries: Sequence[System]) -> float | None:
-        """Returns the winning value, by the digits shown; None if nothing competes.
+    def signed(self, value: float) -> str:
+        """Returns a difference of two numbers of this column as text."""
+        shown = self.show(value)
+        return shown if shown.startswith("-") else f"+{shown}"
+
+    def cells(self, entries: Sequence[System]) -> tuple[Cell, ...]:
+        """Returns the numbers of the systems as people read them."""
+        best = self._best(entries)
+        return tuple(self._cell(entry, best) for entry in entries)
+
+    def _cell(self, entry: System, best: str | None) -> Cell:
+        value, ends, paired = self.value(entry), self.ends(entry), self.paired(entry)
+        if value is None:
+            text = "-"
+        else:
+            deviation = None if entry.std is None else self.value(entry.std)
+            text = self.show(value) if deviation is None else f"{self.show(value)} ± {self.show(deviation)}"
+        return Cell(
+            text,
+            value,
+            best=self._shown(entry) == best is not None,
+            outcome=self.outcome(entry),
+            interval=None if ends is None else self._span(ends),
+            difference=None if paired is None else f"{self.signed(paired.value)} ({self._span(paired.interval)})",
+        )
+
+    def _span(self, ends: Interval) -> str:
+        return " to ".join(map(self.show, ends))
+
+    def _shown(self, entry: System) -> str | None:
+        value = self.value(entry)
+        return None if value is None else self.show(value)
+
+    def _best(self, entries: Sequence[System]) -> str | None:
+        """Returns the winning number, by the digits shown; None if nothing competes.
 
         Where paired differences to the first system are known, the winner must differ from it beyond chance; if the
         first system wins, all others must.
@@ -72,19 +128,10 @@ class Column:
         values = [value for value in map(self.value, entries) if value is not None]
         if self.better is None or len(values) < 2:
             return None
-        best = max(values) if self.better == "higher" else min(values)
+        best = self.show(max(values) if self.better == "higher" else min(values))
         compared = [entry for entry in entries if self.paired(entry) is not None]
-        winners = [entry for entry in compared if self.is_best(entry, best)] or compared
-        return best if all(map(self._differs, winners)) else None
-
-    def _differs(self, entry: System) -> bool:
-        found = self.paired(entry)
-        return found is not None and not found.interval[0] <= 0 <= found.interval[1]
-
-    def is_best(self, entry: System, best: float | None) -> bool:
-        """Returns whether this system shows the winning value."""
-        value = self.value(entry)
-        return value is not None and best is not None and self.show(value) == self.show(best)
+        winners = [entry for entry in compared if self._shown(entry) == best] or compared
+        return None if any(self.outcome(entry) == "within chance" for entry in winners) else best
 
 
 def count_text(value: float) -> str:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from hydractl.evaluation.results import Difference, Results, System
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
-from hydractl.report.columns import Column, at
+from hydractl.report.columns import Column, Outcome, at
 
-Outcome = Literal["better", "worse", "within chance"]
-#: The mark of an outcome beside a number; the arrow means better or worse, whichever way the number went.
-MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance": ""}
 LEAK = "†"
-
 
 #: The metrics of a verdict by their keys in JSON.
 JUDGED = {
@@ -126,17 +122,6 @@ def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
     return found
 
 
-def outcome(column: Column, entry: System) -> Outcome | None:
-    """Returns how a number compares with the first system's; None if that is unknown or no direction is better."""
-    found = column.paired(entry)
-    if found is None or column.better is None:
-        return None
-    low, high = found.interval
-    if low <= 0 <= high:
-        return "within chance"
-    return "better" if (low > 0) == (column.better == "higher") else "worse"
-
-
 def marked(name: str, entry: System) -> str:
     """Returns the name of a system in a table, with a mark where it was evaluated on samples that made it."""
     return f"{name} {LEAK}" if entry.leaks else name
@@ -207,18 +192,12 @@ def _fitted(models: Mapping[str, System]) -> Iterator[str]:
 
 
 def _judgement(key: str, column: Column, entry: System) -> Judgement | None:
-    unit = " points" if column.kind == "percent" else ""
-    result, found = outcome(column, entry), column.paired(entry)
-    if result is None or found is None:
+    outcome, found = column.outcome(entry), column.paired(entry)
+    if outcome is None or found is None:
         return None
-    value, (low, high) = found.value, found.interval
-    text = f"{_signed(column, value)}{unit}, 95 % {_signed(column, low)} to {_signed(column, high)}"
-    return Judgement(key, column.name, found, result, text=text)
-
-
-def _signed(column: Column, value: float) -> str:
-    shown = column.show(value)
-    return shown if shown.startswith("-") else f"+{shown}"
+    value, low, high = map(column.signed, (found.value, *found.interval))
+    text = f"{value}{' points' if column.kind == 'percent' else ''}, 95 % {low} to {high}"
+    return Judgement(key, column.name, found, outcome, text=text)
 
 
 def _ratio(entry: System, first: System, key: str) -> float | None:

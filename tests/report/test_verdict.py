@@ -16,7 +16,7 @@ from hydractl.report.artifact import join_reports, read_report, report_json, res
 from hydractl.report.columns import main_groups
 from hydractl.report.page import html_page
 from hydractl.report.table import draw, latex, markdown, result_table
-from hydractl.report.verdict import JUDGED, outcome, verdicts
+from hydractl.report.verdict import JUDGED, verdicts
 from tests.report.test_table import result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
@@ -67,7 +67,7 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
 def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expected: str) -> None:
-    assert outcome(JUDGED["accuracy"], system(accuracy=(0.05, low, high))) == expected
+    assert JUDGED["accuracy"].outcome(system(accuracy=(0.05, low, high))) == expected
 
 
 def compared(**of_b: tuple[float, float, float]) -> Results:
