@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
@@ -36,79 +37,32 @@ NetworkLike = str | Path | Checkpoint | Hydra
 
 
 @dataclass(frozen=True)
-class NetworkSpec:
+class NetworkSystem:
     """Networks that answer in turn, each several times where dropout stays on.
 
-    `members` are those of one network that answer, where not all of them do.
+    `members` are those of one network that answer, where not all of them do. The checkpoints are opened at the first
+    use of what they hold; weights are read by `load`.
     """
 
     networks: tuple[NetworkLike, ...]
     dropout: Dropout | None = None
     members: tuple[int, ...] | None = None
+    sets: ClassVar[Mapping[SetKey, int]] = {}
+    leaks: ClassVar[Sequence[KnownLeak]] = ()
 
     @property
     def name(self) -> str:
         some = "" if self.members is None else f":{','.join(map(str, self.members))}"
         return "+".join(map(_stem, self.networks)) + some + (" mc-dropout" if self.dropout else "")
 
-    def open(self) -> NetworkSystem:
+    @cached_property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The open checkpoints, which go together."""
         checkpoints = tuple(map(_opened, self.networks))
         if self.members is not None:
             checkpoints = tuple(pick_members(checkpoint, self.members) for checkpoint in checkpoints)
         check_together(checkpoints)
-        return NetworkSystem(checkpoints, self.networks, self.dropout)
-
-
-def parse_networks(text: str) -> NetworkSpec:
-    """Returns the networks that a text spells, in any way of `SYSTEM_KINDS`."""
-    body, options = split_options(text)
-    if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
-        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {SPELLINGS}")
-    networks = networks_in(body)
-    if not all(networks):
-        raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
-    if options:
-        return NetworkSpec(networks, _dropout(text, options))
-    some = None if exists(body) or len(networks) > 1 else MEMBERS.fullmatch(body)
-    if some is not None:
-        return NetworkSpec((some["model"],), members=tuple(map(int, some["members"].split(","))))
-    return NetworkSpec(networks)
-
-
-def networks_in(text: str) -> tuple[str, ...]:
-    """Returns the models that a text adds up; itself alone where a file has that name."""
-    networks = (text,) if exists(text) else tuple(text.split("+"))
-    if len(networks) > NETWORKS:
-        raise OptionError(f"{text[:40]}...: adds up {len(networks)} models, expected {NETWORKS} at most")
-    return networks
-
-
-def _dropout(text: str, options: Mapping[str, str]) -> Dropout:
-    passes = whole(options.get("mc-dropout", ""), 1, PASSES)
-    rate = real(options["p"], 0, 1) if "p" in options else None
-    if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
-        raise OptionError(f"{text}: expected 1 to {PASSES} passes, and p above 0 and below 1: write {DROPOUT_EXAMPLE}")
-    return Dropout(passes, rate)
-
-
-def by_size(name: str, spec: SystemSpec) -> list[tuple[str, SystemSpec]]:
-    """Returns the first member of a network, the first two, and so on to the whole; other systems as they are."""
-    if not isinstance(spec, NetworkSpec) or len(spec.networks) > 1 or spec.members is not None:
-        return [(name, spec)]
-    firsts = [tuple(range(size)) for size in range(1, _opened(spec.networks[0]).members)]
-    some = [(f"{name}:{','.join(map(str, members))}", replace(spec, members=members)) for members in firsts]
-    return [*some, (name, spec)]
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkSystem:
-    """Checkpoints that are open, and what they were given as."""
-
-    checkpoints: tuple[Checkpoint, ...]
-    networks: tuple[NetworkLike, ...]
-    dropout: Dropout | None
-    sets: ClassVar[Mapping[SetKey, int]] = {}
-    leaks: ClassVar[Sequence[KnownLeak]] = ()
+        return checkpoints
 
     @property
     def modality(self) -> Modality:
@@ -142,8 +96,8 @@ class NetworkSystem:
             "compiled": running.compiled,
         }
 
-    def check_data(self, data: EvaluationData) -> None:
-        """Any will do: labels are matched when they are read."""
+    def check(self, data: EvaluationData | None) -> None:
+        """Accepts any data: labels are matched when they are read."""
 
     def load(self, data: EvaluationData | None, running: Running) -> Networks:
         """Returns the networks with their weights in memory."""
@@ -174,6 +128,47 @@ class NetworkSystem:
         if self.dropout is None:
             return model.optimize_for_inference()
         return with_dropout(model, self.dropout, checkpoint.name)
+
+
+def parse_networks(text: str) -> NetworkSystem:
+    """Returns the networks that a text spells, in any way of `SYSTEM_KINDS`."""
+    body, options = split_options(text)
+    if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
+        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {SPELLINGS}")
+    networks = networks_in(body)
+    if not all(networks):
+        raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
+    if options:
+        return NetworkSystem(networks, _dropout(text, options))
+    some = None if exists(body) or len(networks) > 1 else MEMBERS.fullmatch(body)
+    if some is not None:
+        return NetworkSystem((some["model"],), members=tuple(map(int, some["members"].split(","))))
+    return NetworkSystem(networks)
+
+
+def networks_in(text: str) -> tuple[str, ...]:
+    """Returns the models that a text adds up; itself alone where a file has that name."""
+    networks = (text,) if exists(text) else tuple(text.split("+"))
+    if len(networks) > NETWORKS:
+        raise OptionError(f"{text[:40]}...: adds up {len(networks)} models, expected {NETWORKS} at most")
+    return networks
+
+
+def _dropout(text: str, options: Mapping[str, str]) -> Dropout:
+    passes = whole(options.get("mc-dropout", ""), 1, PASSES)
+    rate = real(options["p"], 0, 1) if "p" in options else None
+    if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
+        raise OptionError(f"{text}: expected 1 to {PASSES} passes, and p above 0 and below 1: write {DROPOUT_EXAMPLE}")
+    return Dropout(passes, rate)
+
+
+def by_size(name: str, system: SystemSpec) -> list[tuple[str, SystemSpec]]:
+    """Returns the first member of a network, the first two, and so on to the whole; other systems as they are."""
+    if not isinstance(system, NetworkSystem) or len(system.networks) > 1 or system.members is not None:
+        return [(name, system)]
+    firsts = [tuple(range(size)) for size in range(1, system.checkpoints[0].members)]
+    some = [(f"{name}:{','.join(map(str, members))}", replace(system, members=members)) for members in firsts]
+    return [*some, (name, system)]
 
 
 def _network(checkpoint: Checkpoint) -> Network:

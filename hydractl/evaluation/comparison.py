@@ -20,7 +20,7 @@ from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
-from hydractl.evaluation.systems import OnBatch, Opened, Running, SystemSpec
+from hydractl.evaluation.systems import OnBatch, Running, SystemSpec
 from hydractl.watch import Watcher
 
 
@@ -32,7 +32,7 @@ class Comparison:
         data: None where all systems bring their answers along.
     """
 
-    systems: Sequence[tuple[str, Opened]]
+    systems: Sequence[tuple[str, SystemSpec]]
     data: EvaluationData | None
     settings: Settings
     procedure: Procedure
@@ -42,13 +42,13 @@ class Comparison:
         """True if an answer depends on a seed."""
         return any(system.draws for _, system in self.systems)
 
-    def sets(self, system: Opened) -> Sequence[SetKey]:
+    def sets(self, system: SystemSpec) -> Sequence[SetKey]:
         """Returns the data sets that a system is evaluated on."""
         return list(system.sets if self.data is None else self.data.sets)
 
 
 def open_comparison(
-    specs: Sequence[tuple[str, SystemSpec]],
+    systems: Sequence[tuple[str, SystemSpec]],
     open_data: Callable[[Modality], EvaluationData] | None,
     settings: Settings,
     procedure: Procedure,
@@ -56,7 +56,7 @@ def open_comparison(
     """Opens the systems and the data.
 
     Args:
-        specs: systems by name.
+        systems: by name.
         open_data: opens the data of a modality; None where no data is named.
 
     Raises:
@@ -64,26 +64,23 @@ def open_comparison(
         CheckpointError: a checkpoint cannot be read.
         DataError: a source cannot be read, or saved predictions are of other data.
     """
-    names = [name for name, _ in specs]
+    names = [name for name, _ in systems]
     if not procedure.seeds and (twice := [name for name in names if names.count(name) > 1]):
         raise OptionError(
             f"{names.count(twice[0])} systems are called {twice[0]}: give them names, as in first={twice[0]}, or pass "
             "`seeds` where they are seeds of one system"
         )
-    systems = [(name, spec.open()) for name, spec in specs]
     modalities = {system.modality: name for name, system in systems if system.modality is not None}
     if len(modalities) > 1:
         listed = ", ".join(f"{name} takes {modality}s" for modality, name in modalities.items())
         raise OptionError(f"one evaluation is of images or of texts: {listed}")
-    if not modalities:
-        if open_data is not None:
-            raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
-        return Comparison(systems, None, settings, procedure)
-    if open_data is None:
+    if not modalities and open_data is not None:
+        raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
+    if modalities and open_data is None:
         raise OptionError("`id_data` is missing: only saved predictions need no data")
-    data = open_data(next(iter(modalities)))
+    data = None if open_data is None else open_data(next(iter(modalities)))
     for _, system in systems:
-        system.check_data(data)
+        system.check(data)
     return Comparison(systems, data, settings, procedure)
 
 
@@ -120,7 +117,7 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
 
 def _evaluate(
     comparison: Comparison,
-    system: Opened,
+    system: SystemSpec,
     made_of: Description,
     folder: Path | None,
     *,

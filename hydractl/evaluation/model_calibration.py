@@ -14,7 +14,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
-from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
+from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
 from hydractl.evaluation.sets import EvaluationData, SetKey
@@ -65,7 +65,7 @@ def fit_network(
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
     data = {SetKey("id", samples.name): samples, **{SetKey("ood", name): one for name, one in ood_sets.items()}}
-    networks = NetworkSpec((network,)).open().load(EvaluationData(data, running.reading.match_labels), running)
+    networks = NetworkSystem((network,)).load(EvaluationData(data, running.reading.match_labels), running)
     features = wanted is not None and wanted.needs_features(ood_sets)
     inside, *outside = _answers(networks, features, on_batch)
     fitted = fit(*inside.to_fit_on())

@@ -18,7 +18,7 @@ predicted is right. Systems are scored by their confidence where they have one. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -74,23 +74,84 @@ def read_about(source: str) -> About:
     return about.model_copy(update={"networks": tuple(networks)})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class SavedPredictions:
-    """An open folder of saved predictions, which reads answers set by set.
-
-    Attributes:
-        sets: the number of samples of each set.
-        confident: whether it holds a confidence of its own, which is its score whatever score is chosen.
-    """
+    """A folder of saved predictions, which reads answers set by set; its files are looked at before the first use."""
 
     folder: Path
-    files: Mapping[SetKey, Path]
-    sets: Mapping[SetKey, int]
-    about: About
-    confident: bool
     modality: ClassVar[Modality | None] = None
     histories: ClassVar[Sequence[Mapping[str, Any]]] = ()
     draws: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @cached_property
+    def about(self) -> About:
+        """What the folder says of the predictions."""
+        path = self.folder / ABOUT
+        return read_about(str(path)) if path.exists() else About()
+
+    @cached_property
+    def files(self) -> Mapping[SetKey, Path]:
+        """The file of each set.
+
+        Raises:
+            DataError: no such folder, no file for the in-distribution set, or two files for one set.
+            ArtifactError: predictions.json is damaged.
+        """
+        if not self.folder.is_dir():
+            raise DataError(f"{self.folder}: is no folder of predictions: it should hold id.safetensors or id.npz")
+        files: dict[SetKey, Path] = {}
+        for path in [self.folder / file for file in files_below(self.folder, ENDINGS)]:
+            if path.parent == self.folder and path.stem in (CLASSIFIER, OWN_SCORE):
+                continue
+            key = _key(path.relative_to(self.folder).with_suffix(""), self.about.id_name)
+            if key is None:
+                raise DataError(
+                    f"{path}: is in no place for predictions: id, calibration, ood/NAME, shift/NAME/SEVERITY"
+                )
+            if key in files:
+                raise DataError(f"{path}: {files[key].name} holds predictions for the same set: remove one")
+            files[key] = path
+        if not any(key.role == "id" for key in files):
+            raise DataError(
+                f"{self.folder}: holds no id.safetensors or id.npz: predictions of labelled data are needed"
+            )
+        order = ("id", "calibration", "ood", "shift")
+        return dict(sorted(files.items(), key=lambda item: order.index(item[0].role)))
+
+    @cached_property
+    def sets(self) -> Mapping[SetKey, int]:
+        """The number of samples of each set, after a look at each file.
+
+        Raises:
+            DataError: a file is damaged, or its classes are not those of the others.
+        """
+        return {key: answers.samples for key, answers in self._checked()}
+
+    @cached_property
+    def confident(self) -> bool:
+        """True if it holds a confidence of its own, which is its score whatever score is chosen."""
+        key, path = next(iter(self.files.items()))
+        return read_answers(path, key).confidence is not None
+
+    def _checked(self) -> Iterator[tuple[SetKey, SetAnswers]]:
+        named = self.about.labels
+        wanted: tuple[int | None, bool] | None = None
+        for key, path in self.files.items():
+            one = read_answers(path, key)
+            form = None if one.member_logits is None else one.member_logits.shape[2], one.confidence is not None
+            if wanted is None and named is not None and form[0] not in (None, len(named)):
+                raise DataError(f"{path}: has {form[0]} classes, {ABOUT} names {len(named)}: correct it")
+            wanted = wanted or form
+            if form != wanted:
+                here, there = (
+                    f"{n or 'no'} classes and {'a' if sure else 'no'} confidence" for n, sure in (form, wanted)
+                )
+                raise DataError(f"{path}: has {here}, the ID set has {there}: save those of one system")
+            yield key, one
 
     @property
     def leaks(self) -> Sequence[KnownLeak]:
@@ -102,8 +163,10 @@ class SavedPredictions:
     def conditions(self, _running: Running) -> dict[str, Any]:
         return {}
 
-    def check_data(self, data: EvaluationData) -> None:
-        """Raises DataError if the predictions are of other samples."""
+    def check(self, data: EvaluationData | None) -> None:
+        """Raises DataError if a file is damaged, or the predictions are of other samples than those of the data."""
+        if not self.sets or data is None:
+            return
         for key, samples in data.sets.items():
             if (found := self.samples(key)) != len(samples):
                 raise DataError(
@@ -188,65 +251,6 @@ class SavedPredictions:
             if own.role == key.role and own.severity == key.severity and named_alike:
                 return own
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")
-
-
-@dataclass(frozen=True)
-class PredictionsSpec:
-    """The predictions that are saved in a folder."""
-
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
-    def open(self) -> SavedPredictions:
-        return read_predictions(self.folder)
-
-
-def read_predictions(folder: Path) -> SavedPredictions:
-    """Returns the saved predictions in a folder.
-
-    Raises:
-        DataError: no such folder, no file for the in-distribution set, or two files for one set.
-        ArtifactError: predictions.json is damaged.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{folder}: is no folder of predictions: it should hold id.safetensors or id.npz")
-    about = read_about(str(folder / ABOUT)) if (folder / ABOUT).exists() else About()
-    files: dict[SetKey, Path] = {}
-    for path in [folder / file for file in files_below(folder, ENDINGS)]:
-        if path.parent == folder and path.stem in (CLASSIFIER, OWN_SCORE):
-            continue
-        key = _key(path.relative_to(folder).with_suffix(""), about.id_name)
-        if key is None:
-            raise DataError(f"{path}: is in no place for predictions: id, calibration, ood/NAME, shift/NAME/SEVERITY")
-        if key in files:
-            raise DataError(f"{path}: {files[key].name} holds predictions for the same set: remove one")
-        files[key] = path
-    if not any(key.role == "id" for key in files):
-        raise DataError(f"{folder}: holds no id.safetensors or id.npz: predictions of labelled data are needed")
-    order = ("id", "calibration", "ood", "shift")
-    ordered = dict(sorted(files.items(), key=lambda item: order.index(item[0].role)))
-    return _checked(folder, ordered, about)
-
-
-def _checked(folder: Path, files: Mapping[SetKey, Path], about: About) -> SavedPredictions:
-    """Returns the predictions after a look at each file, so that a bad one costs no evaluation of the others."""
-    sizes: dict[SetKey, int] = {}
-    first: tuple[int | None, bool] | None = None
-    for key, path in files.items():
-        one = read_answers(path, key)
-        sizes[key] = one.samples
-        form = None if one.member_logits is None else one.member_logits.shape[2], one.confidence is not None
-        if first is None:
-            first = form
-            if about.labels is not None and form[0] not in (None, len(about.labels)):
-                raise DataError(f"{path}: has {form[0]} classes, {ABOUT} names {len(about.labels)}: correct it")
-        if form != first:
-            here, there = (f"{n or 'no'} classes and {'a' if sure else 'no'} confidence" for n, sure in (form, first))
-            raise DataError(f"{path}: has {here}, the ID set has {there}: save those of one system")
-    return SavedPredictions(folder, files, sizes, about, confident=first is not None and first[1])
 
 
 def _key(place: Path, id_name: str) -> SetKey | None:

@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Reading
-    from hydractl.evaluation.checkpoints import NetworkSpec, NetworkSystem
+    from hydractl.evaluation.checkpoints import NetworkSystem
     from hydractl.evaluation.networks import Networks
-    from hydractl.evaluation.saved_predictions import PredictionsSpec, SavedPredictions
+    from hydractl.evaluation.saved_predictions import SavedPredictions
     from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 
-#: A system that a user named, one whose files are open, and one that is ready to answer.
-SystemSpec: TypeAlias = "NetworkSpec | PredictionsSpec"
-Opened: TypeAlias = "NetworkSystem | SavedPredictions"
+#: A system that a user named, and one that is ready to answer.
+SystemSpec: TypeAlias = "NetworkSystem | SavedPredictions"
 Predictor: TypeAlias = "Networks | SavedPredictions"
 
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
@@ -131,18 +130,18 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
     """
     # Imported at the first use, as torch takes a while.
     from hydractl.evaluation.checkpoints import parse_networks
-    from hydractl.evaluation.saved_predictions import PredictionsSpec
+    from hydractl.evaluation.saved_predictions import SavedPredictions
 
     named = None if exists(text) else NAME.fullmatch(text)
     name, rest = named.group("name", "rest") if named else (None, text)
     if rest == PREDICTIONS:
         raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
-    spec: SystemSpec
+    system: SystemSpec
     if rest.startswith(PREDICTIONS):
-        spec = PredictionsSpec(Path(rest.removeprefix(PREDICTIONS)))
+        system = SavedPredictions(Path(rest.removeprefix(PREDICTIONS)))
     else:
-        spec = parse_networks(rest)
-    return name or spec.name, spec
+        system = parse_networks(rest)
+    return name or system.name, system
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:

@@ -216,23 +216,24 @@ def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
         OptionError: no system, or a text that spells none.
     """
     if isinstance(systems, Mapping):
-        return [(name, _spec(system)[1]) for name, system in systems.items()]
+        return [(name, _named(system)[1]) for name, system in systems.items()]
     if isinstance(systems, Sequence) and not isinstance(systems, str):
-        return [_spec(system) for system in systems]
-    return [_spec(systems)]
+        return [_named(system) for system in systems]
+    return [_named(systems)]
 
 
-def _spec(system: Any) -> tuple[str, SystemSpec]:
-    from hydractl.evaluation.checkpoints import NetworkSpec
+def _named(system: Any) -> tuple[str, SystemSpec]:
+    from hydractl.evaluation.checkpoints import NetworkSystem
+    from hydractl.evaluation.saved_predictions import SavedPredictions
     from hydractl.evaluation.systems import parse_system
     from hydractl.model.hydra import Hydra
     from hydractl.steps.inputs import as_checkpoint
 
     if isinstance(system, str):
         return parse_system(system)
-    if hasattr(system, "open") and not isinstance(system, Path):
+    if isinstance(system, NetworkSystem | SavedPredictions):
         return system.name, system
     networks = system if isinstance(system, list | tuple) else [system]
     kept = (network if isinstance(network, str | Path | Hydra) else as_checkpoint(network) for network in networks)
-    spec = NetworkSpec(tuple(kept))
-    return spec.name, spec
+    made = NetworkSystem(tuple(kept))
+    return made.name, made

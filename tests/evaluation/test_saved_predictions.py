@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.run import SystemPredictions, predict_sets
-from hydractl.evaluation.saved_predictions import read_predictions
+from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.saving import write_answers
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import SetAnswers
@@ -25,8 +25,8 @@ SOFTMAX = np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
 
 
 def measure(folder: Path) -> SystemPredictions:
-    saved = read_predictions(folder)
-    return predict_sets(saved, list(saved.files))
+    saved = SavedPredictions(folder)
+    return predict_sets(saved, list(saved.sets))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -135,18 +135,18 @@ def test_sets_of_one_system_have_one_number_of_classes(tmp_path: Path) -> None:
 
 def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is no folder"):
-        read_predictions(tmp_path / "x")
+        _ = SavedPredictions(tmp_path / "x").sets
     with pytest.raises(DataError, match=r"holds no id\.safetensors"):
-        read_predictions(tmp_path)
+        _ = SavedPredictions(tmp_path).sets
     np.savez(tmp_path / "id.npz", logits=np.zeros((3, 2)))
     (tmp_path / "predictions.json").write_text("{}")
     with pytest.raises(ArtifactError, match="hydractl-predictions"):
-        read_predictions(tmp_path)
+        _ = SavedPredictions(tmp_path).sets
     (tmp_path / "predictions.json").unlink()
     (tmp_path / "id.safetensors").write_bytes(b"junk")
     with pytest.raises(DataError, match="the same set"):
-        read_predictions(tmp_path)
+        _ = SavedPredictions(tmp_path).sets
     (tmp_path / "id.safetensors").unlink()
     (tmp_path / "stray.npz").write_bytes(b"")
     with pytest.raises(DataError, match="in no place"):
-        read_predictions(tmp_path)
+        _ = SavedPredictions(tmp_path).sets

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.checkpoints import NetworkSpec
+from hydractl.evaluation.checkpoints import NetworkSystem
 from hydractl.evaluation.results import Dropout
-from hydractl.evaluation.saved_predictions import PredictionsSpec
+from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind, parse_system
 
 #: A text of each kind, its name unless it is given one, and what it asks for.
 SPELT = {
-    "model": ("models/vit", "vit", NetworkSpec(("models/vit",))),
-    "members": ("models/hydra:0,2", "hydra:0,2", NetworkSpec(("models/hydra",), members=(0, 2))),
-    "deep-ensemble": ("a.safetensors+m/b", "a+b", NetworkSpec(("a.safetensors", "m/b"))),
-    "mc-dropout": ("vit,mc-dropout=10,p=0.1", "vit mc-dropout", NetworkSpec(("vit",), Dropout(10, 0.1))),
-    "predictions": ("predictions:out/p", "p", PredictionsSpec(Path("out/p"))),
+    "model": ("models/vit", "vit", NetworkSystem(("models/vit",))),
+    "members": ("models/hydra:0,2", "hydra:0,2", NetworkSystem(("models/hydra",), members=(0, 2))),
+    "deep-ensemble": ("a.safetensors+m/b", "a+b", NetworkSystem(("a.safetensors", "m/b"))),
+    "mc-dropout": ("vit,mc-dropout=10,p=0.1", "vit mc-dropout", NetworkSystem(("vit",), Dropout(10, 0.1))),
+    "predictions": ("predictions:out/p", "p", SavedPredictions(Path("out/p"))),
 }
 
 
@@ -33,8 +33,8 @@ def test_a_path_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     for name in ("lr=1+wd=0,p=0.5", "x+y"):
         Path(name).mkdir()
-        assert parse_system(name)[1] == NetworkSpec((name,))
-    assert parse_system("mc=x+y,mc-dropout=2,p=0.5") == ("mc", NetworkSpec(("x+y",), Dropout(2, 0.5)))
+        assert parse_system(name)[1] == NetworkSystem((name,))
+    assert parse_system("mc=x+y,mc-dropout=2,p=0.5") == ("mc", NetworkSystem(("x+y",), Dropout(2, 0.5)))
 
 
 @pytest.mark.parametrize(
