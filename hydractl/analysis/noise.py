@@ -69,7 +69,7 @@ class PruningEffect:
 
 @dataclass(frozen=True)
 class NoiseEffect:
-    """Effect of pruning on data with one kind of noise.
+    """Effect of pruning on data with one kind of noise; see `PruningEffect`.
 
     Attributes:
         curvature: the mean of diag(H_n - H_t).
@@ -78,7 +78,10 @@ class NoiseEffect:
 
     kind: str
     severity: int
-    effect: PruningEffect
+    dense: float
+    pruned: float
+    gap: float
+    slope: float
     curvature: Estimate
     positive: Estimate
 
@@ -147,7 +150,8 @@ def analyse_noise(
     effects = []
     for kind, severity, data in noisy:
         effect, diagonal = measured(data)
-        effects.append(NoiseEffect(kind, severity, effect, *_difference(diagonal, base)))
+        curvature, positive = _difference(diagonal, base)
+        effects.append(NoiseEffect(kind, severity, **vars(effect), curvature=curvature, positive=positive))
     return NoiseAnalysis(len(dropped), base.sums.shape[1], draws, at_rest, noisy=tuple(effects))
 
 

@@ -29,15 +29,15 @@ class Similarity:
         disagreement: share of samples with another most probable class, 0 to 1.
         kl: nats, the mean over samples of KL(row || column) of their probabilities.
         logits_cosine: mean over samples of the cosine of their logits, each sample's mean over classes subtracted.
-        weights_cosine: cosine of their changes to the weights of `origin`; NaN if one changed nothing.
-        origin: "shared network" for members that adapt one, else "member 0".
+        weights_cosine: cosine of their changes to the weights of `weights_from`; NaN if one changed nothing.
+        weights_from: "shared network" for members that adapt one, else "member 0".
     """
 
     disagreement: Matrix
     kl: Matrix
     logits_cosine: Matrix
     weights_cosine: Matrix
-    origin: str
+    weights_from: str
 
 
 def require_several(checkpoint: Checkpoint) -> None:
@@ -67,7 +67,7 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
         ((own[:, None] - cross) / samples).clamp(min=0).numpy(),
         (torch.einsum("inc,jnc->ij", centred, centred) / samples).numpy(),
         weights_cosine=weights_cosine(checkpoint),
-        origin="member 0" if checkpoint.spec.adapter is None else "shared network",
+        weights_from="member 0" if checkpoint.spec.adapter is None else "shared network",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from hydractl.artifacts import Size, TowerName
@@ -378,12 +379,16 @@ S = TypeVar("S", LabelledMetrics, Ood)
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as plain JSON."""
+    """Returns a value as plain JSON; NaN in an array becomes null."""
     if is_dataclass(value):
         found = ((one, getattr(value, one.name)) for one in fields(value))
         return {one.name: plain(inner) for one, inner in found if inner is not None or one.metadata}
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return np.where(np.isnan(value), None, value).tolist()
+    if hasattr(value, "_asdict"):  # a named tuple
+        return plain(value._asdict())
     return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 

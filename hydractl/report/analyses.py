@@ -95,18 +95,18 @@ def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
     rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
     rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{clean.slope:+.3g}", "", ""])
     for one in analysis.noisy:
-        effect, curvature, positive = one.effect, one.curvature, one.positive
+        curvature, positive = one.curvature, one.positive
         rows.append(
             [
                 f"{one.kind} {one.severity}",
-                f"{effect.dense:.4f}",
-                f"{effect.gap:+.4f}",
-                f"{effect.slope:+.3g}",
+                f"{one.dense:.4f}",
+                f"{one.gap:+.4f}",
+                f"{one.slope:+.3g}",
                 f"{curvature.value:+.2g} ± {curvature.error:<6.1g}",
                 f"{positive.value:.1%} ± {positive.error:.1%}",
             ]
         )
-    means = [(one.effect.gap, one.effect.slope, one.curvature.value) for one in analysis.noisy]
+    means = [(one.gap, one.slope, one.curvature.value) for one in analysis.noisy]
     gap, slope, curve = np.mean(means, 0)
     rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{curve:+.2g}   {'':6}", ""])
     yield from aligned(rows)
@@ -128,8 +128,8 @@ def noise_picture(analysis: NoiseAnalysis) -> Picture:
     """Returns four panels over severity with a line for each kind: gap, inner product, curvature and its sign."""
     kinds = list(dict.fromkeys(one.kind for one in analysis.noisy))
     measures = (
-        _Measure("loss gap of pruning", "nats", analysis.clean.gap, lambda one: (one.effect.gap, 0)),
-        _Measure("<grad L, dtheta>", "nats", analysis.clean.slope, lambda one: (one.effect.slope, 0)),
+        _Measure("loss gap of pruning", "nats", analysis.clean.gap, lambda one: (one.gap, 0)),
+        _Measure("<grad L, dtheta>", "nats", analysis.clean.slope, lambda one: (one.slope, 0)),
         _Measure("mean diag(H_n - H_t)", "curvature", 0, lambda one: astuple(one.curvature)),
         _Measure("positive diag(H_n - H_t)", "share of weights", 0.5, lambda one: astuple(one.positive)),
     )
@@ -152,7 +152,7 @@ def similarity_lines(found: Similarity) -> Iterator[str]:
     rows = []
     for name, title in SIMILARITIES.items():
         matrix: Matrix = getattr(found, name)
-        heading = f"{title} (from the {found.origin})" if name == "weights_cosine" else title
+        heading = f"{title} (from the {found.weights_from})" if name == "weights_cosine" else title
         rows.append([heading, *map(str, range(len(matrix)))])
         rows += [[f"member {number}", *map(_similarity, row)] for number, row in enumerate(matrix.tolist())]
     return aligned(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
@@ -112,16 +112,16 @@ analyse_heads = function(AnalyseHeads)
 
 
 def _heads_json(found: Separated) -> dict[str, Any]:
-    dropped = set(found.dropped)
-    return {
-        "last_layer": {name: asdict(group) for name, group in found.last.items()},
-        "all_layers": {name: asdict(group) for name, group in found.all.items()},
-        "dropped": [head._asdict() for head in found.dropped],
-        "heads": [
-            {**head._asdict(), "dropped": head in dropped, **asdict(separation)}
-            for head, separation in found.heads.items()
-        ],
-    }
+    from hydractl.evaluation.results import plain
+
+    heads = [
+        {**head._asdict(), "dropped": head in found.dropped, **vars(separation)}
+        for head, separation in found.heads.items()
+    ]
+    content: dict[str, Any] = plain(
+        {"last_layer": found.last, "all_layers": found.all, "dropped": found.dropped, "heads": heads}
+    )
+    return content
 
 
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
@@ -181,6 +181,7 @@ class AnalyseMembers:
         from hydractl.analysis.similarity import require_several, similarity
         from hydractl.data.labels import read_classes
         from hydractl.data.open import open_samples
+        from hydractl.evaluation.results import plain
         from hydractl.report.analyses import similarity_figure, similarity_lines
         from hydractl.steps.inputs import as_checkpoint
         from hydractl.steps.models import running
@@ -199,22 +200,12 @@ class AnalyseMembers:
         found = similarity(checkpoint, logits, network.temperature)
         self.picture.write(lambda: similarity_figure(found))
         options = remembered(self, template=reading.template if network.spec.task == "zero-shot" else None)
-        content = {"samples": len(samples), **_similarity_json(found), **origin_of(checkpoint, options)}
+        first = {"samples": len(samples), "weights_from": found.weights_from}
+        content = {**first, **plain(found), **origin_of(checkpoint, options)}
         return Finding(found, content, list(similarity_lines(found)))
 
 
 analyse_members = function(AnalyseMembers)
-
-
-def _similarity_json(found: Similarity) -> dict[str, Any]:
-    from hydractl.report.analyses import SIMILARITIES
-
-    # A cosine of nothing is NaN, which JSON does not have.
-    matrices = {
-        name: [[None if number != number else number for number in row] for row in getattr(found, name).tolist()]
-        for name in SIMILARITIES
-    }
-    return {"weights_from": found.origin, **matrices}
 
 
 @dataclass(frozen=True)
@@ -269,6 +260,7 @@ class AnalyseNoise:
         from hydractl.analysis.noise import analyse_noise, heads_taken
         from hydractl.data.corruptions import corrupted, parse_corruptions
         from hydractl.data.ranks import Ranks
+        from hydractl.evaluation.results import plain
         from hydractl.report.analyses import noise_lines, noise_picture
         from hydractl.report.drawing import whole
 
@@ -294,18 +286,7 @@ class AnalyseNoise:
             )
         self.picture.write(lambda: whole(noise_picture(analysis)))
         origin = origin_of(checkpoint, remembered(self, template=material.template))
-        return Finding(analysis, _noise_json(analysis) | origin, list(noise_lines(analysis)))
+        return Finding(analysis, plain(analysis) | origin, list(noise_lines(analysis)))
 
 
 analyse_noise = function(AnalyseNoise)
-
-
-def _noise_json(found: NoiseAnalysis) -> dict[str, Any]:
-    content = asdict(found)
-    # The numbers of an effect stand beside its kind.
-    noisy = [
-        {"kind": one.kind, "severity": one.severity, **asdict(one.effect)}
-        | {"curvature": asdict(one.curvature), "positive": asdict(one.positive)}
-        for one in found.noisy
-    ]
-    return content | {"noisy": noisy}

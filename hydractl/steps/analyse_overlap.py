@@ -150,30 +150,25 @@ def _read(given: ListLike) -> Circuit | ScoreTable | Checkpoint:
 
 
 def _json(found: Overlaps) -> dict[str, Any]:
-    return {
-        "budget": found.budget,
-        "log_base": 2,
-        "choices": [
-            {"name": name, "file": one.name, "kind": one.kind, "label": one.label}
-            | {"dropped": _heads(found.dropped[name])}
-            for name, one in found.choices.items()
-        ],
-        "pairs": [
-            {
-                "choices": list(pair.names),
-                "shared": _heads(pair.shared),
-                "by_chance": pair.by_chance,
-                "jensen_shannon_over_layers": pair.over_layers,
-                "jensen_shannon_over_heads": pair.over_heads,
-            }
-            for pair in found.pairs
-        ],
-        "shared_by_all": _heads(found.common),
-    }
+    from hydractl.evaluation.results import plain
 
-
-def _heads(heads: Sequence[Head]) -> list[dict[str, Any]]:
-    return [head._asdict() for head in heads]
+    choices = [
+        {"name": name, "file": one.name, "kind": one.kind, "label": one.label, "dropped": found.dropped[name]}
+        for name, one in found.choices.items()
+    ]
+    pairs = [
+        {
+            "choices": pair.names,
+            "shared": pair.shared,
+            "by_chance": pair.by_chance,
+            "jensen_shannon_over_layers": pair.over_layers,
+            "jensen_shannon_over_heads": pair.over_heads,
+        }
+        for pair in found.pairs
+    ]
+    content = {"budget": found.budget, "log_base": 2, "choices": choices, "pairs": pairs}
+    written: dict[str, Any] = plain(content | {"shared_by_all": found.common})
+    return written
 
 
 def _lines(found: Overlaps) -> Iterator[str]:

@@ -90,7 +90,7 @@ def zeroed(case: Case) -> Hydra:
 def test_slopes_are_derivatives_along_what_pruning_takes(case: Case) -> None:
     found = analysed(case)
     weights, step = taken_weights(case), 1e-5
-    for data, slope in ((case.data(), found.clean.slope), (noisy(case), found.noisy[0].effect.slope)):
+    for data, slope in ((case.data(), found.clean.slope), (noisy(case), found.noisy[0].slope)):
         loss = loss_of(case, data)
         towards, away = (float(loss(weights * (1 - sign * step))) for sign in (1, -1))
         assert slope == pytest.approx((towards - away) / (2 * step), rel=1e-6, abs=1e-9)
@@ -100,7 +100,7 @@ def test_losses_are_those_with_the_head_turned_off(case: Case) -> None:
     found = analysed(case)
     before = [float(loss_of(case, data)(taken_weights(case))) for data in (case.data(), noisy(case))]
     after = [mean_loss(zeroed(case), data) for data in (case.data(), noisy(case))]
-    for losses, dense, pruned in zip((found.clean, found.noisy[0].effect), before, after, strict=True):
+    for losses, dense, pruned in zip((found.clean, found.noisy[0]), before, after, strict=True):
         assert (losses.dense, losses.pruned) == pytest.approx((dense, pruned), abs=1e-10)
         assert losses.gap == pytest.approx(pruned - dense, abs=1e-10)
 

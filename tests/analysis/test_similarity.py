@@ -42,7 +42,7 @@ def test_answers_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.logits_cosine, [[1, 0], [0, 1]], atol=1e-7)  # -1 and 1
     sharper = similarity(pair, logits, temperature=0.5)  # 9 to 1
     np.testing.assert_allclose(sharper.kl[0, 1], 0.8 * log(9) / 2, atol=1e-6)
-    assert found.origin == "member 0"
+    assert found.weights_from == "member 0"
     assert np.isnan(found.weights_cosine).tolist() == [[True, True], [True, False]]
 
 

@@ -46,7 +46,7 @@ def similar() -> Figure:
 
 def noisy() -> Figure:
     effects = tuple(
-        NoiseEffect(kind, severity, PruningEffect(0.1, 0.2, 0.1, 0.1), Estimate(0.1, 0.01), Estimate(0.6, 0.01))
+        NoiseEffect(kind, severity, 0.1, 0.2, 0.1, 0.1, curvature=Estimate(0.1, 0.01), positive=Estimate(0.6, 0.01))
         for kind in ("snow", "fog")
         for severity in (1, 2)
     )
