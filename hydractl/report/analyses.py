@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.report.drawing import Key, Panel, Picture, line_keys
+from hydractl.report.drawing import Key, explained, line_keys, panels
 from hydractl.style import INK, draw_matrix, line, styled, whole_numbers
 from hydractl.text import aligned, printable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
@@ -66,23 +64,21 @@ def budget_lines(points: Sequence[Point]) -> Iterator[str]:
     return aligned(rows)
 
 
-def budget_picture(points: Sequence[Point]) -> Picture:
+@styled
+def budget_picture(points: Sequence[Point]) -> Figure:
     """Returns a panel for each figure against the number of dropped heads, with a line for each method."""
     dense, methods = points[0], list(dict.fromkeys(point["method"] for point in points[1:]))
-
-    def draw(axes: Axes, key: str, scale: float) -> None:
+    columns = _budget_columns(points)
+    figure, every = panels([f"{name} (%)" if share else f"{name} (nats)" for _, name, share in columns])
+    for axes, (key, _, share) in zip(every, columns, strict=True):
+        scale = 100 if share else 1
         axes.axhline(scale * dense[key], color=INK, linewidth=1, linestyle=":")
         for number, method in enumerate(methods):
             own = sorted((point["dropped"], scale * point[key]) for point in points[1:] if point["method"] == method)
             axes.plot(*zip(*own, strict=True), marker="o", markersize=4, **line(number))
         axes.set(xlabel="heads dropped")
         whole_numbers(axes.xaxis)
-
-    panels = [
-        Panel(f"{name} (%)" if share else f"{name} (nats)", partial(draw, key=key, scale=100 if share else 1))
-        for key, name, share in _budget_columns(points)
-    ]
-    return Picture(panels, [Key(dense["method"], INK, ":"), *line_keys(methods)])
+    return explained(figure, [Key(dense["method"], INK, ":"), *line_keys(methods)])
 
 
 def _budget_columns(points: Sequence[Point]) -> list[tuple[str, str, bool]]:
@@ -115,36 +111,28 @@ def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
     yield f"± one standard error of {analysis.draws} draws; {analysis.dropped} heads of {analysis.weights} weights"
 
 
-class _Measure(NamedTuple):
-    """A panel of `noise_picture`: a number of each effect with its standard error, and its value on clean data."""
-
-    title: str
-    unit: str
-    clean: float
-    of: Callable[[NoiseEffect], tuple[float, float]]
-
-
-def noise_picture(analysis: NoiseAnalysis) -> Picture:
+@styled
+def noise_picture(analysis: NoiseAnalysis) -> Figure:
     """Returns four panels over severity with a line for each kind: gap, inner product, curvature and its sign."""
     kinds = list(dict.fromkeys(one.kind for one in analysis.noisy))
-    measures = (
-        _Measure("loss gap of pruning", "nats", analysis.clean.gap, lambda one: (one.gap, 0)),
-        _Measure("<grad L, dtheta>", "nats", analysis.clean.slope, lambda one: (one.slope, 0)),
-        _Measure("mean diag(H_n - H_t)", "curvature", 0, lambda one: astuple(one.curvature)),
-        _Measure("positive diag(H_n - H_t)", "share of weights", 0.5, lambda one: astuple(one.positive)),
+    clean = analysis.clean
+    # Title, unit, value on clean data, and the number of an effect with its standard error.
+    measures: tuple[tuple[str, str, float, Callable[[NoiseEffect], tuple[float, float]]], ...] = (
+        ("loss gap of pruning", "nats", clean.gap, lambda one: (one.gap, 0)),
+        ("<grad L, dtheta>", "nats", clean.slope, lambda one: (one.slope, 0)),
+        ("mean diag(H_n - H_t)", "curvature", 0, lambda one: astuple(one.curvature)),
+        ("positive diag(H_n - H_t)", "share of weights", 0.5, lambda one: astuple(one.positive)),
     )
-
-    def draw(axes: Axes, measure: _Measure) -> None:
-        axes.axhline(measure.clean, color=INK, linewidth=1, linestyle=":")
+    figure, every = panels([title for title, *_ in measures])
+    for axes, (_, unit, at_rest, of) in zip(every, measures, strict=True):
+        axes.axhline(at_rest, color=INK, linewidth=1, linestyle=":")
         for number, kind in enumerate(kinds):
             own = [one for one in analysis.noisy if one.kind == kind]
-            values, errors = zip(*map(measure.of, own), strict=True)
+            values, errors = zip(*map(of, own), strict=True)
             axes.errorbar([one.severity for one in own], values, errors, marker="o", markersize=4, **line(number))
-        axes.set(xlabel="severity", ylabel=measure.unit)
+        axes.set(xlabel="severity", ylabel=unit)
         whole_numbers(axes.xaxis)
-
-    panels = [Panel(measure.title, partial(draw, measure=measure)) for measure in measures]
-    return Picture(panels, [Key("clean, or no difference", INK, ":"), *line_keys(kinds)])
+    return explained(figure, [Key("clean, or no difference", INK, ":"), *line_keys(kinds)])
 
 
 def similarity_lines(found: Similarity) -> Iterator[str]:

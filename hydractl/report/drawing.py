@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,44 +38,29 @@ def line_keys(names: Sequence[str]) -> list[Key]:
     return [Key(name, **line(place)) for place, name in enumerate(names)]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes: its title, empty where there is only one, and the function that draws it."""
-
-    title: str
-    draw: Callable[[Axes], None]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """Panels that belong together, and the names of the colours in them."""
-
-    panels: Sequence[Panel]
-    legend: Sequence[Key] = ()
-
-
-@styled
-def whole(picture: Picture) -> Figure:
-    """Returns all panels in one figure, the names of colours below them, where they hide nothing."""
+def panels(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with axes side by side, one under each title; a single one may have an empty title."""
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import AutoLocator
 
-    rows, columns = arranged(len(picture.panels))
+    rows, columns = arranged(len(titles))
     size = (SMALL[0] * columns, SMALL[1] * rows) if rows * columns > 1 else (6.0, 3.4)
     figure = Figure(figsize=size, layout="constrained")
-    for place, panel in enumerate(picture.panels):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        panel.draw(axes)
-        if isinstance(locator := axes.xaxis.get_major_locator(), AutoLocator):
-            locator.set_params(nbins=5)  # the width has room for no more numbers
-        axes.set_title(drawn(panel.title))
-    if picture.legend:
-        lines = [
-            Line2D([], [], color=key.color, linestyle=key.linestyle, linewidth=2.5, label=drawn(key.name))
-            for key in picture.legend
-        ]
-        figure.legend(handles=lines, loc="outside lower center", ncols=min(6, 2 * columns))
+    every = [figure.add_subplot(rows, columns, place + 1) for place in range(len(titles))]
+    for axes, title in zip(every, titles, strict=True):
+        axes.locator_params(axis="x", nbins=5)  # the width has room for no more numbers
+        axes.set_title(drawn(title))
+    return figure, every
+
+
+def explained(figure: Figure, legend: Sequence[Key]) -> Figure:
+    """Returns the figure with the names of colours below its panels, where they hide nothing."""
+    from matplotlib.lines import Line2D
+
+    _, columns = arranged(len(figure.axes))
+    lines = [
+        Line2D([], [], color=key.color, linestyle=key.linestyle, linewidth=2.5, label=drawn(key.name)) for key in legend
+    ]
+    figure.legend(handles=lines, loc="outside lower center", ncols=min(6, 2 * columns))
     return figure
 
 

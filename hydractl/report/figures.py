@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.evaluation.results import Curves, Reliability, Results, ScoreHistograms, System
+from hydractl.evaluation.results import Curves, Results, System
 from hydractl.report.columns import Column, at, telling_means
-from hydractl.report.drawing import Key, Panel, Picture, line_keys
+from hydractl.report.drawing import Key, explained, line_keys, panels
 from hydractl.report.escape import drawn
-from hydractl.style import COLORS, GREY, line
+from hydractl.style import COLORS, GREY, line, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
+    from matplotlib.figure import Figure
 
 MOST = 8  # systems with a colour each: more colours cannot be told apart
 
@@ -40,12 +39,13 @@ def told_apart(models: Mapping[str, System]) -> tuple[Mapping[str, System], str]
     return {name: entry for name, entry in models.items() if name in shown}, column.name
 
 
-def pictures(report: Results) -> dict[str, Picture]:
+@styled
+def pictures(report: Results) -> dict[str, Figure]:
     """Returns the pictures by file name, without those that the report has no numbers for; see `TITLES`."""
     every = report.models
     models, _ = told_apart(every)
     curves = {name: system.curves for name, system in models.items() if system.curves}
-    found: dict[str, Picture | None] = {
+    found = {
         "cost": _cost(every, list(models)),
         "roc": _roc(curves),
         "scores": _scores(curves),
@@ -54,7 +54,7 @@ def pictures(report: Results) -> dict[str, Picture]:
         "agreement": _agreement(models),
         "shift": _shift(models),
     }
-    return {name: picture for name, picture in found.items() if picture is not None}
+    return {name: figure for name, figure in found.items() if figure is not None}
 
 
 TITLES = {
@@ -75,51 +75,59 @@ def _color(place: int) -> str:
     return COLORS[place % len(COLORS)]
 
 
-def _reliability(curves: Mapping[str, Curves]) -> Picture | None:
-    def draw(axes: Axes, place: int, found: Reliability) -> None:
+def _reliability(curves: Mapping[str, Curves]) -> Figure | None:
+    # A confidence of its own has no diagram.
+    known = [
+        (name, _color(place), entry.reliability)
+        for place, (name, entry) in enumerate(curves.items())
+        if entry.reliability
+    ]
+    if not known:
+        return None
+    figure, every = panels([name for name, _, _ in known])
+    for axes, (_, color, found) in zip(every, known, strict=True):
         edges, total = found.edges, sum(found.counts)
         widths = [right - left for left, right in pairwise(edges)]
         axes.bar(edges[:-1], [n / total for n in found.counts], widths, align="edge", color=GREY, alpha=0.35)
         points = [(c, a) for c, a in zip(found.confidence, found.accuracy, strict=True) if c is not None]
         _diagonal(axes)
-        axes.plot(*zip(*points, strict=True), color=_color(place), marker="o", markersize=4, clip_on=False)
+        axes.plot(*zip(*points, strict=True), color=color, marker="o", markersize=4, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
-
-    panels = [
-        Panel(name, partial(draw, place=place, found=entry.reliability))
-        for place, (name, entry) in enumerate(curves.items())
-        if entry.reliability  # a confidence of its own has none
-    ]
-    return Picture(panels) if panels else None
+    return figure
 
 
-def _risk_coverage(curves: Mapping[str, Curves]) -> Picture | None:
-    def draw(axes: Axes) -> None:
-        for place, entry in enumerate(curves.values()):
-            found = entry.risk_coverage
-            axes.plot(found.coverage, found.risk, color=_color(place))
-        axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
-        axes.set_ylim(bottom=0)
+def _risk_coverage(curves: Mapping[str, Curves]) -> Figure | None:
+    if not curves:
+        return None
+    figure, (axes,) = panels([""])
+    for place, entry in enumerate(curves.values()):
+        axes.plot(entry.risk_coverage.coverage, entry.risk_coverage.risk, color=_color(place))
+    axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
+    axes.set_ylim(bottom=0)
+    return explained(figure, line_keys(list(curves)))
 
-    return Picture([Panel("", draw)], line_keys(list(curves))) if curves else None
 
-
-def _roc(curves: Mapping[str, Curves]) -> Picture | None:
-    def draw(axes: Axes, name: str) -> None:
+def _roc(curves: Mapping[str, Curves]) -> Figure | None:
+    sets = _set_names(curves)
+    if not sets:
+        return None
+    figure, every = panels(sets)
+    for axes, name in zip(every, sets, strict=True):
         _diagonal(axes)
         for place, entry in enumerate(curves.values()):
             if found := entry.roc.get(name):
                 axes.plot(found.false_positive_rate, found.true_positive_rate, color=_color(place))
         axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
-
-    panels = [Panel(name, partial(draw, name=name)) for name in _set_names(curves)]
-    return Picture(panels, line_keys(list(curves))) if panels else None
+    return explained(figure, line_keys(list(curves)))
 
 
-def _scores(curves: Mapping[str, Curves]) -> Picture | None:
+def _scores(curves: Mapping[str, Curves]) -> Figure | None:
     sets = _set_names(curves)
-
-    def draw(axes: Axes, found: ScoreHistograms) -> None:
+    if not sets:
+        return None
+    figure, every = panels(list(curves))
+    for axes, entry in zip(every, curves.values(), strict=True):
+        found = entry.scores
         axes.stairs(found.id, found.edges, fill=True, color=GREY, alpha=0.6)
         for place, name in enumerate(sets):
             if name in found.ood:
@@ -128,9 +136,7 @@ def _scores(curves: Mapping[str, Curves]) -> Picture | None:
         axes.set_yscale("function", functions=(np.sqrt, np.square))
         axes.set(xlabel="OOD score", ylabel="share of samples (root scale)", ylim=(0, None))
         axes.set_yticks([tick for tick in SHARES if tick <= axes.get_ylim()[1]], minor=False)
-
-    panels = [Panel(name, partial(draw, found=entry.scores)) for name, entry in curves.items()]
-    return Picture(panels, [Key("ID", GREY), *line_keys(sets)]) if sets else None
+    return explained(figure, [Key("ID", GREY), *line_keys(sets)])
 
 
 def _diagonal(axes: Axes) -> None:
@@ -151,17 +157,19 @@ class _Point:
     color: str
 
 
-def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
+def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Figure | None:
     """Returns a picture of all systems; those missing from the other pictures are grey."""
     costs = [entry.cost.multiply_adds for entry in models.values() if entry.cost]
     if len(costs) < 2:
         return None
-    panels = []
-    for column in filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower"))):
-        if len(points := _points(models, shown, column)) > 1:
-            draw = partial(_draw_cost, points=points, higher=column.better == "higher")
-            panels.append(Panel(column.name, draw))
-    return Picture(panels, line_keys(shown)) if panels else None
+    columns = filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower")))
+    known = [(column, points) for column in columns if len(points := _points(models, shown, column)) > 1]
+    if not known:
+        return None
+    figure, every = panels([column.name for column, _ in known])
+    for axes, (column, points) in zip(every, known, strict=True):
+        _draw_cost(axes, points, column.better == "higher")
+    return explained(figure, line_keys(shown))
 
 
 def _mean_auroc(models: Mapping[str, System]) -> Column | None:
@@ -207,37 +215,37 @@ def _best_for_their_cost(points: Sequence[_Point], higher: bool) -> list[_Point]
     return best
 
 
-def _agreement(models: Mapping[str, System]) -> Picture | None:
+def _agreement(models: Mapping[str, System]) -> Figure | None:
     several = {name: entry for name, entry in models.items() if entry.members > 1}
     sets = list(dict.fromkeys(name for entry in several.values() for name in entry.ood))
     if not several:
         return None
     places = [("id",), *(("ood", name) for name in sets)]
-
-    def draw(axes: Axes) -> None:
-        width = 0.8 / len(several)
-        for number, (place, entry) in enumerate((p, e) for p, (n, e) in enumerate(models.items()) if n in several):
-            heights = [100 * (at(entry, (*one, "disagreement")) or 0) for one in places]
-            axes.bar([left + number * width for left in range(len(places))], heights, width, color=_color(place))
-        middle = [left + 0.4 - width / 2 for left in range(len(places))]
-        axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
-        axes.set(ylabel="pairs that disagree (%)", ylim=(0, None))
-
-    colors = [Key(name, _color(place)) for place, name in enumerate(models) if name in several]
-    return Picture([Panel("", draw)], colors)
+    colors = {name: _color(place) for place, name in enumerate(models) if name in several}
+    figure, (axes,) = panels([""])
+    width = 0.8 / len(several)
+    for number, (name, entry) in enumerate(several.items()):
+        heights = [100 * (at(entry, (*one, "disagreement")) or 0) for one in places]
+        axes.bar([left + number * width for left in range(len(places))], heights, width, color=colors[name])
+    middle = [left + 0.4 - width / 2 for left in range(len(places))]
+    axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
+    axes.set(ylabel="pairs that disagree (%)", ylim=(0, None))
+    return explained(figure, [Key(name, color) for name, color in colors.items()])
 
 
-def _shift(models: Mapping[str, System]) -> Picture | None:
+def _shift(models: Mapping[str, System]) -> Figure | None:
     kinds = list(dict.fromkeys(kind for entry in models.values() for kind in entry.shift or {}))
-    panels = [
-        Panel(f"{kind}: {label}", partial(_shift_lines, models=models, kind=kind, metric=metric, label=label))
-        for metric, label in (("accuracy", "accuracy (%)"), ("ece", "ECE (%)"))
-        for kind in kinds
-    ]
-    return Picture(panels, line_keys(list(models))) if panels else None
+    if not kinds:
+        return None
+    parts = [(kind, *part) for part in (("accuracy", "accuracy (%)"), ("ece", "ECE (%)")) for kind in kinds]
+    figure, every = panels([f"{kind}: {label}" for kind, _, label in parts])
+    for axes, (kind, metric, label) in zip(every, parts, strict=True):
+        _shift_lines(axes, models, kind, metric)
+        axes.set(xlabel="severity", ylabel=label)
+    return explained(figure, line_keys(list(models)))
 
 
-def _shift_lines(axes: Axes, *, models: Mapping[str, System], kind: str, metric: str, label: str) -> None:
+def _shift_lines(axes: Axes, models: Mapping[str, System], kind: str, metric: str) -> None:
     for place, system in enumerate(models.values()):
         found = {0: system.id} | {int(severity): one for severity, one in (at(system.shift, (kind,)) or {}).items()}
         values = {severity: getattr(found[severity], metric) for severity in sorted(found)}
@@ -245,4 +253,3 @@ def _shift_lines(axes: Axes, *, models: Mapping[str, System], kind: str, metric:
         if len(found) > 1 and values[0] is not None:
             axes.plot([*known], [*known.values()], color=_color(place), marker="o", ms=3)
             axes.set_xticks([*known])
-    axes.set(xlabel="severity", ylabel=label)

@@ -12,7 +12,7 @@ from hydractl.checkpoint.folders import refuse_folder, write_folder
 from hydractl.checkpoint.output import make_folder, write_bytes
 from hydractl.evaluation.results import Results, Sample, System
 from hydractl.report.artifact import report_json
-from hydractl.report.drawing import inline, png, svg, whole
+from hydractl.report.drawing import inline, png, svg
 from hydractl.report.figures import TITLES, pictures, told_apart
 from hydractl.report.table import latex, markdown, result_table
 from hydractl.report.verdict import verdicts
@@ -45,7 +45,7 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
     Raises:
         OutputError: see `refuse_existing_report`; or the disk refuses it.
     """
-    figures = {name: whole(picture) for name, picture in pictures(report).items()}
+    figures = pictures(report)
     content = seen_from(folder, report_json(report))
     table = result_table(report, full, brief=True)
     texts = {

@@ -262,7 +262,6 @@ class AnalyseNoise:
         from hydractl.data.ranks import Ranks
         from hydractl.evaluation.results import plain
         from hydractl.report.analyses import noise_lines, noise_picture
-        from hydractl.report.drawing import whole
 
         self.picture.check()
         corruptions = parse_corruptions(self.corrupt)
@@ -284,7 +283,7 @@ class AnalyseNoise:
             analysis = analyse_noise(
                 material.model, dropped, clean, noisy, draws=self.noise_draws, seed=self.seed, progress=advance
             )
-        self.picture.write(lambda: whole(noise_picture(analysis)))
+        self.picture.write(lambda: noise_picture(analysis))
         origin = origin_of(checkpoint, remembered(self, template=material.template))
         return Finding(analysis, plain(analysis) | origin, list(noise_lines(analysis)))
 

@@ -108,7 +108,6 @@ class AnalyseBudgets:
     def run(self, watch: Watcher) -> Finding[Sequence[BudgetPoint]]:
         from hydractl.evaluation.results import plain
         from hydractl.report.analyses import budget_lines, budget_picture
-        from hydractl.report.drawing import whole
 
         self.picture.check()
         checkpoint = as_member(self.model)
@@ -122,7 +121,7 @@ class AnalyseBudgets:
         leaks = _leaks(material, [checkpoint, *members], [*circuits.values(), *scores.values()], self.allow_leak)
         points = self._points(material, cuts, members, watch)
         rows = [point.to_json() for point in points]
-        self.picture.write(lambda: whole(budget_picture(rows)))
+        self.picture.write(lambda: budget_picture(rows))
         leaked = {"leaks": plain(leaks)} if leaks else {}
         options = remembered(self, template=material.template, budgets=self.budgets or None)
         content = {"points": rows, **origin_of(checkpoint, options), **leaked}

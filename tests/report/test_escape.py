@@ -38,7 +38,7 @@ from hydractl.evaluation.results import (
 )
 from hydractl.report.artifact import report_json
 from hydractl.report.columns import column_groups, main_groups
-from hydractl.report.drawing import inline, png, svg, whole
+from hydractl.report.drawing import inline, png, svg
 from hydractl.report.escape import markdown_code
 from hydractl.report.figures import pictures
 from hydractl.report.page import html_page
@@ -258,7 +258,7 @@ def test_each_picture_with_the_worst_names() -> None:
     means = {"far": SET, "all": SET}
     shift = {systems[0]: {"1": ENTRY.id}}
     report = changed(report_of(systems, sets), ood_means=means, curves=curves(sets), shift=shift)
-    drawn = {name: whole(picture) for name, picture in pictures(report).items()}
+    drawn = pictures(report)
     assert len(drawn) == 6  # of one member each: nothing about their agreement
     for name, figure in drawn.items():
         shown = read(figure)

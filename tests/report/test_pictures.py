@@ -24,7 +24,7 @@ from hydractl.evaluation.results import (
     System,
 )
 from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure
-from hydractl.report.drawing import Key, Panel, Picture, whole, write_picture
+from hydractl.report.drawing import Key, explained, panels, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.report.head_maps import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, INK, draw_matrix, line
@@ -50,7 +50,7 @@ def noisy() -> Figure:
         for kind in ("snow", "fog")
         for severity in (1, 2)
     )
-    return whole(noise_picture(NoiseAnalysis(1, 10, 2, PruningEffect(0.1, 0.1, 0.0, 0.0), effects)))
+    return noise_picture(NoiseAnalysis(1, 10, 2, PruningEffect(0.1, 0.1, 0.0, 0.0), effects))
 
 
 def overlapping() -> Figure:
@@ -64,7 +64,7 @@ FIGURES = {
     "members": similar,
     "noise": noisy,
     "overlap": overlapping,
-    "budgets": lambda: whole(budget_picture(POINTS)),
+    "budgets": lambda: budget_picture(POINTS),
 }
 
 
@@ -134,8 +134,7 @@ def test_crosses_stand_on_the_heads_of_their_own_map() -> None:
 def test_lines_are_told_apart_beyond_the_number_of_colours() -> None:
     looks = [tuple(line(place).values()) for place in range(2 * len(COLORS))]
     assert len(set(looks)) == len(looks)
-    picture = Picture([Panel("", lambda axes: None)], [Key("one", INK, ":")])
-    (legend,) = whole(picture).legends
+    (legend,) = explained(panels([""])[0], [Key("one", INK, ":")]).legends
     assert [(key.get_color(), key.get_linestyle()) for key in legend.get_lines()] == [(INK, ":")]
 
 
@@ -153,11 +152,11 @@ def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() 
     models = {f"s{place}": system(100 + place, 1 - place / 100) for place in range(20)}
     found = pictures(Results(models=models))
     best = [f"s{place}" for place in range(20 - MOST + 1, 20)]
-    assert [panel.title for panel in found["reliability"].panels] == ["s0", *best]
-    assert [key.name for key in found["cost"].legend] == [key.name for key in found["risk-coverage"].legend]
-    assert len({key.color for key in found["cost"].legend}) == MOST
-    figure = whole(found["cost"])
-    points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert [axes.get_title() for axes in found["reliability"].axes] == ["s0", *best]
+    keys = {name: found[name].legends[0].get_lines() for name in ("cost", "risk-coverage")}
+    assert [key.get_label() for key in keys["cost"]] == [key.get_label() for key in keys["risk-coverage"]]
+    assert len({key.get_color() for key in keys["cost"]}) == MOST
+    points = [line for line in found["cost"].axes[0].lines if line.get_marker() == "o"]
     assert len(points) == 20 and sum(point.get_color() == GREY for point in points) == 20 - MOST
     few = dict(list(models.items())[:MOST])
     assert told_apart(few) == (few, "")
