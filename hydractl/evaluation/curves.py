@@ -15,7 +15,7 @@ from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, 
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import id_key
 from hydractl.metrics.calibration import reliability_diagram
-from hydractl.metrics.checks import BoolArray, FloatArray
+from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_detection import roc_curve
 from hydractl.metrics.selective import risk_coverage
 from hydractl.text import shortened
@@ -37,32 +37,22 @@ def curves_of(predictions: SystemPredictions, doubts: Doubts | None = None) -> C
     key = id_key(predictions)
     inside, correct = predictions.scores[key], predictions.right(key)
     risk = risk_coverage(predictions.confidence(key), correct)
-    kept = _thinned(risk.coverage)
     outside = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
     table = predictions.tables.get(key)
     return Curves(
-        reliability=None if table is None else _reliability(table.msp, correct),
-        risk_coverage=RiskCurve(_rounded(risk.coverage[kept]), _rounded(risk.risk[kept])),
+        reliability=None if table is None else Reliability(**_rounded(reliability_diagram(table.msp, correct))),
+        risk_coverage=RiskCurve(**_rounded(risk, _thinned(risk.coverage))),
         roc={name: _roc(inside, scores) for name, scores in outside.items()},
         scores=_histograms(inside, outside),
         doubts=doubts,
     )
 
 
-def _reliability(msp: FloatArray, correct: BoolArray) -> Reliability:
-    found = reliability_diagram(msp, correct)
-    means = (
-        tuple(None if np.isnan(value) else round(float(value), DIGITS) for value in values)
-        for values in (found.confidence, found.accuracy)
-    )
-    return Reliability(_rounded(found.edges), tuple(found.counts.tolist()), *means)
-
-
 def _roc(inside: FloatArray, outside: FloatArray) -> Roc:
     curve = roc_curve(inside, outside)
     # Evenly along the curve, which is steep at one end and flat at the other.
     kept = _thinned((curve.false_positive_rate + curve.true_positive_rate) / 2)
-    return Roc(_rounded(curve.false_positive_rate[kept]), _rounded(curve.true_positive_rate[kept]))
+    return Roc(**_rounded(curve, kept))
 
 
 def _thinned(ascending: FloatArray) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -76,13 +66,19 @@ def _histograms(inside: FloatArray, outside: Mapping[str, FloatArray]) -> ScoreH
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
     def shares(scores: FloatArray) -> tuple[float, ...]:
-        return _rounded(np.histogram(scores, edges)[0] / len(scores))
+        return _round(np.histogram(scores, edges)[0] / len(scores))
 
-    return ScoreHistograms(_rounded(edges), shares(inside), {name: shares(scores) for name, scores in outside.items()})
+    return ScoreHistograms(_round(edges), shares(inside), {name: shares(scores) for name, scores in outside.items()})
 
 
-def _rounded(values: FloatArray) -> tuple[float, ...]:
-    return tuple(round(float(value), DIGITS) for value in values)
+def _rounded(curve: Any, kept: Any = ...) -> dict[str, Any]:
+    """Returns the kept points of a curve, column by column."""
+    return {name: _round(values[kept]) for name, values in vars(curve).items()}
+
+
+def _round(values: FloatArray) -> tuple[Any, ...]:
+    """Returns the numbers with the digits that can be seen; None for NaN."""
+    return tuple(None if value != value else round(value, DIGITS) for value in values.tolist())
 
 
 def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[str] | None) -> Doubts | None:

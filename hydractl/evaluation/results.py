@@ -379,17 +379,19 @@ S = TypeVar("S", LabelledMetrics, Ood)
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as plain JSON; NaN in an array becomes null."""
+    """Returns a value as plain JSON; NaN becomes null."""
     if is_dataclass(value):
         found = ((one, getattr(value, one.name)) for one in fields(value))
         return {one.name: plain(inner) for one, inner in found if inner is not None or one.metadata}
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray):
-        return np.where(np.isnan(value), None, value).tolist()
+        return plain(value.tolist())
     if hasattr(value, "_asdict"):  # a named tuple
         return plain(value._asdict())
-    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return None if isinstance(value, float) and value != value else value
 
 
 def combined(combine: Callable[..., Any], *values: Any) -> Any:

@@ -11,6 +11,7 @@ from hydractl.metrics.bootstrap import percentile_interval, sets_replicates
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.ood_scores import BASELINE
+from hydractl.text import aligned
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,7 @@ class Choice:
             fpr95 = float(np.mean(list(one.fpr95.values())))
             numbers = [(one.mean_auroc, fpr95), *zip(one.auroc.values(), one.fpr95.values(), strict=True)]
             rows.append([one.score + mark, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield from aligned(rows, left=len(rows[0]))
         for name, other in self.left_out.items():
             yield (
                 f"without {name} the choice is {other.score}: AUROC {100 * other.auroc:.1f} there, "
