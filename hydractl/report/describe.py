@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,15 +129,11 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    from rich.console import Console
-
     from hydractl.report import artifact as reports
-    from hydractl.report.table import draw, result_table
+    from hydractl.report.table import result_table, table_lines
     from hydractl.report.verdict import verdicts
 
     found = reports.read_report(source)
-    out = StringIO()
-    draw(result_table(found), Console(force_jupyter=False, file=out, width=WIDTH))
     facts = {
         "systems": ", ".join(found.models),
         "ID data": found.data.id.name if found.data.id else "unknown",
@@ -150,7 +145,7 @@ def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
         )
         or "nothing was compared",
     }
-    return facts, ["", *out.getvalue().splitlines()]
+    return facts, ["", *table_lines(result_table(found), WIDTH)]
 
 
 def _build(source: str) -> tuple[Mapping[str, object], Sequence[str]]:

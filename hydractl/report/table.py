@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import Literal
 
 from rich import box
@@ -118,6 +119,13 @@ def draw(table: Table, console: Console) -> None:
         console.print(escape.terminal(sentence))
     for text in table.caption:
         console.print(escape.terminal(text, "dim"))
+
+
+def table_lines(table: Table, width: int) -> list[str]:
+    """Returns the lines of the table as a console of this width prints them, without colours."""
+    out = StringIO()
+    draw(table, Console(force_jupyter=False, file=out, width=width))
+    return out.getvalue().splitlines()
 
 
 def _texts(cells: Sequence[Cell]) -> list[Text]:

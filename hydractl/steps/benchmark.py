@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from os.path import exists  # also of names that no path can have
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
 from hydractl.options import Option, function
 from hydractl.steps.compute import Device, DtypeLike, choose_device, choose_dtype
-from hydractl.steps.inputs import Compiled, ModelLike, as_checkpoint, model_name
+from hydractl.steps.inputs import Compiled
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.evaluation.timing import Row
+    from hydractl.steps.evaluate import Systems as Models
 
-    Models = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike | Sequence[ModelLike]]
     Sizes = str | int | Sequence[int]
     Dtypes = DtypeLike | Sequence[DtypeLike]
 else:  # what the command line derives arguments from
@@ -133,36 +132,27 @@ def _one_thread(wanted: bool) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _checkpoints(models: Models) -> dict[str, list[Checkpoint]]:
-    """Returns models by name; several that are run one after the other."""
-    if isinstance(models, Mapping):
-        return {name: list(map(as_checkpoint, _several(model))) for name, model in models.items()}
-    found: dict[str, list[Checkpoint]] = {}
-    for model in _several(models):
-        name, parts = _named(model)
+def _checkpoints(models: Models) -> dict[str, Sequence[Checkpoint]]:
+    """Returns models by name, spelt as `evaluate` takes them; several that are run one after the other."""
+    from hydractl.evaluation.checkpoints import NetworkSystem
+    from hydractl.steps.evaluate import named_systems
+
+    found: dict[str, Sequence[Checkpoint]] = {}
+    for name, system in named_systems(models):
+        if not isinstance(system, NetworkSystem) or system.dropout:
+            raise OptionError(
+                f"{name}: only networks are timed: name models, or MODEL+MODEL to run one after the other"
+            )
         if name in found:
-            raise OptionError(f"two models are called {name}: name them, as in first={model}")
-        found[name] = list(map(as_checkpoint, parts))
+            raise OptionError(f"two models are called {name}: name them, as in first={name}")
+        found[name] = system.checkpoints
     return found
 
 
-def _named(model: ModelLike) -> tuple[str, Sequence[ModelLike]]:
-    """Returns the name of a model and its parts; `NAME=A+B` names several unless a file has that name."""
-    from hydractl.evaluation.checkpoints import networks_in
-
-    if not isinstance(model, str) or exists(model):
-        return model_name(model), [model]
-    name, equals, reference = model.partition("=")
-    parts = networks_in(reference if equals else model)
-    return (name if equals else model_name(parts[0])), parts
-
-
-def _several(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else [value]
-
-
 def _split(value: Any) -> Sequence[Any]:
-    return value.split(",") if isinstance(value, str) else _several(value)
+    if isinstance(value, str):
+        return value.split(",")
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _size(size: Any) -> int:

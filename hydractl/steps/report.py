@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,11 +57,9 @@ class Reported(Result):
         return report_json(without_curves(self.report))
 
     def lines(self) -> Iterator[str]:
-        from rich.console import Console
+        from hydractl.report.table import result_table, table_lines
 
-        text = StringIO()
-        self.draw(Console(force_jupyter=False, file=text, width=WIDTH))
-        yield from text.getvalue().splitlines()
+        yield from table_lines(result_table(self.report, self.full), WIDTH)
 
     def draw(self, console: Console) -> None:
         """Prints the table, as wide as the console is, with the best of each column in bold."""
