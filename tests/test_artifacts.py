@@ -135,7 +135,6 @@ def test_a_model_is_named_as_seen_from_its_artifact(places: Path) -> None:
     assert written["model"]["reference"] == os.path.join("..", "models", "vit")
     places.rename(places.with_name("moved"))
     found = read_circuit(str(places.with_name("moved") / "results" / "c.json")).model
-    assert found is not None
     assert Path(found.reference).resolve() == places.with_name("moved") / "models" / "vit"
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from hydractl.errors import EXTRAS, naming_extras
 from tests.cli.conftest import save_images, save_vit
-from tests.test_project import PROJECT, ROOT
+from tests.test_package import PROJECT, ROOT
 
 #: Runs the commands in argv[2] without the packages in argv[1], and prints as JSON what each writes to stderr.
 WITHOUT = """

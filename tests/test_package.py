@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import hydractl
 
@@ -64,3 +67,27 @@ def test_no_folder_hides_a_public_name() -> None:
     """Importing a folder of the package sets an attribute of its name, in place of a function called alike."""
     folders = {path.name for path in (ROOT / "hydractl").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert not {name for name in hydractl.__all__ if {name, f"{name}.py"} & folders - {"guide"}}
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_citation_is_of_this_project() -> None:
+    citation = yaml.safe_load((ROOT / ".github" / "CITATION.cff").read_text(encoding="utf-8"))
+    for key, found in (("title", "name"), ("version", "version"), ("license", "license"), ("keywords", "keywords")):
+        assert citation[key] == PROJECT[found]
+    assert citation["authors"] == PROJECT["authors"]
+    assert citation["references"][0]["url"] == PROJECT["urls"]["Paper"]
+
+
+def test_the_changelog_begins_with_the_version_to_come() -> None:
+    text = (ROOT / ".github" / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = next(line for line in text.splitlines() if line.startswith("## "))
+    assert newest.startswith(f"## {PROJECT['version']},")
+
+
+def test_every_extra_that_a_page_names_exists() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "hydractl").rglob("*.md"), *(ROOT / "hydractl").rglob("*.py")]
+    named = {extra for page in pages for extra in re.findall(r"hydractl\[(\w+)\]", page.read_text(encoding="utf-8"))}
+    assert named
+    assert named <= PROJECT["optional-dependencies"].keys()

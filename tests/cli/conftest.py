@@ -54,10 +54,13 @@ Command = Callable[..., Result]
 def hydractl(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Command]:
-    """Runs `hydractl` with these arguments, and bytes for its standard input; a test that fails shows what it said."""
+    """Runs `hydractl` with these arguments, and bytes for its standard input; a test that fails shows what it said.
+
+    Where an exit code is given, it must be that one.
+    """
     before = {number: signal.getsignal(number) for number in ENDING}
 
-    def command(*arguments: object, stdin: bytes = b"") -> Result:
+    def command(*arguments: object, stdin: bytes = b"", code: int | None = None) -> Result:
         monkeypatch.setattr(sys, "argv", ["hydractl", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin)))
         capsys.readouterr()
@@ -68,6 +71,7 @@ def hydractl(
         said = f"$ hydractl {' '.join(map(str, arguments))}\n[exit {result.code}]\n{result.err}"
         # Halves of characters cannot be sent from a worker to whoever shows the report.
         request.node.add_report_section("call", "hydractl", said.encode(errors="backslashreplace").decode())
+        assert code is None or result.code == code, result.err
         return result
 
     yield command
@@ -174,6 +178,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def place(here: Path, vit: Path, other: Path, bert: Path, images: Path, noise: Path, held_out: Path) -> Path:
+    """A current folder with the networks `vit`, `other` and `bert` and the data `pets`, `noise` and `held-out`."""
+    links = {"vit": vit, "other": other, "bert": bert, "pets": images, "noise": noise, "held-out": held_out}
+    for name, target in links.items():
+        (here / name).symlink_to(target)
+    return here
 
 
 @pytest.fixture(scope="session")

@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
+from datasets import load_dataset
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
 
+import hydractl as library
+from hydractl.artifacts import seen_from
 from hydractl.checkpoint.contents import identity
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import LABELS, Command, models, save_images
+from hydractl.steps.evaluate import named_systems
+from hydractl.steps.report import report
+from tests.cli.conftest import LABELS, Command, models, save_clip, save_images
 
 
 @torch.no_grad()
-def probabilities(folder: Path, files: list[Path]) -> np.ndarray:
-    """Transformers' own answer to image files, [N,C]."""
+def probabilities(folder: Path, images: Sequence[Image.Image]) -> np.ndarray:
+    """The answers of transformers' own model and processor, `[N,C]`."""
     model = ViTForImageClassification.from_pretrained(folder).eval()
-    images = [Image.open(file).convert("RGB") for file in files]
-    inputs = AutoImageProcessor.from_pretrained(folder)(images=images, return_tensors="pt")
-    return model(**inputs).logits.softmax(-1).numpy()
+    processor = AutoImageProcessor.from_pretrained(folder)
+    batches = (images[start : start + 64] for start in range(0, len(images), 64))
+    logits = [model(**processor(images=batch, return_tensors="pt")).logits for batch in batches]
+    return torch.cat(logits).softmax(-1).numpy()
+
+
+def opened(files: Iterable[Path]) -> list[Image.Image]:
+    return [Image.open(file).convert("RGB") for file in sorted(files)]
 
 
 def test_a_folder_s_numbers_are_those_of_transformers(hydractl: Command, vit: Path, images: Path, noise: Path) -> None:
     entry = models(hydractl, f"mine={vit}", "--id-data", images, "--ood-data", f"far/noise={noise}")["mine"]
-    inside = probabilities(vit, sorted(images.glob("*/*.png")))
-    outside = probabilities(vit, sorted(noise.glob("*.png")))
+    inside = probabilities(vit, opened(images.glob("*/*.png")))
+    outside = probabilities(vit, opened(noise.glob("*.png")))
     labels = np.repeat(np.arange(3), 4)
     scores = -np.concatenate([inside.max(1), outside.max(1)])
     assert entry["id"]["samples"] == 12
@@ -92,3 +104,56 @@ def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: P
     assert found["shift_means"]["all"]["samples"] == 3 * same["samples"] + 6
     alone = json.loads(hydractl("evaluate", vit, "--id-data", images, sets[0], "--json=-").out)
     assert "shift_means" not in alone["models"]["vit"]
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_real_images(hydractl: Command, data_folder: Path) -> None:
+    folder = data_folder.parent / "ckpt" / "vit_cifar10"
+    if not folder.is_dir():
+        pytest.skip(f"no real checkpoint at {folder}")
+    found = models(hydractl, folder, "--id-data", f"{data_folder / 'cifar10'}:validation")
+    validation = load_dataset("parquet", data_files=str(data_folder / "cifar10" / "validation.parquet"), split="train")
+    predictions = probabilities(folder, list(validation["image"])).argmax(-1)
+    assert found["vit_cifar10"]["id"]["accuracy"] == (predictions == np.array(validation["label"])).mean()
+
+
+def test_nothing_is_written_unless_asked_for(vit: Path, images: Path, here: Path) -> None:
+    library.evaluate(vit, id_data=images)
+    assert list(here.iterdir()) == []
+    found = library.evaluate(vit, id_data=images, json="r.json", report="page", save_logits="logits")
+    assert {path.name for path in here.iterdir()} == {"r.json", "page", "logits"}
+    named = seen_from(here, found.to_json())
+    assert json.loads(Path("r.json").read_text()) == named
+    assert report(["r.json"]).models == named["models"]
+
+
+def test_models_and_data_as_values(vit: Path, other: Path, images: Path, noise: Path) -> None:
+    paths = [(path, label) for label in LABELS for path in sorted((images / label).iterdir())]
+    pairs = [(Image.open(path).convert("RGB"), label) for path, label in paths]
+    far = datasets.Dataset.from_dict({"image": [str(path) for path in sorted(noise.iterdir())]})
+    expected = library.evaluate({"a": vit, "b": [vit, other]}, id_data=images, ood_data={"n": noise})
+    loaded = library.load(vit).optimize_for_inference()
+    given = {"a": loaded, "b": [loaded, library.load(other)]}
+    found = library.evaluate(given, id_data=pairs, ood_data={"n": far}, match_labels="name")
+    for name in ("a", "b"):
+        assert found.models[name]["id"] == expected.models[name]["id"]
+        assert found.models[name]["ood"] == expected.models[name]["ood"]
+        assert found.models[name]["model"]["sha256"] == expected.models[name]["model"]["sha256"]
+
+
+def test_a_zero_shot_model_keeps_the_classes_it_was_told(tmp_path: Path, images: Path) -> None:
+    clip = save_clip(tmp_path / "clip", 0)
+    model = library.load(clip)
+    model.set_classes(LABELS, "{label} a")
+    told, anew = library.evaluate({"told": model, "anew": clip}, id_data=images, template="{label}").models.values()
+    same = library.evaluate(clip, id_data=images, template="{label} a").models["clip"]
+    assert told["id"] == same["id"] != anew["id"]
+
+
+def test_names_of_systems(vit: Path, other: Path) -> None:
+    assert [name for name, _ in named_systems(vit)] == ["vit"]
+    assert [name for name, _ in named_systems([str(vit), f"x={other}", [vit, other]])] == ["vit", "x", "vit+other"]
+    loaded = library.load(vit)
+    assert [name for name, _ in named_systems(loaded)] == ["vit"]
+    assert [name for name, _ in named_systems({"mine": f"{vit}+{other}"})] == ["mine"]

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from hydractl.evaluation import networks
+from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.fast import optimize
 from hydractl.report import table
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
@@ -68,12 +70,11 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
             assert entry[key] == found["DE"][key], key
 
 
-def test_a_compiled_model_says_the_same(
-    hydractl: Command, vit: Path, other: Path, images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_a_compiled_model_says_the_same(hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Another backend than a user's, which would call a C++ compiler for a minute.
     monkeypatch.setattr(optimize, "compile_model", partial(optimize.compile_model, backend="aot_eager"))
-    arguments = (f"DE={vit}+{other}", f"mc={vit},mc-dropout=2,p=0.2", "--id-data", images, "--batch-size", 5)
+    arguments = ("DE=vit+other", "mc=vit,mc-dropout=2,p=0.2", "--id-data=pets", "--batch-size=5")
     plain, compiled = models(hydractl, *arguments), models(hydractl, *arguments, "--compile")
     for name in ("DE", "mc"):
         assert compiled[name]["cost"] == plain[name]["cost"]
@@ -81,33 +82,22 @@ def test_a_compiled_model_says_the_same(
             assert compiled[name]["id"][key] == pytest.approx(value, abs=1e-6), key
 
 
-def test_dropout_depends_on_the_seed_alone(hydractl: Command, vit: Path, images: Path) -> None:
-    system = f"mc={vit},mc-dropout=4,p=0.2"
-    first, second, other_seed = (
-        numbers(models(hydractl, system, "--id-data", images, "--batch-size", 5, "--seed", seed)["mc"])
-        for seed in (0, 0, 1)
-    )
-    assert first == second
-    assert first != other_seed
-    assert first["id"]["mutual_information"] > 0
+def test_dropout_depends_on_the_seed_alone(hydractl: Command, place: Path) -> None:
+    asked = ("mc=vit,mc-dropout=4,p=0.2", "--id-data=pets", "--batch-size=5")
+    first, second, other_seed = (numbers(models(hydractl, *asked, "--seed", seed)["mc"]) for seed in (0, 0, 1))
+    assert first == second != other_seed
 
 
-def test_prediction_sets_cover(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
-    arguments = (vit, "--id-data", images, "--calib-data", held_out, "--conformal", "lac")
-    found = models(hydractl, *arguments, "--coverage", "0.99")["vit"]["conformal"]
+def test_prediction_sets_cover(hydractl: Command, place: Path) -> None:
+    arguments = ("vit", "--id-data=pets", "--calib-data=held-out", "--conformal=lac", "--coverage=0.99")
+    found = models(hydractl, *arguments)["vit"]["conformal"]
     assert found == {"coverage": 1.0, "mean_size": 3.0}  # 18 samples promise 99 % only with every class
 
 
 def test_an_interruption_keeps_what_was_finished(
-    hydractl: Command,
-    vit: Path,
-    other: Path,
-    images: Path,
-    noise: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("evaluate", vit, other, "--id-data", images, "--ood-data", f"n={noise}")
+    arguments = ("evaluate", "vit", "other", "--id-data=pets", "--ood-data=n=noise")
     whole = json.loads(hydractl(*arguments, "--json", "-").out)
     answer, calls = networks.member_answers, []
 
@@ -118,45 +108,96 @@ def test_an_interruption_keeps_what_was_finished(
         return answer(*args, **kwargs)
 
     monkeypatch.setattr(networks, "member_answers", interrupted)
-    saving = ("--save-logits", tmp_path / "logits")
-    result = hydractl(*arguments, *saving, "--json", tmp_path / "part.json")
+    result = hydractl(*arguments, "--save-logits=logits", "--json=part.json")
     assert (result.code, result.err) == (130, "interrupted\n")
-    part = json.loads((tmp_path / "part.json").read_text())
-    assert part["complete"] is False
-    # A file names its models as seen from its folder, standard output as seen from the current one.
-    assert part["models"].keys() == {"vit"}
+    part = json.loads(Path("part.json").read_text())
+    assert part["complete"] is False and part["models"].keys() == {"vit"}
     for key in ("id", "ood", "ood_means", "selective", "cost", "temperature"):
         assert part["models"]["vit"][key] == whole["models"]["vit"][key]
     assert "Interrupted: systems are missing." in result.out
-    monkeypatch.undo()
-    assert "exists already" in hydractl(*arguments, *saving).err
+    assert "exists already" in hydractl(*arguments, "--save-logits=logits").err
     answered: list[Any] = []
     monkeypatch.setattr(networks, "member_answers", lambda *args: answered.append(args) or answer(*args))
-    resumed = hydractl(*arguments, *saving, "--resume", "--json", "-")
+    resumed = hydractl(*arguments, "--save-logits=logits", "--resume", "--json", "-")
     assert json.loads(resumed.out) == whole
     assert len(answered) == 1  # of the four sets only the one that was cut off
 
 
 def test_what_ends_the_command_at_its_table_costs_no_file(
-    hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(*_: object) -> None:
         raise KeyboardInterrupt  # as a reader of the pipe who is gone would
 
     monkeypatch.setattr(table, "draw", leave)
-    files = ("--json", tmp_path / "r.json", "--report", tmp_path / "report")
-    hydractl("evaluate", vit, "--id-data", images, *files)
-    assert json.loads((tmp_path / "r.json").read_text())["complete"]
-    assert (tmp_path / "report" / "index.html").exists()
+    hydractl("evaluate", "vit", "--id-data=pets", "--json=r.json", "--report=report")
+    assert json.loads(Path("r.json").read_text())["complete"]
+    assert Path("report/index.html").exists()
 
 
-def test_seeds_of_one_system_are_one_row_and_their_logits_are_saved_apart(
-    hydractl: Command, vit: Path, other: Path, images: Path, tmp_path: Path
-) -> None:
-    single = [models(hydractl, f"m={model}", "--id-data", images)["m"]["id"]["nll"] for model in (vit, other)]
-    arguments = (f"m={vit}", f"m={other}", "--id-data", images, "--seeds")
-    entry = models(hydractl, *arguments, "--save-logits", tmp_path)["m"]
+def test_seeds_of_one_system_are_one_row_and_their_logits_are_saved_apart(hydractl: Command, place: Path) -> None:
+    single = [models(hydractl, f"m={model}", "--id-data=pets")["m"]["id"]["nll"] for model in ("vit", "other")]
+    entry = models(hydractl, "m=vit", "m=other", "--id-data=pets", "--seeds", "--save-logits=.")["m"]
     assert entry["id"]["nll"] == pytest.approx(np.mean(single))
     assert entry["std"]["id"]["nll"] == pytest.approx(np.std(single, ddof=1))
-    saved = (f"m=predictions:{tmp_path / 'm'}", f"m=predictions:{tmp_path / 'm-2'}", "--seeds")
-    assert numbers(models(hydractl, *saved)["m"]) == numbers(entry)
+    assert numbers(models(hydractl, "m=predictions:m", "m=predictions:m-2", "--seeds")["m"]) == numbers(entry)
+
+
+NAMES = [score.name for score in OOD_SCORES if score.needs_features]
+
+
+@pytest.fixture
+def data(place: Path) -> tuple[str, ...]:
+    save_images(place / "calibration", count=18, seed=7)
+    return ("--id-data=pets", "--ood-data=far/n=noise", "--calib-data=calibration")
+
+
+@pytest.mark.parametrize("score", NAMES)
+def test_a_fused_file_scores_as_its_members_in_turn_and_again_from_what_was_saved(
+    hydractl: Command, data: tuple[str, ...], score: str
+) -> None:
+    hydractl("fuse", "vit", "other", "--separate=all", "-o", "hydra")
+    scored = (f"--ood-score={score}", "--bootstrap=5")
+    found = models(hydractl, "DE=vit+other", "fused=hydra", *data, "--batch-size=5", *scored, "--save-logits=saved")
+    auroc = found["DE"]["ood"]["n"]["auroc"]
+    assert 0 <= auroc <= 1
+    assert found["fused"]["ood"]["n"]["auroc"] == pytest.approx(auroc, abs=1e-6)
+    again = models(hydractl, "predictions:saved/DE", *scored)["DE"]
+    assert numbers(again) == numbers(found["DE"])
+    assert again["intervals"] == found["DE"]["intervals"]
+
+
+@pytest.mark.parametrize("score", ["mahalanobis", "vim"])
+def test_passes_with_dropout_and_zero_shot_models_have_features_too(
+    hydractl: Command, data: tuple[str, ...], place: Path, score: str
+) -> None:
+    save_clip(place / "clip")
+    systems = ("mc=vit,mc-dropout=3,p=0.2", "clip", "--template={label}")
+    found = models(hydractl, *systems, *data, f"--ood-score={score}", "--bootstrap=0")
+    assert all(0 <= entry["ood"]["n"]["auroc"] <= 1 for entry in found.values())
+
+
+def test_features_lie_beside_the_logits_in_the_order_of_the_set(hydractl: Command, data: tuple[str, ...]) -> None:
+    found = models(hydractl, "vit", *data, "--ood-score=vim", "--save-logits=saved")
+    saved, classifier = (load_file(f"saved/vit/{name}.safetensors") for name in ("id", "classifier"))
+    logits = saved["features"][0] @ classifier["weight"][0].T + classifier["bias"][0]
+    np.testing.assert_allclose(logits, saved["logits"][0], atol=1e-6)
+    assert models(hydractl, "vit", *data, "--ood-score=vim", "--save-logits=saved", "--resume") == found
+
+
+def test_outside_methods_bring_features_of_their_own(hydractl: Command, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    (tmp_path / "p" / "ood").mkdir(parents=True)
+    inside, outside = (0, 0, 9, 9), (9, 9, 0, 0)
+    for name, centre, count in (("id", inside, 30), ("calibration", inside, 60), ("ood/far", outside, 20)):
+        features = generator.normal(centre, size=(count, 4)).astype(np.float32)
+        labels = {} if name == "ood/far" else {"labels": np.arange(count) % 2}
+        np.savez(tmp_path / "p" / f"{name}.npz", logits=features[:, 2:], features=features, **labels)
+    saved = f"predictions:{tmp_path / 'p'}"
+    for score in ("mahalanobis", "knn"):
+        assert models(hydractl, saved, "--ood-score", score)["p"]["ood"]["far"]["auroc"] >= 0.99
+    assert "add classifier.safetensors" in hydractl("evaluate", saved, "--ood-score", "vim").err
+    np.savez(tmp_path / "p" / "classifier.npz", weight=np.eye(4)[2:], bias=np.zeros(2))
+    assert models(hydractl, saved, "--ood-score", "vim")["p"]["ood"]["far"]["auroc"] > 0.9
+    np.savez(tmp_path / "p" / "id.npz", logits=np.zeros((3, 2)), features=np.zeros((4, 2)), labels=np.zeros(3, int))
+    assert "expected the same" in hydractl("evaluate", saved, "--ood-score", "knn").err

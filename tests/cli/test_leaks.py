@@ -33,8 +33,7 @@ def test_an_allowed_leak_is_said_wherever_its_numbers_stand(
     assert "ID data pets: 12 of 12 samples were used to make m1 (as id)" in refused.err
     assert "OOD data noise: 5 of 5 samples were used to make m1 (as ood)" in refused.err
     outputs = ["--json=r.json", "--report=page", "--save-logits=saved"]
-    allowed = hydractl("evaluate", f"dense={vit}", leaking, *sets, "--allow-leak", "--quiet", *outputs)
-    assert allowed.code == 0
+    allowed = hydractl("evaluate", f"dense={vit}", leaking, *sets, "--allow-leak", "--quiet", *outputs, code=0)
     assert allowed.err.splitlines() == [
         "warning: ID data pets: 12 of 12 samples were used to make m1 (as id): the numbers flatter it",
         "warning: OOD data noise: 5 of 5 samples were used to make m1 (as ood): the numbers flatter it",

@@ -37,26 +37,19 @@ def in_two(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("name", LINES)
 def test_two_processes_print_and_write_what_one_does(
-    hydractl: Command,
-    vit: Path,
-    other: Path,
-    images: Path,
-    noise: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+    hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    held = save_images(tmp_path / "held", count=18, seed=5)
-    places = {"vit": vit, "other": other, "pets": images, "noise": noise, "held": held}
+    save_images(place / "held", count=18, seed=5)
+    linked = list(place.iterdir())
     for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        for place, target in places.items():
-            (tmp_path / folder / place).symlink_to(target)
-    monkeypatch.chdir(tmp_path / "one")
-    alone, together = hydractl(*LINES[name].split()), in_two(tmp_path / "two", *LINES[name].split())
+        (place / folder).mkdir()
+        for target in linked:
+            (place / folder / target.name).symlink_to(target)
+    monkeypatch.chdir("one")
+    alone, together = hydractl(*LINES[name].split()), in_two(place / "two", *LINES[name].split())
     assert (alone.code, together.returncode) == (0, 0), alone.err + together.stderr
     assert together.stdout == alone.out
-    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+    assert contents(place / "two") == contents(place / "one")
 
 
 def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finished(

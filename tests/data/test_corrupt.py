@@ -13,7 +13,6 @@ from scipy.ndimage import zoom as resampled
 
 from hydractl.data import corrupt
 from hydractl.data.corrupt import to_image, to_pixels
-from hydractl.data.corruptions import CORRUPTIONS, GROUPS
 
 
 def pixels(height: int = 12, width: int = 9, channels: int = 3) -> NDArray[np.float64]:
@@ -22,16 +21,6 @@ def pixels(height: int = 12, width: int = 9, channels: int = 3) -> NDArray[np.fl
 
 def grey(*rows: list[float]) -> NDArray[np.float64]:
     return np.array(rows)[..., None]
-
-
-def test_fifteen_kinds_are_the_benchmarks() -> None:
-    of_group = {group: [row.name for row in CORRUPTIONS if row.group == group] for group in GROUPS}
-    assert of_group == {
-        "noise": ["gaussian_noise", "shot_noise", "impulse_noise"],
-        "blur": ["defocus_blur", "glass_blur", "motion_blur", "zoom_blur"],
-        "weather": ["snow", "frost", "fog", "brightness"],
-        "digital": ["contrast", "elastic_transform", "pixelate", "jpeg_compression"],
-    }
 
 
 def test_pixels_there_and_back() -> None:

@@ -214,6 +214,5 @@ class Endless(IterableDataset):
     ],
 )
 def test_refuses_what_is_no_data(values: Any, modality: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=message):
         list(open_samples(values, modality).inputs)
-    assert "\n" not in str(caught.value)

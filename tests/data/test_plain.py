@@ -64,14 +64,7 @@ def test_images_of_timm(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "unknown",
-    [
-        {"do_pad": True},
-        {"resample": 1},
-        {"image_processor_type": "BeitImageProcessor"},
-        {"size": 8},
-        {"image_std": [0]},
-    ],
+    "unknown", [{"do_pad": True}, {"resample": 1}, {"image_processor_type": "BeitImageProcessor"}, {"image_std": [0]}]
 )
 def test_other_settings_of_images_are_left_to_their_library(unknown: dict[str, Any], tmp_path: Path) -> None:
     files = read_preprocessing(vit_files(tmp_path))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.data.open import open_samples
-from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, parse_data_spec
+from hydractl.data.sources import DataSpec, parse_data, parse_data_sets, parse_data_spec
 from hydractl.errors import DataError
 
 
@@ -67,12 +67,15 @@ def test_home_is_expanded_where_the_shell_does_not(tmp_path: Path, monkeypatch: 
         ("missing.csv", False, "no such file or folder"),
         ("D:\\data\\a.csv", False, "no such file or folder"),
         ("a:b:c:d", False, "no such file or folder"),
+        ("x%0/4", False, "no such part"),
+        ("x%5/4", False, "no such part"),
+        ("x%3-2/4", False, "no such part"),
+        ("x%1/1001", False, "no such part"),
     ],
 )
 def test_refuses(text: str, grouped: bool, message: str) -> None:
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises(DataError, match=message):
         parse_data_spec(text, grouped)
-    assert "\n" not in str(caught.value)
 
 
 def test_texts_and_paths_always_are_sources_and_values_have_a_name() -> None:
@@ -82,7 +85,6 @@ def test_texts_and_paths_always_are_sources_and_values_have_a_name() -> None:
     values = [("good", 1), ("bad", 0)]
     for data, name in ((values, "data"), ({"mine": values}, "mine")):
         asked = parse_data(data)
-        assert isinstance(asked, DataValues)
         assert (asked.name, asked.values) == (name, values)
 
 
@@ -92,7 +94,6 @@ def test_several_sets_are_a_list_of_sources_or_values_by_name() -> None:
     texts, pairs = ["good", "bad"], [("good", 1)]
     asked = parse_data_sets({"texts": texts, "far/pairs": pairs, "near/file": "x=a.csv"})
     assert [(one.name, one.group) for one in asked] == [("texts", None), ("pairs", "far"), ("file", "near")]
-    assert isinstance(asked[0], DataValues)
     assert asked[0].values is texts
     assert asked[2] == DataSpec("file", "a.csv", group="near")
     assert [one.name for one in parse_data_sets(pairs, "ood")] == ["ood"]
@@ -155,12 +156,6 @@ def test_a_part_of_a_part_divides_it_anew(table: Path) -> None:
 def test_a_part_stands_before_columns_or_behind_them(table: Path) -> None:
     before, behind = (parse_data_spec(f"{table}{rest}") for rest in ("%1/2%2/3?text=text", "%1/2?text=text%2/3"))
     assert before == behind and str(behind) == f"{table}%1/2%2/3?text=text"
-
-
-@pytest.mark.parametrize("text", ["x%0/4", "x%5/4", "x%3-2/4", "x%1/1001"])
-def test_parts_that_there_are_not(text: str) -> None:
-    with pytest.raises(DataError, match="no such part"):
-        parse_data_spec(text)
 
 
 def test_a_part_that_is_empty(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.cli.conftest import (  # noqa: F401
     images,
     noise,
     other,
+    place,
     slow_search,
     uninterrupted,
     vit,

@@ -7,7 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -17,8 +21,15 @@ import hydractl as library
 from hydractl.checkpoint.folders import mark
 from hydractl.errors import OptionError
 from hydractl.evaluation.latency_limit import most_multiply_adds
-from hydractl.steps.pipeline import makefile
+from hydractl.options import Option
+from hydractl.steps import pipeline
+from hydractl.steps.build import cautions
+from hydractl.steps.pipeline import Given, Stage, makefile
+from hydractl.steps.result import Result
+from hydractl.text import printable
+from hydractl.watch import Watcher
 from tests.cli.conftest import LABELS, Command, save_vit
+from tests.hostile import FRAGMENTS
 
 
 @pytest.fixture
@@ -32,10 +43,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for i in range(24):
             pixels = generator.integers(0, 120, (8, 8, 3), dtype=np.uint8) + np.uint8(60 * number)
             Image.fromarray(pixels).save(tmp_path / "pets" / label / f"{i}.png")
-    for name in ("noise", "grey"):
+    for name, channels in (("noise", 3), ("grey", 1)):
         (tmp_path / name).mkdir()
         for i in range(18):
-            pixels = generator.integers(0, 256, (8, 8, 1 if name == "grey" else 3), dtype=np.uint8)
+            pixels = generator.integers(0, 256, (8, 8, channels), dtype=np.uint8)
             Image.fromarray(np.broadcast_to(pixels, (8, 8, 3)).copy()).save(tmp_path / name / f"{i}.png")
     return tmp_path
 
@@ -47,8 +58,7 @@ ARGUMENTS = ["build", "vit", "--id-data", "pets", "--ood-data", "near/noise=nois
 def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     hydractl: Command, here: Path, tmp_path: Path
 ) -> None:
-    result = hydractl(*ARGUMENTS, "--quiet")
-    assert result.code == 0, result.err
+    result = hydractl(*ARGUMENTS, "--quiet", code=0)
     verdict, path, *advice = result.out.splitlines()
     assert verdict.startswith("hydra against network: ")
     assert path == "built/hydra.safetensors"
@@ -63,23 +73,18 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     assert json.loads((built / "work" / "build.json").read_text())["verdict"] == verdict
     other = here / "elsewhere"
     other.mkdir()
-    bin_folder = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
-    subprocess.run(
-        ["make", "-f", built / "Makefile", "hydra.safetensors"], cwd=other, env=environment, check=True,
-        capture_output=True,
-    )  # fmt: skip
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    make = ["make", "-f", built / "Makefile", "hydra.safetensors"]
+    subprocess.run(make, cwd=other, env=environment, check=True, capture_output=True)
     assert (other / "hydra.safetensors").read_bytes() == (built / "hydra.safetensors").read_bytes()
 
 
 def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path) -> None:
     (here / "mine.toml").write_text("steps = 2\noutlier_weight = 0\n")
     made = {}
+    asked = {"id_data": "pets", "train_data": "pets", "settings": ["steps=2"], "members": 2, "output": "built"}
     for recipe in ("mine.toml", "sst2"):
-        planned = library.build(
-            "vit", id_data="pets", train_data="pets", recipe=recipe, settings=["steps=2"], members=2, output="built",
-            dry_run=True,
-        )  # fmt: skip
+        planned = library.build("vit", **asked, recipe=recipe, dry_run=True)
         made[recipe] = makefile(planned.stages, here / "built", "report")
     assert "\nRECIPE ?= $(HERE)../mine.toml\n" in made["mine.toml"] and '--recipe "$(RECIPE)"' in made["mine.toml"]
     assert " --recipe sst2 " in made["sst2"]
@@ -88,8 +93,6 @@ def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path)
 def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     hydractl: Command, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hydractl.steps import pipeline
-
     hydractl(*ARGUMENTS, "--quiet")
     whole = (here / "built" / "hydra.safetensors").read_bytes()
     shutil.rmtree(here / "built")
@@ -112,18 +115,12 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     assert (here / "built" / "hydra.safetensors").read_bytes() == whole
 
 
-def test_a_dry_run_prints_the_commands_and_makes_nothing(hydractl: Command, here: Path) -> None:
-    result = hydractl(*ARGUMENTS, "--dry-run")
-    assert result.code == 0, result.err
-    lines = result.out.splitlines()
-    commands = ["extract-circuit", "select", "calibrate", "calibrate", "evaluate"]
-    assert [line.split()[1] for line in lines] == commands
-    assert not (here / "built").exists()
-
-
 def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
     how = ("--dtype", "fp32", "--precision", "bf16", "--search-samples", 7, "--train-data", "pets", "--set", "steps=1")
     search, *rest = hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines()
+    commands = [line.split()[1] for line in (search, *rest)]
+    assert commands == ["extract-circuit", "select", "finetune", "fuse", "calibrate", "calibrate", "evaluate"]
+    assert not (here / "built").exists()
     assert "--limit 7 " in search and "--dtype float32 " in search
     assert not any("--limit" in line for line in rest)
     computing = [line for line in rest if line.split()[1] in {"select", "calibrate", "evaluate"}]
@@ -144,19 +141,6 @@ def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: P
     assert result.err.startswith("error: built/work/begun.json: ") and result.err.endswith(": name another folder\n")
 
 
-def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path) -> None:
-    arguments = ("build", "vit", "--id-data=pets", "--budgets=1", "--random=3", "--members=2", "-o", "built")
-    result = hydractl(*arguments, "--device=cpu")
-    assert result.code == 0, result.err
-    assert "without OOD data" in result.err
-    assert _candidates(here) == ["dense", *(f"random 1 seed {seed}" for seed in range(3))]
-
-
-def _candidates(here: Path) -> list[str]:
-    names: list[str] = json.loads((here / "built" / "work" / "selection.json").read_text())["candidates"]
-    return names
-
-
 def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: Command, here: Path) -> None:
     def selecting(*options: str) -> str:
         lines = hydractl(*ARGUMENTS, *options, "--dry-run").out.splitlines()
@@ -165,15 +149,13 @@ def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: C
     assert "--pools 25%,50% --draws 1 --random 12 " in selecting()
     without = selecting("--draws", "0", "--random", "0")
     assert not {"--random", "--pools", "--draws"} & set(without.split())
-    built = hydractl(*ARGUMENTS, "--draws", "0", "--random", "1", "--quiet")
-    assert built.code == 0, built.err
-    assert "random 1 seed 0" in _candidates(here)
+    hydractl(*ARGUMENTS, "--draws", "0", "--random", "1", "--quiet", code=0)
+    assert "random 1 seed 0" in json.loads((here / "built" / "work" / "selection.json").read_text())["candidates"]
 
 
 def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     bounds = ("--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x")
-    built = hydractl(*ARGUMENTS, *bounds, "--quiet")
-    assert built.code == 0, built.err
+    built = hydractl(*ARGUMENTS, *bounds, "--quiet", code=0)
     assert any(line.startswith("latency: ") for line in built.out.splitlines())
     entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
     network, hydra = (entries[name]["cost"] for name in ("network", "hydra"))
@@ -193,8 +175,7 @@ def test_a_latency_that_no_network_has_is_refused() -> None:
 
 def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
     columns = ("--label-column", "label", "--match-labels", "index", "--limit", "9", "--time", "none")
-    whole = hydractl(*ARGUMENTS, *columns, "--quiet")
-    assert whole.code == 0, whole.err
+    hydractl(*ARGUMENTS, *columns, "--quiet", code=0)
     file = here / "built" / "build.toml"
     assert "near/noise=../noise" in file.read_text()
     again = hydractl("build", file, "-o", "again", "--dry-run", "--quiet").out
@@ -207,22 +188,32 @@ def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
     assert "sample is no option of a build" in hydractl("build", file, "-o", "again").err
 
 
-def test_another_source_in_a_begun_folder_is_refused(hydractl: Command, here: Path) -> None:
-    from hydractl.steps.build_file import BEGUN, record
-
-    step = library.build.step(model="vit", id_data="pets", output="built")  # type: ignore[attr-defined]
-    (here / "built" / "work").mkdir(parents=True)
-    (here / BEGUN.replace("work", "built/work")).write_bytes(record(step, step, here / "built"))
-    refused = hydractl("build", "vit", "--id-data", "noise", "-o", "built")
-    assert refused.err.startswith("error: built: began with --id-data ../pets, now it is ../noise: ")
-
-
 @pytest.mark.parametrize(("samples", "accuracy", "words"), [(8, 0.5, "8 samples"), (500, 1.0, "100.0 %")])
 def test_it_says_what_a_verdict_is_worth(samples: int, accuracy: float, words: str) -> None:
-    from types import SimpleNamespace
-
-    from hydractl.steps.build import cautions
-
     numbers = SimpleNamespace(samples=samples, accuracy=accuracy)
     [line] = cautions(SimpleNamespace(models={"network": SimpleNamespace(id=numbers)}))  # type: ignore[arg-type]
     assert words in line
+
+
+@dataclass(frozen=True)
+class Show:
+    """Takes data."""
+
+    data: Annotated[Sequence[str], Option("Data.", "Data", "DATA", repeated=True)]
+
+    def run(self, watch: Watcher) -> Result:
+        raise NotImplementedError
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
+    texts = [f"a{text}b" for text in (*FRAGMENTS, "$(touch here)", "`touch here`", '"; touch here; "')]
+    texts = [printable(text) for text in texts if len(text) < 100]
+    given = [Given(f"V{place}", text, f"{text}=", f"%{text}") for place, text in enumerate(texts)]
+    (tmp_path / "hydractl").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done > said\n')
+    (tmp_path / "hydractl").chmod(0o755)
+    (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, "said"))
+    subprocess.run(["make"], cwd=tmp_path, check=True, capture_output=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said[2::2] == [f"{text}={text}%{text}" for text in texts]
+    assert {file.name for file in tmp_path.iterdir()} == {"Makefile", "hydractl", "said", "work"}

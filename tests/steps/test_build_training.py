@@ -1,8 +1,9 @@
-"""What `build` does where there are training data: exposure, teachers, one member, and a trunk that stays one."""
+"""What `build` does where there are training data: exposure, teachers, a trunk that stays one, members of a size."""
 
 from __future__ import annotations
 
 import json
+import random
 import shlex
 import shutil
 from pathlib import Path
@@ -10,8 +11,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.contents import trunk_depth
+from hydractl.checkpoint.heads import Head, Unit
 from hydractl.families.load import read_checkpoint
+from hydractl.steps.plan_units import sized
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.cli.conftest import Command, save_vit
+from tests.conftest import build_reference
 from tests.steps.test_build import ARGUMENTS, here
 
 __all__ = ["here"]
@@ -39,22 +47,19 @@ def test_members_learn_to_be_unsure_of_the_ood_data_that_chose_them_and_of_no_ot
     named = (("near/noise", "OOD_1"), ("far/grey", "OOD_2"))
     assert sets == [f"{group}=$({name})%{part}/3" for part in (1, 2) for group, name in named]
     assert "--outlier-data" not in training("--set", "epochs=1", "--set", "outlier_weight=0")
-    endless = hydractl(*ARGUMENTS, "--train-data", "pets", "--dry-run")
-    assert endless.code == 2 and "does not say how long to train" in endless.err
 
 
 def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> None:
     data = ["--id-data", "pets", "--train-data", more, "--set", "steps=1", "--device", "cpu", "--members", "1"]
-    result = hydractl("build", "vit", *data, "--budgets=1", "-o", "built", "--quiet")
-    assert result.code == 0, result.err
+    result = hydractl("build", "vit", *data, "--budgets=1", "-o", "built", code=0)
+    assert "without OOD data" in result.err
     assert read_checkpoint(str(here / "built" / "hydra.safetensors")).members == 1
 
 
 def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path, more: Path) -> None:
     save_vit(here / "teacher", seed=1)
     training = ["--train-data", more, "--set", "steps=1", "--teacher", "vit", "--teacher", "teacher"]
-    built = hydractl(*ARGUMENTS, *training, "--quiet")
-    assert built.code == 0, built.err
+    hydractl(*ARGUMENTS, *training, "--quiet", code=0)
     member = read_checkpoint(str(here / "built" / "work" / "selected-member0.safetensors"))
     assert len(member.provenance["options"]["fingerprints"]["teacher"]) == 2
     makefile = (here / "built" / "Makefile").read_text()
@@ -87,3 +92,82 @@ def test_what_members_share_stays_shared_where_that_is_asked_for(
     assert len(together) == 1 and " --joint " in together[0]
     apart = training()
     assert len(apart) == 2 and "--joint" not in apart[0]
+
+
+@pytest.mark.parametrize("name", ["vit", "bert"])
+@pytest.mark.parametrize("most", [1.5, 1.7])
+def test_the_fused_members_cost_just_what_is_allowed(name: str, most: float, tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference(name).save(tmp_path))
+    [tower] = dense.spec.towers
+    thin = sized(dense, 3, most)
+    assert thin is not None and thin.trunk == 1
+
+    def cost(lost: int) -> int:
+        members, layers = [], tower.layers - thin.trunk
+        for m in range(3):
+            generator = random.Random(m)
+            heads = [Head(tower.name, i, (m + n) % tower.heads) for i in (1, 2) for n in range(thin.heads // layers)]
+            counts = [lost // layers + (i < lost % layers) for i in range(layers)]
+            units = [Unit(tower.name, i + 1, u) for i in range(layers) for u in generator.sample(range(24), counts[i])]
+            members.append(drop_units(drop_heads(dense, heads), units))
+        hydra = fuse(members)
+        assert trunk_depth(hydra.spec, hydra.layout, tower.name) == 1
+        return plain_multiply_adds(hydra.spec, hydra.layout)
+
+    allowed = most * plain_multiply_adds(dense.spec, dense.layout)
+    assert cost(thin.units) <= allowed < cost(thin.units - 1)
+
+
+def test_a_limit_that_no_member_meets(tmp_path: Path) -> None:
+    assert sized(read_checkpoint(build_reference("vit").save(tmp_path / "vit")), 3, 0.5) is None
+    assert sized(read_checkpoint(build_reference("clip").save(tmp_path / "clip")), 3, 1.5) is None
+
+
+TRAINED = [
+    "build",
+    "vit",
+    "--id-data",
+    "pets",
+    "--train-data",
+    "more",
+    "--set=steps=1",
+    "--device",
+    "cpu",
+    "-o",
+    "built",
+]
+
+
+def test_a_build_makes_them_where_the_cost_is_limited(hydractl: Command, here: Path, more: Path) -> None:
+    def commands(*options: str) -> list[str]:
+        lines = hydractl(*TRAINED, *options, "--dry-run").out.splitlines()
+        return [line.split()[1] for line in lines]
+
+    end = ["finetune", "calibrate", "calibrate", "evaluate"]
+    alone = ["finetune", "finetune", "calibrate", *end[1:]]  # the network trains as long
+    assert commands("--budget-macs=1.5x") == ["score-heads", *["prune"] * 4, "fuse", *alone]
+    for options in (["--units=no"], ["--budgets=1"], ["--trunks=1"], ["--budget-params=1.2x"]):
+        assert commands("--budget-macs=1.5x", *options) == ["select", *end]
+    assert commands("--budget-macs=2x") == ["select", *end]
+    for options, named in [
+        (["--budget-macs=1.5x", "--draws=1"], "--draws 1"),
+        (["--budget-macs=1.5x", "--trunks=1"], "--trunks has no effect with --units yes"),
+        ([], "--units yes: give"),
+        (["--budget-macs=0.5x"], "0.5x"),
+    ]:
+        result = hydractl(*TRAINED, "--units=yes", *options, "--dry-run")
+        assert result.code == 2 and named in result.err
+
+
+@pytest.mark.slow
+def test_the_built_hydra_keeps_to_the_cost(hydractl: Command, here: Path, more: Path) -> None:
+    result = hydractl(*TRAINED, "--budget-macs=1.5x", "--ood-data", "noise", "--quiet", code=0)
+    hydra = read_checkpoint(str(here / "built" / "hydra.safetensors"))
+    assert hydra.members == 3 and len(set(hydra.units["vision"][1] or ())) == 3
+    assert len(set(hydra.heads["vision"][1])) > 1
+    entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
+    ratio = entries["hydra"]["cost"]["multiply_adds"] / entries["network"]["cost"]["multiply_adds"]
+    assert 1.4 < ratio <= 1.5
+    assert entries["trained"]["cost"] == entries["network"]["cost"] and "trained against network: " in result.out
+    again = hydractl(*TRAINED, "--budget-macs=1.5x", "--ood-data", "noise", "--quiet")
+    assert again.out == result.out

@@ -11,23 +11,15 @@ import torch
 from transformers import ViTForImageClassification
 
 import hydractl as library
+from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
-from tests.cli.conftest import LABELS, Command, save_clip
+from tests.cli.conftest import Command, save_clip
 from tests.conftest import build_reference
 from tests.model.test_adapters import answers, ensemble_of
-
-
-def test_a_zero_shot_model_keeps_the_classes_it_was_told(tmp_path: Path, held_out: Path) -> None:
-    clip = save_clip(tmp_path / "clip", 0)
-    model = library.load(clip)
-    model.set_classes(LABELS, "{label} a")
-    told = library.calibrate(model, id_data=held_out).fitted
-    assert told == library.calibrate(clip, id_data=held_out, template="{label} a").fitted
-    assert told != library.calibrate(clip, id_data=held_out, template="{label}").fitted
 
 
 def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
@@ -95,3 +87,41 @@ def test_what_has_no_classes_of_its_own_is_not_scaled(tmp_path: Path, held_out: 
     half = build_reference("vit", dtype=torch.bfloat16).save(tmp_path / "half")
     with pytest.raises(OptionError, match=r"in torch\.bfloat16, which would round scales"):
         library.calibrate(half, method="vector", id_data=held_out)
+
+
+def test_a_calibrated_file_predicts_with_its_temperature(
+    hydractl: Command, vit: Path, images: Path, held_out: Path, tmp_path: Path
+) -> None:
+    result = hydractl("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "warm", "--json", code=0)
+    found = json.loads(result.out)
+    assert found["nll_after"] < found["nll_before"]
+    assert found["argmax_changed"] == 0
+    assert read_checkpoint(tmp_path / "warm").temperature == found["temperature"]
+    cold, warm = library.load(vit), library.load(tmp_path / "warm")
+    pixels = torch.randn(2, 3, 8, 8)
+    expected = (cold(pixel_values=pixels).member_logits[0] / found["temperature"]).softmax(-1)
+    torch.testing.assert_close(warm(pixel_values=pixels).probabilities, expected)
+    args = ("--id-data", images, "--json", "-")
+    fitted = json.loads(hydractl("evaluate", f"a={vit}", *args, "--calib-data", held_out, "--temperature", "fit").out)[
+        "models"
+    ]["a"]
+    kept = json.loads(hydractl("evaluate", f"a={tmp_path / 'warm'}", *args).out)["models"]["a"]
+    assert kept["id"] == fitted["id"]
+    assert kept["temperature"]["value"] == fitted["temperature"]["value"]
+
+
+def test_predict_flags_what_is_less_typical_than_a_share_of_the_data(
+    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
+) -> None:
+    hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
+    ood = read_checkpoint(tmp_path / "warm").ood
+    assert ood is not None and ood.fit == OodFit("msp", 18, 0.75)
+    found = json.loads(hydractl("predict", tmp_path / "warm", held_out, "--json").out)["predictions"]
+    known = ood.tensors["quantiles"].load().tolist()
+    for row in found:
+        # Rounding may put a sample on either side of its own quantile.
+        fewest, most = (sum(score > row["ood_score"] + slack for score in known) for slack in (1e-7, -1e-7))
+        assert fewest <= round(19 * row["typicality"]) - 1 <= most
+        assert row["ood"] == (row["typicality"] < 0.25) and row["ood_score"] == pytest.approx(-row["msp"])
+    hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
+    assert read_checkpoint(tmp_path / "m1").ood is None  # found for other weights

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import pipeline
 
 import hydractl as library
 import hydractl.auto
@@ -37,7 +36,6 @@ def takes(row: type) -> set[str]:
 @pytest.mark.parametrize("name", [each.name for each in FORMATS if "check" in takes(each)])
 def test_a_check_says_how_near_it_came(name: str, vit: Path, tmp_path: Path) -> None:
     done = library.export(library.load(vit), format=name, output=tmp_path / "out", check=True)
-    assert done.difference is not None
     assert 0 <= done.difference < 1e-4
 
 
@@ -55,19 +53,3 @@ def test_the_name_of_an_output_says_its_format() -> None:
 def test_half_precision_with_check(hydractl: Command, vit: Path, tmp_path: Path, graph: str, dtype: str) -> None:
     options = ["--format", graph, "--dtype", dtype, "-o", tmp_path / "vit", "--check"]
     assert hydractl("export", vit, *options).code == 0
-
-
-def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp_path: Path) -> None:
-    for seed in (1, 2):
-        hydractl("prune", bert, "--method=random", "--budget=3", f"--seed={seed}", "-o", tmp_path / f"m{seed}")
-    hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
-    report = report_json(Results(models={"it": System(id=LabelledMetrics(ece=0.1, accuracy=0.5), ood={})}))
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    options = ["--format", "hf", "-o", tmp_path / "folder", "--report", tmp_path / "report.json"]
-    result = hydractl("export", tmp_path / "hydra", *options)
-    assert (result.code, result.err) == (0, "")
-    assert "| id accuracy | 0.5 |" in (tmp_path / "folder" / "README.md").read_text()
-    pipe = pipeline("text-classification", str(tmp_path / "folder"))
-    said = hydractl("predict", tmp_path / "hydra", "-", "--no-header", stdin=b"a good film\n").out.split("\t")
-    [answer] = pipe("a good film")
-    assert answer["label"] == said[1] and answer["score"] == pytest.approx(float(said[2]), abs=1e-3)

@@ -60,6 +60,7 @@ def test_every_kind_of_artifact(kind: str, tmp_path: Path) -> None:
     assert found.to_json()["name"] == str(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind.format for kind in KINDS])
 def test_every_damage_is_told_or_refused(kind: str, tmp_path: Path) -> None:
     def show(text: str) -> None:

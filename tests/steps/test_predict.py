@@ -161,19 +161,14 @@ def test_images_by_name_and_on_standard_input(hydractl: Command, vit: Path, imag
     assert piped.out == f"input\tlabel\tmsp\tmutual_information\n{line}"
 
 
-def test_predictions_have_a_length_rows_and_a_table(bert: Path) -> None:
+def test_texts_as_they_are_and_their_answers_as_rows_and_a_table(hydractl: Command, bert: Path, vit: Path) -> None:
+    said = hydractl("predict", bert, "--text", "a good film", "--text", "bad", "--json").out
     found = library.predict(bert, text=["a good film", "bad"])
-    assert len(found) == 2
-    assert [row["input"] for row in found] == ["a good film", "bad"]
+    assert [row["input"] for row in json.loads(said)["predictions"]] == [row["input"] for row in found]
+    assert [row["input"] for row in found] == ["a good film", "bad"] and len(found) == 2
     table = found.to_pandas()
     assert table["label"].tolist() == list(found.labels)
     assert table[[f"p {name}" for name in LABELS]].to_numpy().tolist() == found.probabilities.tolist()
-
-
-def test_texts_are_given_on_the_command_line(hydractl: Command, bert: Path, vit: Path) -> None:
-    result = hydractl("predict", bert, "--text", "a good film", "--text", "bad", "--json")
-    rows = json.loads(result.out)["predictions"]
-    assert [row["input"] for row in rows] == ["a good film", "bad"]
     assert "--text is for models of texts" in hydractl("predict", vit, "--text", "bad").err
 
 

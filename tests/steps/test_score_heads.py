@@ -70,12 +70,6 @@ def test_a_file_without_units_prunes_none(here: Path, vit: Path) -> None:
         hydractl.score_heads(vit, method="gate", id_data="x", units=True)
 
 
-def test_a_notebook_shows_the_range_of_the_scores(vit: Path) -> None:
-    scored = hydractl.score_heads(vit, method="magnitude")
-    assert scored._repr_html_().startswith("<pre>")
-    assert repr(scored).startswith("vision   head   0   1   2   3\n")
-
-
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
 def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path, images: Path) -> None:
     bare = hydractl.prune(vit, method="random", budget=8)

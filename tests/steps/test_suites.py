@@ -38,8 +38,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: Path, noise: 
 
 def test_tasks_as_if_alone_and_their_means(run: Command, suite: Path, vit: Path, images: Path, noise: Path) -> None:
     second = save_vit(Path("second"), seed=3)
-    done = run("evaluate", f"a={vit}", f"b={second}", "--suite", suite, "--bootstrap=0", "--json=s.json")
-    assert done.code == 0, done.err
+    done = run("evaluate", f"a={vit}", f"b={second}", "--suite", suite, "--bootstrap=0", "--json=s.json", code=0)
     found = json.loads(Path("s.json").read_text())
     assert (found["format"], found["suite"], list(found["tasks"])) == ("hydractl-suite", "mine", ["pets", "others"])
     alone = hydractl.evaluate({"a": vit, "b": second}, id_data=images, ood_data=[f"far/noise={noise}"], bootstrap=0)
@@ -78,9 +77,8 @@ def test_python_takes_a_suite_as_a_value_and_saves_logits_by_task(suite: Path, v
 )
 def test_what_is_no_suite(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "s.toml").write_text(text)
-    with pytest.raises(OptionError, match=message) as raised:
+    with pytest.raises(OptionError, match=message):
         find_suite(tmp_path / "s.toml")
-    assert "\n" not in str(raised.value)
 
 
 def test_a_task_names_options_of_an_evaluation() -> None:

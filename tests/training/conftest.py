@@ -12,7 +12,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from PIL import Image
-from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.samples import Samples
@@ -24,8 +23,7 @@ from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, open_pairs
-from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit
-from tests.references import SIZES
+from tests.cli.conftest import LABELS, WORDS, save_bert, save_clip, save_vit
 
 Fit = Callable[..., Tuned]  # of a network and how it is trained
 
@@ -95,18 +93,7 @@ def fit(folder: Path, accelerator: Accelerator) -> Fit:
 
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    text = {**SIZES, "vocab_size": 40, "max_position_embeddings": 12, "eos_token_id": 1, "bos_token_id": 0}
-    vision = {**SIZES, "image_size": 8, "patch_size": 4}
-    CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).save_pretrained(folder)
-    size = {"height": 8, "width": 8}
-    CLIPImageProcessor(size=size, crop_size=size).save_pretrained(folder)
-    vocabulary = {word: i for i, word in enumerate(("<s>", "</s>", *(f"{letter}</w>" for letter in "abcdefgh")))}
-    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=[], bos_token="<s>", eos_token="</s>", unk_token="</s>")
-    tokenizer.model_max_length = 12
-    tokenizer.save_pretrained(folder)
-    return read_checkpoint(folder)
+    return read_checkpoint(save_clip(tmp_path_factory.mktemp("models") / "clip"))
 
 
 @pytest.fixture(scope="session")

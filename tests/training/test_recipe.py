@@ -124,6 +124,7 @@ def sound(recipe: Recipe) -> Recipe:
     return recipe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_every_damage_to_a_setting_of_a_file(key: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"

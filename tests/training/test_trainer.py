@@ -15,12 +15,14 @@ from transformers import PreTrainedModel, ViTForImageClassification
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.slots import slots
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.accelerator import Workplace, training_process
 from hydractl.training.conditions import Training
+from hydractl.training.network import decays, trained_names
 from hydractl.training.order import sample_at
 from hydractl.training.progress import Tuned
 from hydractl.training.published import RECIPES
@@ -161,12 +163,7 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
     assert logs[0] == logs[1]
 
 
-def test_a_state_of_another_run_is_refused(vit: Checkpoint, folder: Path, fit: Fit) -> None:
-    train(fit, vit)
-    with pytest.raises(OptionError, match=r"state\.pt: was made with another weight_decay \(0\.0, now 0\.5\)"):
-        train(fit, vit, replace(RECIPE, weight_decay=0.5), resume=True)
-    with pytest.raises(OptionError, match=r"another seed \(0, now 1\)"):
-        train(fit, vit, seed=1, resume=True)
+def test_a_damaged_state_is_refused(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     (folder / "state.pt").write_bytes(b"nonsense")
     with pytest.raises(Exception, match="cannot be read"):
         train(fit, vit, resume=True)
@@ -247,3 +244,18 @@ def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, f
         # bfloat16 keeps three digits: the way is the same, the last digits are not.
         assert apart <= 0.1 * moved + 1e-3, name
     assert differs > 0
+
+
+def test_biases_and_norms_do_not_decay(bert: Checkpoint) -> None:
+    table = slots(bert.spec)
+    without = {name for name, slot in table.items() if not decays(name, slot)}
+    assert without == {name for name in table if name.endswith(".bias") or "norm" in name}
+
+
+def test_unknown_parts_and_layers(vit: Checkpoint) -> None:
+    with pytest.raises(OptionError, match="`train_only` heads: .* attention, mlp"):
+        trained_names(vit.spec, ["heads"])
+    with pytest.raises(OptionError, match="`freeze_below` 3: the vision tower has 2 layers"):
+        trained_names(vit.spec, freeze_below=3)
+    with pytest.raises(OptionError, match="nothing is left to train"):
+        trained_names(vit.spec, ["embeddings"], freeze_below=1)
