@@ -28,13 +28,11 @@ FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 #: Exit code, the words that name what is wrong, the command.
 REFUSED = f"""
 2 | --budget 9: expected 0 to 8             | prune vit --method=random --budget=9
-2 | --id-data                               | prune vit --method=taylor --budget=1
 2 | --trunk                                 | prune vit --method=random --budget=1 --common-circuit=common.json
 2 | --budget                                | prune vit --method=random
 2 | MODEL is missing                        | prune --method=random --budget=1
 2 | both: has 2 members                     | prune both --method=random --budget=1
 2 | both: has 2 members                     | score-heads both --method=magnitude
-2 | --ood-data                              | score-heads vit --id-data=pets --method=separation
 2 | --plot heads.txt                        | score-heads vit --id-data=pets --method=taylor --plot=heads.txt
 2 | --shortlist 1                           | {EXTRACT} --budget=1 --search=shortlist --shortlist=1 --heads-per-step=2
 2 | --budget 9: expected 1 to 8             | {EXTRACT} --budget=9
@@ -55,7 +53,6 @@ REFUSED = f"""
 1 | other family                          | fuse vit bert -o x
 2 | --recipe nonsense                       | {FINETUNE} --steps=3 --recipe=nonsense
 2 | neither steps nor epochs                 | {FINETUNE}
-2 | --device nonsense                       | finetune vit --train-data=pets -o x --steps=3 --device=nonsense
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
 2 | --members                               | {FINETUNE} --steps=3 --method=lora-ensemble
 2 | --joint                                 | {FINETUNE} --steps=3 --joint --apart
@@ -95,16 +92,12 @@ REFUSED = f"""
 1 | no text in it                           | predict bert empty.txt
 1 | UTF-8                                   | predict bert latin1.txt
 2 | its classifier                          | predict vit - --classes=classes
-2 | --id-data                               | score-heads vit --method=taylor
-2 | --id-data                               | score-heads vit --id-data=pets --method=magnitude
-2 | --ood-data                              | score-heads vit --id-data=pets --ood-data=noise --method=taylor
 2 | --scope layer                           | analyse overlap c.json c.json --scope=layer
 2 | expected NAME=ID,OOD                    | extract-circuit vit --budget=1 --task=pets
 2 | needs --ood-data                        | extract-circuit vit --budget=1 --task=pets=pets
 2 | --task pets                             | {TASK} --task=pets=noise,noise
 2 | --id-data                               | {EXTRACT} --budget=1 --task=pets=pets,noise
 2 | --classes                               | {TASK} --task=b=pets,noise --classes=classes
-2 | --random                                | {SELECT} --method=joint --members=2 --random=2
 2 | --members 2-3                           | {SELECT} --method=joint --members=2-3
 2 | --budgets                               | select vit --id-data=pets --method=joint --members=2
 2 | from 1 to 7                             | select vit --id-data=pets --method=joint --members=2 --budgets=8

@@ -53,15 +53,13 @@ def test_two_processes_print_and_write_what_one_does(
 
 
 def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finished(
-    hydractl: Command, vit: Path, other: Path, tmp_path: Path
+    hydractl: Command, place: Path
 ) -> None:
-    folder = save_images(tmp_path / "pets")
-    arguments = ("--id-data", folder, "--batch-size", 4)
-    assert hydractl("evaluate", f"a={vit}", *arguments, "--save-logits", tmp_path / "logits").code == 0
+    folder, part = save_images(place / "animals"), place / "part.json"
+    arguments = ("--id-data=animals", "--batch-size=4")
+    hydractl("evaluate", "a=vit", *arguments, "--save-logits=logits", code=0)
     (folder / "dog" / "1.png").write_bytes(b"\x89PNG broken")  # in the second process's batch
-    part = tmp_path / "part.json"
-    saved = f"a=predictions:{tmp_path / 'logits' / 'a'}"
-    failed = in_two(tmp_path, "evaluate", saved, f"b={other}", *arguments, "--json", part)
+    failed = in_two(place, "evaluate", "a=predictions:logits/a", "b=other", *arguments, "--json", part)
     assert failed.returncode == 1
     assert failed.stderr.count("unreadable image") == 1
     assert failed.stderr.count("error: ") == 1
@@ -87,15 +85,13 @@ def test_where_one_of_two_processes_is_told_to_end_both_do_and_one_alone_resumes
     assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted
 
 
-def test_two_processes_train_like_one_with_twice_the_batch(
-    hydractl: Command, vit: Path, images: Path, here: Path
-) -> None:
+def test_two_processes_train_like_one_with_twice_the_batch(hydractl: Command, place: Path) -> None:
     options = "--set optimizer=sgd --set lr=0.05 --set batch=8 --set flip=true --steps 6 --val-split 3 --device cpu"
-    train = ["finetune", vit, "--train-data", images, *options.split()]
-    assert hydractl(*train, "--batch-size", 8, "-o", "one").code == 0
-    done = in_two(here, *train, "--batch-size", 4, "-o", "two")
+    train = ["finetune", "vit", "--train-data", "pets", *options.split()]
+    hydractl(*train, "--batch-size", 8, "-o", "one", code=0)
+    done = in_two(place, *train, "--batch-size", 4, "-o", "two")
     assert (done.returncode, done.stdout) == (0, "two\n"), done.stderr
     one, two = read_checkpoint("one"), read_checkpoint("two")
     for name, tensor in one.tensors.items():
         torch.testing.assert_close(two.tensors[name].load(), tensor.load(), rtol=0, atol=1e-5, msg=name)
-    assert identity(one) != identity(read_checkpoint(vit))
+    assert identity(one) != identity(read_checkpoint("vit"))
