@@ -157,3 +157,10 @@ def test_names_of_systems(vit: Path, other: Path) -> None:
     loaded = library.load(vit)
     assert [name for name, _ in named_systems(loaded)] == ["vit"]
     assert [name for name, _ in named_systems({"mine": f"{vit}+{other}"})] == ["mine"]
+
+
+def test_a_result_reads_well(vit: Path, other: Path, images: Path, noise: Path) -> None:
+    found = library.evaluate({"<a>": vit, "b": other}, id_data=images, ood_data=str(noise))
+    assert "AUROC %" in repr(found) and repr(found) == "\n".join(found.lines())
+    page = found._repr_html_()
+    assert page.count("<tr>") == 3 and "<td>&lt;a&gt;</td>" in page and "AUPR" not in page
