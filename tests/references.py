@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,14 +85,13 @@ class Reference:
         return folder
 
 
-def architectures_in(module: str) -> tuple[Architecture, ...]:
-    found: tuple[Architecture, ...] = import_module(f"tests.families.{module}").ARCHITECTURES
+def architecture(module: str) -> Architecture:
+    found: Architecture = import_module(f"tests.families.{module}").VARIANTS
     return found
 
 
-@cache
 def architectures() -> list[Architecture]:
-    return [each for module in MODULES for each in architectures_in(module)]
+    return [architecture(module) for module in MODULES]
 
 
 def variants() -> list[str]:
@@ -109,7 +107,7 @@ def drawn(name: str, seed: int, dtype: torch.dtype | None = None) -> Reference:
     """A variant with random numbers, of float64 unless another type is given."""
     # The module that is named like the variant comes first, so that mostly no other is imported.
     modules = sorted(MODULES, key=lambda module: module.split("_")[0] != name.split("-")[0])
-    build = next(each.variants[name] for m in modules for each in architectures_in(m) if name in each.variants)
+    build = next(each.variants[name] for each in map(architecture, modules) if name in each.variants)
     torch.manual_seed(seed)
     return randomised(name, *build(), dtype or torch.float64)
 

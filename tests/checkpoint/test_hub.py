@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import threading
@@ -36,6 +35,9 @@ class Hub:
         self.files |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+Response = tuple[int, dict[str, str], bytes]  # status, headers and content
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
@@ -44,76 +46,46 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.respond(body=True)
-
-    def do_HEAD(self) -> None:
-        self.respond(body=False)
-
-    def do_POST(self) -> None:
-        sent = self.rfile.read(int(self.headers["Content-Length"]))
-        self.hub.tokens.add(self.headers.get("Authorization"))
-        where = self.path.partition("?")[0]
-        if where == "/api/repos/create":
-            answer: dict[str, object] = {"url": "/owner/name", "name": "owner/name", "id": "owner/name"}
-        elif where == "/api/validate-yaml":
-            answer = {"errors": [], "warnings": []}
-        elif where == "/api/models/owner/name/preupload/main":
-            files = json.loads(sent)["files"]
-            answer = {"files": [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in files]}
-        elif where == "/api/models/owner/name/commit/main":
-            lines = [json.loads(line) for line in sent.splitlines()]
-            files = [line["value"] for line in lines if line["key"] == "file"]
-            self.hub.files |= {file["path"]: base64.b64decode(file["content"]) for file in files}
-            answer = {"commitUrl": f"/owner/name/commit/{COMMIT}", "commitOid": COMMIT, "success": True}
-        else:
-            answer = {}
-        known = json.dumps(answer).encode()
-        self.answer(200 if answer else 404, {"Content-Type": "application/json"}, known, body=True)
-
-    def respond(self, body: bool) -> None:
-        path = self.path.partition("?")[0]
-        self.hub.tokens.add(self.headers.get("Authorization"))
-        if "owner/name" not in path:
-            self.answer(404, {"X-Error-Code": "RepoNotFound"}, b"{}", body)
-        elif self.hub.gated:
-            self.answer(403, {"X-Error-Code": "GatedRepo"}, b"{}", body)
-        elif self.hub.private_token and self.headers.get("Authorization") != f"Bearer {self.hub.private_token}":
-            self.answer(401, {"X-Error-Code": "RepoNotFound"}, b"{}", body)
-        elif path.startswith("/api/models/owner/name"):
-            self.list_files(path, body)
-        else:
-            self.send_file(path.split("/resolve/")[1], body)
-
-    def list_files(self, path: str, body: bool) -> None:
-        revision = path.rsplit("/", 1)[1] if "/name/" in path else "main"
-        if revision not in ("main", "v1", COMMIT):
-            return self.answer(404, {"X-Error-Code": "RevisionNotFound"}, b"{}", body)
-        if "/tree/" in path:
-            listing: object = [
-                {"type": "file", "path": name, "size": len(content), "oid": git_name(content)}
-                for name, content in self.hub.files.items()
-            ]
-        else:
-            names = [{"rfilename": name} for name in self.hub.files]
-            listing = {"id": "owner/name", "modelId": "owner/name", "sha": COMMIT, "siblings": names}
-        return self.answer(200, {"Content-Type": "application/json"}, json.dumps(listing).encode(), body)
-
-    def send_file(self, place: str, body: bool) -> None:
-        name = place.partition("/")[2]
-        if name not in self.hub.files:
-            return self.answer(404, {"X-Error-Code": "EntryNotFound"}, b"", body)
-        content = self.hub.files[name]
-        if body:
-            self.hub.served.append(name)
-        return self.answer(200, {"X-Repo-Commit": COMMIT, "ETag": f'"{git_name(content)}"'}, content, body)
-
-    def answer(self, status: int, headers: dict[str, str], content: bytes, body: bool) -> None:
+        status, headers, content = self.response(self.path.partition("?")[0], self.headers.get("Authorization"))
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        if body:
+        if self.command == "GET":
             self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+    def response(self, path: str, token: str | None) -> Response:
+        self.hub.tokens.add(token)
+        if "owner/name" not in path:
+            return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+        if self.hub.gated:
+            return 403, {"X-Error-Code": "GatedRepo"}, b"{}"
+        if self.hub.private_token and token != f"Bearer {self.hub.private_token}":
+            return 401, {"X-Error-Code": "RepoNotFound"}, b"{}"
+        if path.startswith("/api/models/owner/name"):
+            return self.listing(path)
+        return self.file(path.split("/resolve/")[1].partition("/")[2])
+
+    def listing(self, path: str) -> Response:
+        revision = path.rsplit("/", 1)[1] if "/name/" in path else "main"
+        if revision not in ("main", "v1", COMMIT):
+            return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
+        files = self.hub.files.items()
+        listing: object = [{"type": "file", "path": n, "size": len(c), "oid": git_name(c)} for n, c in files]
+        if "/tree/" not in path:
+            names = [{"rfilename": name} for name in self.hub.files]
+            listing = {"id": "owner/name", "modelId": "owner/name", "sha": COMMIT, "siblings": names}
+        return 200, {"Content-Type": "application/json"}, json.dumps(listing).encode()
+
+    def file(self, name: str) -> Response:
+        if name not in self.hub.files:
+            return 404, {"X-Error-Code": "EntryNotFound"}, b""
+        if self.command == "GET":
+            self.hub.served.append(name)
+        content = self.hub.files[name]
+        return 200, {"X-Repo-Commit": COMMIT, "ETag": f'"{git_name(content)}"'}, content
 
 
 def git_name(content: bytes) -> str:

@@ -10,10 +10,10 @@ from transformers import (
 )
 
 from hydractl.families.beit import BEIT, DATA2VEC_VISION
-from tests.families.vit import VIT_VARIANTS, image_model
+from tests.families.vit import image_model
 from tests.references import Architecture
 
-BEIT_VARIANTS = Architecture(
+VARIANTS = Architecture(
     variants={
         "beit": lambda: image_model(BeitForImageClassification, BeitConfig, use_relative_position_bias=True),
         "beit-placed-first": lambda: image_model(
@@ -30,9 +30,8 @@ BEIT_VARIANTS = Architecture(
     },
     typical=("beit", "beit-placed-first", "data2vec-vision"),
     configs=((BEIT.config, BeitConfig), (DATA2VEC_VISION.config, Data2VecVisionConfig)),
-    inert=VIT_VARIANTS.inert
-    | {"vocab_size", "use_mask_token", "drop_path_rate", "pool_scales", "semantic_loss_ignore_index", "add_fpn"}
-    | {"out_indices", "_out_features", "_out_indices", "reshape_hidden_states", "auxiliary_loss_weight"}
-    | {"use_auxiliary_head", "auxiliary_channels", "auxiliary_num_convs", "auxiliary_concat_input"},  # other tasks
+    inert=frozenset(
+        {"vocab_size", "pool_scales", "semantic_loss_ignore_index", "add_fpn", "out_indices", "auxiliary_loss_weight"}
+        | {"use_auxiliary_head", "auxiliary_channels", "auxiliary_num_convs", "auxiliary_concat_input"}  # other tasks
+    ),
 )
-ARCHITECTURES = (BEIT_VARIANTS,)

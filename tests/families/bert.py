@@ -88,25 +88,6 @@ def distilbert(**changes: Any) -> Built:
     return DistilBertForSequenceClassification(config), text_model(types=False)[1]
 
 
-BERT_VARIANTS = Architecture(
-    variants={
-        "bert": text_model,
-        "bert-unpadded": lambda: text_model(padded=False, types=False),
-        "bert-relu-one-type": lambda: text_model(types=False, hidden_act="relu", type_vocab_size=1),
-    },
-    typical=("bert",),
-    configs=((BERT.config, BertConfig),),
-    bases=(("bert", encoder), ("bert", masked_words), ("bert", pre_trained)),
-)
-ELECTRA_VARIANTS = Architecture(
-    variants={"electra": electra, "electra-one-size": lambda: electra(embedding_size=references.SIZES["hidden_size"])},
-    typical=("electra",),
-    configs=((ELECTRA.config, ElectraConfig),),
-    inert=frozenset({f"summary_{part}" for part in ("type", "use_proj", "activation", "last_dropout")}),  # other tasks
-    bases=(("electra", encoder), ("electra", masked_words), ("electra", replaced_words)),
-)
-
-
 def mpnet(padding: int = 1, **changes: Any) -> Built:
     return roberta(MPNetForSequenceClassification, MPNetConfig, padding, **changes)
 
@@ -119,8 +100,12 @@ def deberta(**changes: Any) -> Built:
     return text_model(DebertaV2ForSequenceClassification, DebertaV2Config, types=types, **{**v3, **changes})
 
 
-DEBERTA_VARIANTS = Architecture(
+WITH_MASKED_WORDS = ("bert", "deberta-v2", "electra", "mpnet", "roberta", "xlm-roberta", "distilbert")
+VARIANTS = Architecture(
     variants={
+        "bert": text_model,
+        "bert-unpadded": lambda: text_model(padded=False, types=False),
+        "bert-relu-one-type": lambda: text_model(types=False, hidden_act="relu", type_vocab_size=1),
         "deberta-v2": deberta,
         "deberta-v2-own": lambda: deberta(share_att_key=False, position_biased_input=True, type_vocab_size=2),
         "deberta-v2-c2p": lambda: deberta(
@@ -130,45 +115,33 @@ DEBERTA_VARIANTS = Architecture(
         "deberta-v2-absolute": lambda: deberta(
             relative_attention=False, pos_att_type=None, position_biased_input=True, norm_rel_ebd="none"
         ),
-    },
-    typical=("deberta-v2", "deberta-v2-own"),
-    configs=((DEBERTA_V2.config, DebertaV2Config),),
-    inert=frozenset({"legacy"}),  # of another task
-    bases=(("deberta-v2", encoder), ("deberta-v2", masked_words)),
-)
-MPNET_VARIANTS = Architecture(
-    variants={"mpnet": mpnet},
-    typical=("mpnet",),
-    configs=((MPNET.config, MPNetConfig),),
-    bases=(("mpnet", encoder), ("mpnet", masked_words)),
-)
-ROBERTA_VARIANTS = Architecture(
-    variants={
+        "electra": electra,
+        "electra-one-size": lambda: electra(embedding_size=references.SIZES["hidden_size"]),
+        "mpnet": mpnet,
         "roberta": roberta,
         "roberta-padding-0": lambda: roberta(padding=0, type_vocab_size=2),
         "xlm-roberta": lambda: roberta(XLMRobertaForSequenceClassification, XLMRobertaConfig),
+        "distilbert": distilbert,
+        "distilbert-relu": lambda: distilbert(activation="relu"),
     },
-    typical=("roberta", "xlm-roberta"),
-    configs=((ROBERTA.config, RobertaConfig), (XLM_ROBERTA.config, XLMRobertaConfig)),
-    bases=(
-        ("roberta", encoder),
-        ("roberta", masked_words),
-        ("xlm-roberta", encoder),
-        ("xlm-roberta", masked_words),
+    typical=("bert", "deberta-v2", "deberta-v2-own", "electra", "mpnet", "roberta", "xlm-roberta", "distilbert"),
+    configs=(
+        (BERT.config, BertConfig),
+        (DEBERTA_V2.config, DebertaV2Config),
+        (ELECTRA.config, ElectraConfig),
+        (MPNET.config, MPNetConfig),
+        (ROBERTA.config, RobertaConfig),
+        (XLM_ROBERTA.config, XLMRobertaConfig),
+        (DISTILBERT.config, DistilBertConfig),
     ),
-)
-DISTILBERT_VARIANTS = Architecture(
-    variants={"distilbert": distilbert, "distilbert-relu": lambda: distilbert(activation="relu")},
-    typical=("distilbert",),
-    configs=((DISTILBERT.config, DistilBertConfig),),
-    inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
-    bases=(("distilbert", encoder), ("distilbert", masked_words)),
-)
-ARCHITECTURES = (
-    BERT_VARIANTS,
-    DEBERTA_VARIANTS,
-    ELECTRA_VARIANTS,
-    MPNET_VARIANTS,
-    ROBERTA_VARIANTS,
-    DISTILBERT_VARIANTS,
+    inert=frozenset(
+        {"sinusoidal_pos_embds"}  # before training
+        | {"qa_dropout", "legacy"}  # of other tasks
+        | {f"summary_{part}" for part in ("type", "use_proj", "activation", "last_dropout")}
+    ),
+    bases=(
+        *((name, base) for name in WITH_MASKED_WORDS for base in (encoder, masked_words)),
+        ("bert", pre_trained),
+        ("electra", replaced_words),
+    ),
 )

@@ -70,7 +70,7 @@ def siglip(padded: bool = False, **text: Any) -> Built:
     return SiglipModel(SiglipConfig(text_config=text, vision_config=vision)), images_and_prompts(padded)
 
 
-CLIP_VARIANTS = Architecture(
+VARIANTS = Architecture(
     variants={
         "clip": clip,
         "clip-unpadded": lambda: clip(padded=False),
@@ -78,30 +78,23 @@ CLIP_VARIANTS = Architecture(
         "clip-gelu": lambda: clip(hidden_act="gelu"),
         "clip-image": image_tower,
         "clip-image-small-patches": lambda: image_tower(patch_size=3),
-    },
-    typical=("clip", "clip-image"),
-    configs=(
-        (VisionFields, CLIPVisionConfig),
-        (TextFields, CLIPTextConfig),
-        (CLIP.config, CLIPConfig),
-    ),
-    inert=frozenset({"projection_dim"}),  # of a tower, whose model has its own
-    bases=(("clip-image", encoder),),
-)
-SIGLIP_VARIANTS = Architecture(
-    variants={
         "siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig),
         "siglip-zero-shot": siglip,
         "siglip-zero-shot-narrow-text": lambda: siglip(padded=True, hidden_size=8, num_attention_heads=2),
     },
-    typical=("siglip", "siglip-zero-shot"),
+    typical=("clip", "clip-image", "siglip", "siglip-zero-shot"),
     configs=(
+        (VisionFields, CLIPVisionConfig),
+        (TextFields, CLIPTextConfig),
+        (CLIP.config, CLIPConfig),
         (SiglipVisionFields, SiglipVisionConfig),
         (SiglipTextFields, SiglipTextConfig),
         (SIGLIP.config, SiglipConfig),
         (SIGLIP_IMAGE.config, SiglipConfig),
     ),
-    inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; refused by its tensors
-    bases=(("siglip", encoder),),
+    inert=frozenset(
+        {"projection_dim"}  # of a tower, whose model has its own
+        | {"vision_config", "text_config", "vision_use_head"}  # read one by one; refused by its tensors
+    ),
+    bases=(("clip-image", encoder), ("siglip", encoder)),
 )
-ARCHITECTURES = (CLIP_VARIANTS, SIGLIP_VARIANTS)

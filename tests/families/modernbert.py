@@ -54,14 +54,8 @@ VARIANTS = Architecture(
     configs=((FAMILY.config, ModernBertConfig),),
     inert=frozenset(
         {"initializer_cutoff_factor", "deterministic_flash_attn"}  # before training, of another library
-        | {
-            "cls_token_id",
-            "sep_token_id",
-            "decoder_bias",
-            "sparse_prediction",
-            "sparse_pred_ignore_index",
-        }  # other tasks
+        | {"cls_token_id", "sep_token_id", "decoder_bias"}  # other tasks
+        | {"sparse_prediction", "sparse_pred_ignore_index"}
     ),
     bases=(("modernbert", encoder), ("modernbert", masked_words)),
 )
-ARCHITECTURES = (VARIANTS,)

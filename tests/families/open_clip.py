@@ -43,4 +43,3 @@ VARIANTS = Architecture(
     },
     typical=("open-clip",),
 )
-ARCHITECTURES = (VARIANTS,)

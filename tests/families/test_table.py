@@ -1,13 +1,63 @@
-"""The guide's table of families says what the tests run, no more."""
+"""The guide's table of families and commands counts what the tests collect.
+
+`python -m tests.families.test_table` prints it.
+"""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from hydractl.families import FAMILIES
 from hydractl.steps.guide import page
-from tests.families.table import table
+from tests.references import variants
+
+ROOT = Path(__file__).parents[2]
+#: Column to the tests whose parameters are variants of families, each an equality with the family's own library.
+COLUMNS = {
+    "forward": "tests/model/test_hydra.py::test_equals_transformers_in_float64",
+    "prune": "tests/surgery/test_slicing.py::test_pruned_equals_zeroed_columns",
+    "fuse": "tests/surgery/test_fusion.py::test_members_that_share_their_mlp_keep_their_logits",
+    "extract-circuit": "tests/circuit/test_replay.py",
+    "export": "tests/exports/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
+}
+
+
+NAMES = sorted((family.name for family in FAMILIES), key=len, reverse=True)
+VARIANT_FAMILY = {v: next(name for name in NAMES if v == name or v.startswith(f"{name}-")) for v in variants()}
+
+
+def table() -> str:
+    """The table as Markdown: in each cell how many variants of the family the tests of that command run."""
+    collected = _collected()
+    lines = [f"| family | task | {' | '.join(COLUMNS)} |", f"|---|---|{'---|' * len(COLUMNS)}"]
+    for family in FAMILIES:
+        variants = [variant for variant, name in VARIANT_FAMILY.items() if name == family.name]
+        counts = (str(sum(_has(collected, tests, variant) for variant in variants)) for tests in COLUMNS.values())
+        lines.append(f"| {family.title} | {family.task} | {' | '.join(counts)} |")
+    return "\n".join(lines)
+
+
+def _has(collected: list[str], tests: str, variant: str) -> bool:
+    return any(
+        line.startswith(tests) and re.search(rf"\[{variant}(-budgets\d|-[a-z ]+)?\]", line) for line in collected
+    )
+
+
+def _collected() -> list[str]:
+    files = sorted({tests.partition("::")[0] for tests in COLUMNS.values()})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @pytest.mark.slow
 def test_the_guide_counts_what_the_tests_collect() -> None:
     assert table() in page("models")
+
+
+if __name__ == "__main__":
+    print(table())

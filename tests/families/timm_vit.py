@@ -48,4 +48,3 @@ VARIANTS = Architecture(
     },
     typical=("timm-registers", "timm-deit", "timm-eva02-tiny", "timm-rope-registers"),
 )
-ARCHITECTURES = (VARIANTS,)

@@ -84,7 +84,7 @@ def dinov3(**changes: Any) -> Built:
     return image_model(Dinov3Classifier, DINOv3ViTConfig, **{"hidden_size": width, "num_register_tokens": 2, **changes})
 
 
-VIT_VARIANTS = Architecture(
+VARIANTS = Architecture(
     variants={
         "vit": image_model,
         "vit-one-channel": lambda: image_model(num_channels=1),
@@ -92,50 +92,34 @@ VIT_VARIANTS = Architecture(
         "vit-no-qkv-bias": lambda: image_model(qkv_bias=False),
         "vit-quick-gelu": lambda: image_model(hidden_act="quick_gelu", layer_norm_eps=1e-3),
         "vit-msn": lambda: image_model(ViTMSNForImageClassification, ViTMSNConfig),
-    },
-    typical=("vit", "vit-msn"),
-    configs=((VIT.config, ViTConfig), (MSN.config, ViTMSNConfig)),
-    inert=frozenset({"encoder_stride", "pooler_output_size", "pooler_act"}),  # of parts that a classifier lacks
-    bases=(("vit", encoder), ("vit", masked_patches), ("vit-msn", encoder)),
-)
-DEIT_VARIANTS = Architecture(
-    variants={
         "deit": lambda: image_model(DeiTForImageClassification, DeiTConfig),
         "deit-distilled": lambda: image_model(DeiTForImageClassificationWithTeacher, DeiTConfig),
-    },
-    typical=("deit", "deit-distilled"),
-    configs=((DEIT.config, DeiTConfig),),
-    inert=VIT_VARIANTS.inert,
-    bases=(("deit", encoder), ("deit", masked_patches)),
-)
-DINOV2_VARIANTS = Architecture(
-    variants={
         "dinov2": dinov2,
         "dinov2-two-channels-no-qkv-bias": lambda: dinov2(num_channels=2, qkv_bias=False, mlp_ratio=3),
         "dinov2-gated": lambda: dinov2(use_swiglu_ffn=True),
         "dinov2-registers": with_registers,
-    },
-    typical=("dinov2", "dinov2-registers"),
-    configs=(
-        (DINOV2.config, Dinov2Config),
-        (DINOV2_WITH_REGISTERS.config, Dinov2WithRegistersConfig),
-    ),
-    inert=frozenset(
-        {"layerscale_value", "drop_path_rate"}  # before training, and in it
-        | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
-    ),
-    bases=(("dinov2", encoder), ("dinov2-registers", encoder)),
-)
-DINOV3_VARIANTS = Architecture(
-    variants={
         "dinov3": dinov3,
         "dinov3-gated-wide": lambda: dinov3(
             use_gated_mlp=True, hidden_act="silu", image_size=[8, 12], key_bias=True, mlp_bias=False, proj_bias=False
         ),
     },
-    typical=("dinov3",),
-    configs=((DINOV3.config, DINOv3ViTConfig),),
-    inert=DINOV2_VARIANTS.inert | {f"pos_embed_{change}" for change in ("shift", "jitter", "rescale")},  # in training
-    bases=(("dinov3", encoder),),
+    typical=("vit", "vit-msn", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
+    configs=(
+        (VIT.config, ViTConfig),
+        (MSN.config, ViTMSNConfig),
+        (DEIT.config, DeiTConfig),
+        (DINOV2.config, Dinov2Config),
+        (DINOV2_WITH_REGISTERS.config, Dinov2WithRegistersConfig),
+        (DINOV3.config, DINOv3ViTConfig),
+    ),
+    inert=frozenset(
+        {"encoder_stride", "pooler_output_size", "pooler_act"}  # of parts that a classifier lacks
+        | {"layerscale_value", "drop_path_rate"}  # before training, and in it
+        | {f"pos_embed_{change}" for change in ("shift", "jitter", "rescale")}  # in training
+        | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
+    ),
+    bases=(
+        *((name, encoder) for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers", "dinov3")),
+        *((name, masked_patches) for name in ("vit", "deit")),
+    ),
 )
-ARCHITECTURES = (VIT_VARIANTS, DEIT_VARIANTS, DINOV2_VARIANTS, DINOV3_VARIANTS)

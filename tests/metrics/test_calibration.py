@@ -3,13 +3,9 @@ import pytest
 import torch
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from hydractl.metrics.calibration import (
-    adaptive_calibration_error,
-    classification_metrics,
-    equal_width_bins,
-    expected_calibration_error,
-    reliability_diagram,
-)
+from hydractl.metrics.calibration import adaptive_calibration_error as adaptive_ece
+from hydractl.metrics.calibration import classification_metrics, equal_width_bins, reliability_diagram
+from hydractl.metrics.calibration import expected_calibration_error as ece
 from hydractl.metrics.prediction_table import tabulate
 
 
@@ -18,20 +14,12 @@ def test_ece_by_hand():
     correct = np.array([True, False, True, True])
 
     # Two bins of two: |0.5 - 0.95| and |1 - 0.55|, each half of the samples.
-    assert expected_calibration_error(confidence, correct) == pytest.approx(0.45, abs=1e-15)
+    assert ece(confidence, correct) == pytest.approx(0.45, abs=1e-15)
 
 
 @pytest.mark.parametrize(
     ("confidence", "expected"),
-    [
-        (1.0, 14),
-        (np.nextafter(1, 0), 14),
-        (14 / 15, 13),
-        (0.2, 2),
-        (0.6, 8),
-        (np.nextafter(1 / 15, 1), 1),
-        (0.0, 0),
-    ],
+    [(1.0, 14), (np.nextafter(1, 0), 14), (14 / 15, 13), (0.2, 2), (0.6, 8), (np.nextafter(1 / 15, 1), 1), (0.0, 0)],
 )
 def test_bins_are_closed_on_the_right(confidence, expected):
     assert equal_width_bins(np.array([confidence]), 15).tolist() == [expected]
@@ -42,7 +30,7 @@ def test_adaptive_ece_by_hand():
     correct = np.array([True, False, True, True])
 
     # Two bins of equal mass: 0.6, 0.7 (gap 0.4 + 0.3) and 0.8, 0.9 (gap -0.8 + 0.1).
-    assert adaptive_calibration_error(confidence, correct, bins=2) == pytest.approx(1.4 / 4, abs=1e-15)
+    assert adaptive_ece(confidence, correct, bins=2) == pytest.approx(1.4 / 4, abs=1e-15)
 
 
 def test_adaptive_ece_keeps_ties_together():
@@ -50,7 +38,7 @@ def test_adaptive_ece_keeps_ties_together():
     correct = np.array([True, True, False, True])
 
     # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
-    assert adaptive_calibration_error(confidence, correct, bins=2) == pytest.approx(0.1 / 4, abs=1e-15)
+    assert adaptive_ece(confidence, correct, bins=2) == pytest.approx(0.1 / 4, abs=1e-15)
 
 
 def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):

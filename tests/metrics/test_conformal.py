@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.metrics.conformal import (
-    conformal_threshold,
-    nonconformity,
-    prediction_sets,
-)
+from hydractl.metrics.conformal import conformal_threshold, nonconformity, prediction_sets
 
 # One sample: classes of probability 0.5, 0.3, 0.2.
 LOGITS = np.log([[[0.5, 0.3, 0.2]]])
@@ -27,15 +23,8 @@ def test_scores_by_hand(method, label, score):
 @pytest.mark.parametrize(
     ("method", "threshold", "size"),
     [
-        ("lac", 0.4, 1),
-        ("lac", 0.5, 1),
-        ("lac", 0.7, 2),
-        ("lac", 0.8, 3),
-        ("aps", 0.1, 1),
-        ("aps", 0.5, 1),
-        ("aps", 0.79, 1),
-        ("aps", 0.8, 2),
-        ("aps", 1.0, 3),
+        *(("lac", *case) for case in ((0.4, 1), (0.5, 1), (0.7, 2), (0.8, 3))),
+        *(("aps", *case) for case in ((0.1, 1), (0.5, 1), (0.79, 1), (0.8, 2), (1.0, 3))),
     ],
 )
 def test_sets_by_hand(method, threshold, size):

@@ -118,8 +118,3 @@ def test_many_members_never_leave_the_range(generator):
 def test_labels_that_do_not_fit_are_refused(labels, message):
     with pytest.raises(DataError, match=message):
         tabulate(np.zeros((1, 3, 2)), labels)
-
-
-def test_outcomes_need_labels():
-    with pytest.raises(DataError, match="need labels"):
-        tabulate(np.zeros((1, 2, 3))).labelled()

@@ -85,9 +85,8 @@ def test_how_many_predictions_it_changes() -> None:
     logits = 5 * generator.normal(size=(3, 400, 4)).astype(np.float32)
     labels = generator.integers(0, 4, 400)
     found = fit_temperature(logits, labels)
-    before, after = (
-        softmax(logits.astype(np.float64) / t, axis=-1).mean(0).argmax(-1) for t in (1.0, found.temperature)
-    )
+    wide = logits.astype(np.float64)
+    before, after = (softmax(wide / t, axis=-1).mean(0).argmax(-1) for t in (1.0, found.temperature))
     assert found.argmax_changed == (before != after).mean() > 0
     assert fit_temperature(logits[:1], labels).argmax_changed == 0
 
@@ -123,10 +122,8 @@ def test_scipy_finds_nothing_better(members: int) -> None:
     assert found.scale == pytest.approx(other.x[:3], abs=1e-3)
     assert found.shift == pytest.approx(other.x[3:] - other.x[3:].mean(), abs=1e-3)
     assert (found.at_bound, found.argmax_changed > 0) == (False, True)
-    before, after = (
-        np.exp(z - logsumexp(z, axis=-1, keepdims=True)).mean(0).argmax(-1)
-        for z in (logits.astype(np.float64), logits.astype(np.float64) * found.scale + found.shift)
-    )
+    wide = logits.astype(np.float64)
+    before, after = (softmax(z, axis=-1).mean(0).argmax(-1) for z in (wide, wide * found.scale + found.shift))
     assert found.argmax_changed == (before != after).mean()
 
 
