@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,8 +12,9 @@ from hydractl.analysis.budgets import Budgets, Cut, cuts_of_ranking, cuts_of_sco
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
 from hydractl.selection.forward import CandidateNetworks
-from tests.circuit.conftest import batches, build_case
+from tests.circuit.conftest import Case, batches, case
 
+__all__ = ["case"]  # a fixture
 HEADS = [Head("vision", layer, head) for layer in range(2) for head in range(4)]
 
 
@@ -50,9 +49,7 @@ def test_scores_lose_their_lowest_over_all_layers_or_in_each() -> None:
     assert cuts_of_scores("gate", scores, Budgets((2,), True))[0].dropped == {HEADS[0], HEADS[1], HEADS[6], HEADS[4]}
 
 
-@pytest.mark.parametrize("name", ["vit", "bert", "clip"])
-def test_every_network_does_what_their_forward_does_with_its_heads_off(name: str, tmp_path: Path) -> None:
-    case = build_case(name, tmp_path)
+def test_every_network_does_what_their_forward_does_with_its_heads_off(case: Case) -> None:
     tower = case.model.spec.towers[0].name
     dropped = [frozenset(), frozenset({Head(tower, 0, 1)}), frozenset({Head(tower, 0, 1), Head(tower, 1, 2)})]
     prompts = (case.prompts,) if case.prompts else ()
@@ -65,11 +62,8 @@ def test_every_network_does_what_their_forward_does_with_its_heads_off(name: str
     assert sum(seen) == 14 + 2 * 11
     naive, labels = case.naive(), case.labels.numpy()
     for gone, quality in zip(dropped, found, strict=True):
-        for head in gone:
-            naive.turn(head, on=False)
-        p, q = (softmax(naive.logits(inputs), axis=1) for inputs in (case.id_inputs, case.ood_inputs))
-        for head in gone:
-            naive.turn(head, on=True)
+        with naive.without(gone):
+            p, q = (softmax(naive.logits(inputs), axis=1) for inputs in (case.id_inputs, case.ood_inputs))
         is_ood, score = np.repeat([0, 1], [14, 11]), -np.concatenate([p.max(1), q.max(1)])
         assert quality.accuracy == (p.argmax(1) == labels).mean()
         assert quality.nll == pytest.approx(-np.log(p[range(14), labels]).mean(), abs=1e-10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,14 +16,10 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import ScoringData
 from hydractl.errors import DataError, OptionError
 from hydractl.model.hydra import Hydra
-from tests.circuit.conftest import ID, Case, batches, build_case
+from tests.circuit.conftest import ID, Case, batches, case, vit
 
+__all__ = ["case", "vit"]  # fixtures
 DROPPED = {"vit": {Head("vision", 1, 2)}, "bert": {Head("text", 0, 1)}, "clip": {Head("text", 2, 0)}}
-
-
-@pytest.fixture(params=["vit", "bert", "clip"])
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    return build_case(request.param, tmp_path)
 
 
 def noisy(case: Case) -> ScoringData:
@@ -120,18 +115,16 @@ def test_draws_are_products_with_the_whole_hessian(case: Case) -> None:
     assert effect.positive.error == pytest.approx(sqrt(2 / 3 * float((shares - shares.mean()).square().sum())))
 
 
-def test_each_sample_is_seen_twice_and_gradients_are_off_again(tmp_path: Path) -> None:
-    case = build_case("vit", tmp_path)
+def test_each_sample_is_seen_twice_and_gradients_are_off_again(vit: Case) -> None:
     seen: list[int] = []
-    analyse_noise(case.model, DROPPED["vit"], case.data(5), [("fog", 3, noisy(case))], draws=2, progress=seen.append)
+    analyse_noise(vit.model, DROPPED["vit"], vit.data(5), [("fog", 3, noisy(vit))], draws=2, progress=seen.append)
     assert sum(seen) == 2 * (ID + 11)
-    assert not any(parameter.requires_grad for parameter in case.model.parameters())
+    assert not any(parameter.requires_grad for parameter in vit.model.parameters())
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    case = build_case("vit", tmp_path)
+def test_what_is_refused(vit: Case) -> None:
     with pytest.raises(OptionError, match="pruning took no head"):
-        analyse_noise(case.model, set(), case.data(), [], 4)
-    unlabelled = ScoringData(batches(case.id_inputs, None, 5), ID)
+        analyse_noise(vit.model, set(), vit.data(), [], 4)
+    unlabelled = ScoringData(batches(vit.id_inputs, None, 5), ID)
     with pytest.raises(DataError, match="no labels"):
-        analyse_noise(case.model, DROPPED["vit"], unlabelled, [], 2)
+        analyse_noise(vit.model, DROPPED["vit"], unlabelled, [], 2)

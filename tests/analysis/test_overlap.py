@@ -7,14 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hydractl.analysis.overlap import (
-    HeadList,
-    first_dropped,
-    heads_of,
-    layer_divergence,
-    overlaps,
-    sizes,
-)
+from hydractl.analysis.overlap import HeadList, first_dropped, heads_of, layer_divergence, overlaps, sizes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Restriction
 from hydractl.errors import ArtifactError, OptionError

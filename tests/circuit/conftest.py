@@ -41,27 +41,20 @@ class Case:
 
     def data(self, batch_size: int = 100) -> ScoringData:
         prompts = (self.prompts,) if self.prompts else ()
-        return ScoringData(
-            batches(self.id_inputs, self.labels, batch_size),
-            ID,
-            batches(self.ood_inputs, None, batch_size),
-            OOD,
-            prompts,
-        )
+        inside, outside = batches(self.id_inputs, self.labels, batch_size), batches(self.ood_inputs, None, batch_size)
+        return ScoringData(inside, ID, outside, OOD, prompts)
 
 
 def batches(inputs: Mapping[str, Tensor], labels: Tensor | None, size: int) -> list[Batch]:
     """Batches in an order that is not the samples'."""
     count = len(next(iter(inputs.values())))
     order = torch.arange(count).flip(0)
-    return [
-        Batch(
-            {name: tensor[places] for name, tensor in inputs.items()},
-            None if labels is None else labels[places],
-            places,
-        )
-        for places in order.split(size)
-    ]
+
+    def batch(places: Tensor) -> Batch:
+        own = {name: tensor[places] for name, tensor in inputs.items()}
+        return Batch(own, None if labels is None else labels[places], places)
+
+    return [batch(places) for places in order.split(size)]
 
 
 def samples(name: str, count: int) -> dict[str, Tensor]:
@@ -79,6 +72,11 @@ def build_case(name: str, folder: Path) -> Case:
     labels = torch.randint(CLASSES, (ID,))
     prompts = {key: value for key, value in reference.inputs.items() if name == "clip" and key != "pixel_values"}
     return Case(reference, model, id_inputs, labels, ood_inputs, prompts)
+
+
+@pytest.fixture
+def vit(tmp_path: Path) -> Case:
+    return build_case("vit", tmp_path)
 
 
 @pytest.fixture(params=["vit", "bert", "clip"])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.ranking import Ranking
 from hydractl.metrics.held_out import FOLDS
 from tests.references import Reference
 from tests.surgery.test_slicing import head_columns
@@ -28,6 +32,16 @@ class Naive:
 
     def turn(self, head: Head, on: bool) -> None:
         self.columns[head].copy_(self.weights[head] if on else torch.zeros_like(self.weights[head]))
+
+    @contextmanager
+    def without(self, heads: Iterable[Head]) -> Iterator[None]:
+        """Turns heads off for a while."""
+        heads = list(heads)
+        for head in heads:
+            self.turn(head, on=False)
+        yield
+        for head in heads:
+            self.turn(head, on=True)
 
     @torch.no_grad()
     def logits(self, inputs: dict[str, Tensor]) -> np.ndarray:
@@ -100,10 +114,7 @@ def score(objective: str, accuracy: float, auroc: float) -> float:
 
 
 def algorithm_1(
-    naive: Naive,
-    objective: str,
-    budget: int,
-    data: tuple[dict[str, Tensor], Tensor, *tuple[dict[str, Tensor], ...]],
+    naive: Naive, objective: str, budget: int, data: Sequence[Any]
 ) -> list[tuple[Head, float, float, float]]:
     """Head, score, accuracy and AUROC of each step."""
     left = list(naive.heads)
@@ -111,10 +122,9 @@ def algorithm_1(
     for _ in range(budget):
         found = []
         for head in left:
-            naive.turn(head, on=False)
-            accuracy, auroc = naive.measure(*data)
+            with naive.without([head]):
+                accuracy, auroc = naive.measure(*data)
             found.append((head, score(objective, accuracy, auroc), accuracy, auroc))
-            naive.turn(head, on=True)
         # The first among equals; averages of fractions that are equal may differ in their last bit.
         largest = max(value for _, value, *_ in found)
         best = next(entry for entry in found if entry[1] > largest - 1e-9)
@@ -124,3 +134,12 @@ def algorithm_1(
     for head, *_ in steps:
         naive.turn(head, on=True)
     return steps
+
+
+def assert_decides_alike(ranking: Ranking, naive: Naive, data: Sequence[Any]) -> None:
+    """The steps of a search are those of Algorithm 1 on the same data, with the same numbers."""
+    expected = algorithm_1(naive, ranking.objective, len(ranking.steps), data)
+    assert [step.head for step in ranking.steps] == [head for head, *_ in expected]
+    for step, (_, score, accuracy, auroc) in zip(ranking.steps, expected, strict=True):
+        found = step.measure.score(ranking.objective), step.measure.accuracy, step.measure.auroc
+        assert found == pytest.approx((score, accuracy, auroc), rel=0, abs=1e-12)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,19 +17,10 @@ from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from tests.circuit.conftest import Case, build_case
+from tests.circuit.conftest import Case
 from tests.circuit.naive import Naive, score
 
-EACH_MODE = pytest.mark.parametrize(
-    "mode", [Exact(), Screened(), Shortlist(shortlist=3), HeadMap()], ids=lambda mode: mode.name
-)
 BUDGET = 4
-HUGE = 10**9
-
-
-@pytest.fixture
-def vit(tmp_path: Path) -> Case:
-    return build_case("vit", tmp_path)
 
 
 def search_of(case: Case, mode: Mode) -> Search:
@@ -89,7 +79,7 @@ def test_the_choice_is_made_on_full_precision_among_those_within_the_margin(
     assert circuit_json(found, {})["search"] == {"margin": 0.04, "checked": [4, 2, 2]}
 
 
-@EACH_MODE
+@pytest.mark.parametrize("mode", [Exact(), Screened(), Shortlist(shortlist=3), HeadMap()], ids=lambda mode: mode.name)
 def test_objectives_find_the_same_alone_and_together(vit: Case, mode: Mode) -> None:
     search = search_of(vit, mode)
     assert found_by(vit, search) == [found_by(vit, search, [objective])[0] for objective in OBJECTIVES]
@@ -121,10 +111,9 @@ def layer_by_layer(
     for tower, layer, share in shares:
         found = []
         for head in [h for h in naive.heads if (h.tower, h.layer) == (tower, layer)]:
-            naive.turn(head, on=False)
-            measured = naive.measure(case.id_inputs, case.labels, case.ood_inputs)
+            with naive.without([head]):
+                measured = naive.measure(case.id_inputs, case.labels, case.ood_inputs)
             found.append((head, round(score(objective, *measured), 9)))
-            naive.turn(head, on=True)
             ran += 1
         best = sorted(found, key=lambda entry: -entry[1])[:share]
         for head, _ in best:

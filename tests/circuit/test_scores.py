@@ -199,9 +199,8 @@ def test_ablation(case: Case) -> None:
     naive, samples = case.naive(), (case.id_inputs, case.labels, case.ood_inputs)
     whole, without = naive.measure(*samples), {}
     for head in naive.heads:
-        naive.turn(head, on=False)
-        without[head] = naive.measure(*samples)
-        naive.turn(head, on=True)
+        with naive.without([head]):
+            without[head] = naive.measure(*samples)
     for objective in OBJECTIVES:
         expected = {head: score(objective, *whole) - score(objective, *found) for head, found in without.items()}
         assert ablation_scores(case.model, case.data(), objective) == pytest.approx(expected, abs=1e-12)

@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from hydractl import evaluate
 from hydractl.errors import DataError
-from hydractl.evaluation.saved_file import read_answers
-from hydractl.evaluation.sets import SetKey
 
 N = 40
 GENERATOR = np.random.default_rng(0)
@@ -61,14 +57,6 @@ def test_a_confidence_scores_errors_and_ood_as_scikit_learn_does(alone: str, bes
     # The same draws: accuracy differs by nothing at all.
     assert found.models["beside"]["difference"]["id"]["accuracy"] == {"value": 0.0, "interval": [0.0, 0.0]}
     assert "Scored by a confidence of their own: alone, beside." in (tmp_path / "report" / "index.html").read_text()
-
-
-def test_safetensors_hold_the_same(tmp_path: Path) -> None:
-    tensors = {"confidence": torch.from_numpy(CONFIDENCE), "correct": torch.from_numpy(CORRECT)}
-    save_file(tensors, tmp_path / "id.safetensors")
-    answers = read_answers(tmp_path / "id.safetensors", SetKey("id", "id"))
-    assert answers.member_logits is None
-    assert np.array_equal(answers.confidence, CONFIDENCE) and np.array_equal(answers.correct, CORRECT)
 
 
 def test_a_temperature_is_fitted_on_logits(alone: str) -> None:

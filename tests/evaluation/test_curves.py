@@ -34,10 +34,7 @@ def shown(inputs: list[Any], modality: Any, names: tuple[str, ...] | None = ("ca
 def test_the_least_sure_and_the_wrongly_sure_come_first() -> None:
     found = shown(["a", "b", "c", "d"], "text")
     assert [one.text for one in found.doubted] == ["c", "b", "d", "a"]
-    assert [(one.text, one.said, one.right) for one in found.wrong] == [
-        ("d", "dog", "cat"),
-        ("c", "dog", "cat"),
-    ]
+    assert [(one.text, one.said, one.right) for one in found.wrong] == [("d", "dog", "cat"), ("c", "dog", "cat")]
     assert found.wrong[0].confidence == pytest.approx(1 / (1 + np.exp(-4)), abs=1e-5)
 
 

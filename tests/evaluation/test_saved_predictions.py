@@ -64,6 +64,15 @@ def test_a_probability_of_zero_is_finite(tmp_path: Path) -> None:
     assert table.labelled().correct.tolist() == [True, True, False]
 
 
+def save(folder: Path, ending: str, **arrays: np.ndarray) -> Path:
+    path = folder / f"id.{ending}"
+    if ending == "npz":
+        np.savez(path, **arrays)
+    else:
+        save_file({name: torch.tensor(array) for name, array in arrays.items()}, path)
+    return path
+
+
 def changed(array: np.ndarray, value: float) -> np.ndarray:
     """The array with one number of sample 4 changed."""
     copy = array.copy()
@@ -87,11 +96,7 @@ def changed(array: np.ndarray, value: float) -> np.ndarray:
 def test_numbers_that_cannot_be_are_refused_by_file_and_sample(
     tmp_path: Path, name: str, array: np.ndarray, message: str, ending: str
 ) -> None:
-    path = tmp_path / f"id.{ending}"
-    if ending == "npz":
-        np.savez(path, **{name: array, "labels": LABELS})
-    else:
-        save_file({name: torch.tensor(array), "labels": torch.tensor(LABELS)}, path)
+    path = save(tmp_path, ending, **{name: array, "labels": LABELS})
     with pytest.raises(DataError, match=message) as raised:
         measure(tmp_path)
     assert str(raised.value).startswith(f"{path}: ")
@@ -104,22 +109,13 @@ def test_labels_that_cannot_be_are_refused(tmp_path: Path, labels: np.ndarray) -
         measure(tmp_path)
 
 
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
 @pytest.mark.parametrize("cut", [0, 100, -30])
-def test_damaged_files_are_one_line(tmp_path: Path, cut: int) -> None:
-    np.savez(tmp_path / "id.npz", logits=LOGITS, labels=LABELS)
-    tensors = {"logits": torch.tensor(LOGITS), "labels": torch.tensor(LABELS)}
-    save_file(tensors, tmp_path / "id.safetensors")
-    for path in list(tmp_path.iterdir()):
-        path.write_bytes(path.read_bytes()[:cut])
-    for ending in ("npz", "safetensors"):
-        with pytest.raises(DataError, match=f"id.{ending}: cannot be read as predictions"):
-            measure(_alone(tmp_path, ending))
-
-
-def _alone(folder: Path, ending: str) -> Path:
-    (folder / ending).mkdir()
-    (folder / f"id.{ending}").rename(folder / ending / f"id.{ending}")
-    return folder / ending
+def test_damaged_files_are_one_line(tmp_path: Path, cut: int, ending: str) -> None:
+    path = save(tmp_path, ending, logits=LOGITS, labels=LABELS)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataError, match=f"id.{ending}: cannot be read as predictions"):
+        measure(tmp_path)
 
 
 def test_sets_of_one_system_have_one_number_of_classes(tmp_path: Path) -> None:

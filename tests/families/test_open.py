@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hydractl.families.config import ClassNames, Fields
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from tests.conftest import build_reference
+from tests.damage import edit_json
 from tests.references import Reference, architectures
 
 State = dict[str, Tensor]
@@ -29,11 +29,6 @@ def edit_weights(folder: Path, change: Callable[[State], object]) -> None:
     state = load_file(folder / "model.safetensors")
     change(state)
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def edit_config(folder: Path, **changes: object) -> None:
-    config = json.loads((folder / "config.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 def test_load_save_load_is_bit_equal(reference: Reference, tmp_path: Path) -> None:
@@ -121,11 +116,7 @@ BAD_CONFIGS = {
     "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: its attention works in windows"),
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
     "task": ("bert", {"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
-    "multi-label": (
-        "vit",
-        {"problem_type": "multi_label_classification"},
-        "multi-label classification is not supported",
-    ),
+    "multi-label": ("vit", {"problem_type": "multi_label_classification"}, "multi-label"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),
     "convolution": ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size"),
@@ -136,7 +127,7 @@ BAD_CONFIGS = {
 def test_bad_configs(case: str, tmp_path: Path) -> None:
     name, changes, message = BAD_CONFIGS[case]
     folder = build_reference(name).save(tmp_path)
-    edit_config(folder, **changes)
+    edit_json(folder / "config.json", **changes)
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(folder)
 
@@ -157,14 +148,8 @@ UNDECLARED = {  # by DeBERTa's config, but read by its model
 
 @pytest.mark.parametrize(("ours", "theirs"), CONFIGS)
 def test_defaults_are_those_of_transformers(ours: type[Fields], theirs: Any) -> None:
-    names = (
-        ours.model_fields.keys()
-        - ClassNames.model_fields.keys()
-        - REMOVED
-        - COMPUTED
-        - {"vision_config", "text_config"}
-    )
-    names -= {name for name in UNDECLARED if not hasattr(theirs(), name)}
+    names = ours.model_fields.keys() - ClassNames.model_fields.keys() - REMOVED - COMPUTED
+    names -= {"vision_config", "text_config"} | {name for name in UNDECLARED if not hasattr(theirs(), name)}
     found = {name: getattr(theirs(), name) for name in names}
     pairs = {name: (found[name],) * 2 for name in names & {"image_size", "patch_size"}}
     assert found | pairs == {name: ours.model_fields[name].default for name in names}

@@ -34,11 +34,7 @@ REFUSED = {
     "norms after": ("eva02_enormous_patch14_clip_224", {}, "has blocks of kind EvaBlockPostNorm"),
     "mixed attention is normed": ("eva02_base_patch16_clip_224", {"img_size": 224}, "norms what attention mixes"),
     "trained places": ("vit_small_patch16_rope_mixed_224", {}, "turns queries and keys by places of another kind"),
-    "map pooling": (
-        "vit_pe_core_base_patch16_224",
-        {"rope_grid_offset": 0.0},
-        "pools with an attention of another size",
-    ),
+    "map pooling": ("vit_pe_core_base_patch16_224", {"rope_grid_offset": 0.0}, "pools with an attention of another"),
     "max pooling": (VIT, {"global_pool": "max"}, "pools by 'max'"),
     "scale norm": (VIT, {"scale_attn_norm": True}, "norms what attention mixes"),
     "differential": (VIT, {"attn_layer": "diff"}, "has attention of kind DiffAttention"),

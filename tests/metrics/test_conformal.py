@@ -11,8 +11,7 @@ LOGITS = np.log([[[0.5, 0.3, 0.2]]])
 
 
 @pytest.mark.parametrize(
-    ("method", "label", "score"),
-    [("lac", 0, 0.5), ("lac", 2, 0.8), ("aps", 0, 0.5), ("aps", 1, 0.8), ("aps", 2, 1.0)],
+    ("method", "label", "score"), [("lac", 0, 0.5), ("lac", 2, 0.8), ("aps", 0, 0.5), ("aps", 1, 0.8), ("aps", 2, 1.0)]
 )
 def test_scores_by_hand(method, label, score):
     scores = nonconformity(LOGITS, np.array([label]), method)

@@ -16,9 +16,9 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.model.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
 from hydractl.selection.forward import CandidateNetworks
+from tests.circuit.naive import Naive
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
-from tests.surgery.test_slicing import zero_heads
 
 
 def opened(reference: Reference, folder: Path) -> Hydra:
@@ -50,12 +50,9 @@ def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str,
 
 
 def their_logits(reference: Reference, model: Hydra, gone: frozenset[Head]) -> Tensor:
-    whole = {name: tensor.clone() for name, tensor in reference.model.state_dict().items()}
-    zero_heads(reference, gone, {tower.name: tower.head_width for tower in model.spec.towers})
-    try:
+    widths = {tower.name: tower.head_width for tower in model.spec.towers}
+    with Naive(reference, list(gone), widths, {}).without(gone):
         return reference.logits()
-    finally:
-        reference.model.load_state_dict(whole)
 
 
 def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,37 +15,27 @@ from hydractl.errors import OptionError
 from hydractl.selection.answers import answer
 from hydractl.selection.candidates import OBJECTIVES
 from hydractl.selection.forward import CandidateNetworks
-from hydractl.selection.greedy import Goal, quality
+from hydractl.selection.greedy import CandidateLogits, Goal, quality
 from hydractl.selection.joint import Ask, JointSearch, _side_by_side, possible, search_jointly
-from tests.circuit.conftest import ID, OOD, Case, batches, build_case, samples
+from tests.circuit.conftest import ID, OOD, Case, batches, case, samples, vit
 from tests.circuit.naive import NaiveMahalanobis, algorithm_1, softmax
 from tests.references import CLASSES
 
+__all__ = ["case", "vit"]  # fixtures
+
 MEMBERS = 3
-
-
-@pytest.fixture(params=["vit", "bert", "clip"])
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    return build_case(request.param, tmp_path)
-
-
-@pytest.fixture
-def vit(tmp_path: Path) -> Case:
-    return build_case("vit", tmp_path)
 
 
 def ask_of(case: Case, batch_size: int = 100, ood_score: str = "msp") -> Ask:
     inside, outside = batches(case.id_inputs, case.labels, batch_size), batches(case.ood_inputs, None, batch_size)
     data = ScoringData(inside, len(case.labels), outside, OOD, ood_sets=(OOD,))
     prompts = (case.prompts,) if case.prompts else ()
-    device = torch.device("cpu")
-    return lambda dropped: answer(
-        [CandidateNetworks(case.model, dropped, prompts)],
-        data,
-        device,
-        temperature=case.model.temperature,
-        ood_score=ood_score,
-    )
+
+    def ask(dropped: Sequence[frozenset[Head]]) -> CandidateLogits:
+        networks = [CandidateNetworks(case.model, dropped, prompts)]
+        return answer(networks, data, torch.device("cpu"), temperature=case.model.temperature, ood_score=ood_score)
+
+    return ask
 
 
 def search_of(case: Case, budget: int = 2, members: int = MEMBERS) -> JointSearch:
@@ -54,19 +43,14 @@ def search_of(case: Case, budget: int = 2, members: int = MEMBERS) -> JointSearc
 
 
 def test_members_detect_by_the_mean_of_scores_fitted_on_the_features_of_each(case: Case) -> None:
-    case.id_inputs, case.labels = (
-        samples("bert" if "input_ids" in case.id_inputs else "vit", 40),
-        torch.arange(40) % CLASSES,
-    )
+    kind = "bert" if "input_ids" in case.id_inputs else "vit"
+    case.id_inputs, case.labels = samples(kind, 40), torch.arange(40) % CLASSES
     naive, heads = case.naive(NaiveMahalanobis), member_heads(case.model.heads, 0)
     dropped = [frozenset[Head](), frozenset(heads[:3]), frozenset(heads[2:4])]
     scores = []
     for gone in dropped:
-        for head in gone:
-            naive.turn(head, on=False)
-        scores.append(np.concatenate(naive.scores(case.id_inputs, case.labels, case.ood_inputs)))
-        for head in gone:
-            naive.turn(head, on=True)
+        with naive.without(gone):
+            scores.append(np.concatenate(naive.scores(case.id_inputs, case.labels, case.ood_inputs)))
     ask = ask_of(case, 9, "mahalanobis")
     # As in a joint search, where each member's answers come by themselves.
     for answers in (ask(dropped), _side_by_side([ask(dropped[:2]), ask(dropped[2:])])):
@@ -85,12 +69,9 @@ class Together:
 
     def probabilities(self, dropped: frozenset[Head]) -> tuple[np.ndarray, np.ndarray]:
         if dropped not in self.known:
-            for head in dropped:
-                self.naive.turn(head, on=False)
-            inside, outside = (softmax(self.naive.logits(i)) for i in (self.case.id_inputs, self.case.ood_inputs))
+            with self.naive.without(dropped):
+                inside, outside = (softmax(self.naive.logits(i)) for i in (self.case.id_inputs, self.case.ood_inputs))
             self.known[dropped] = inside, outside
-            for head in dropped:
-                self.naive.turn(head, on=True)
         return self.known[dropped]
 
     def score(self, members: Sequence[frozenset[Head]], objective: str) -> float:

@@ -67,11 +67,7 @@ def test_members_share_the_best_units_and_divide_the_others() -> None:
 
     assert kept(4, "shared") == [[6, 9, 10, 11], [5, 8, 10, 11], [4, 7, 10, 11]]
     # Those that are left do not last for all: the best of them are in several members.
-    assert kept(8, "shared") == [
-        [1, 4, 6, 7, 8, 9, 10, 11],
-        [0, 3, 6, 7, 8, 9, 10, 11],
-        [2, 5, 6, 7, 8, 9, 10, 11],
-    ]
+    assert kept(8, "shared") == [[1, 4, 6, 7, 8, 9, 10, 11], [0, 3, 6, 7, 8, 9, 10, 11], [2, 5, 6, 7, 8, 9, 10, 11]]
     for own in kept(4, "overlapping"):
         assert len(own) == 4 and own[2:] == [10, 11]
     assert len({tuple(own) for own in kept(4, "independent")}) == 3
