@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
+    from hydractl.checkpoint.contents import Checkpoint
     from tests.references import Reference
 
 # Read when transformers and huggingface_hub are imported.
@@ -53,6 +54,14 @@ def reference(request: pytest.FixtureRequest) -> Reference:
 def family_reference(request: pytest.FixtureRequest) -> Reference:
     """One variant of each family, in float64."""
     return build_reference(request.param)
+
+
+@pytest.fixture(scope="session")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A ViT of three layers of four heads, in float64."""
+    from hydractl.families.load import read_checkpoint
+
+    return read_checkpoint(build_reference("vit").save(tmp_path_factory.mktemp("dense")))
 
 
 @pytest.fixture(params=[False, True], ids=["alone", "beside_ranks"])

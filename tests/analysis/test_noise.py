@@ -1,4 +1,4 @@
-"""Proposition 1 on tiny networks: each number against autograd's whole Hessian, differences, or a zeroed head."""
+"""Proposition 1 on tiny networks: each number against autograd's Hessian, differences, or a zeroed head."""
 
 from __future__ import annotations
 
@@ -68,9 +68,10 @@ def taken_weights(case: Case) -> Tensor:
     return torch.cat([case.model.get_parameter(name)[place].flatten() for name, place in pieces(case)])
 
 
-def hessian(case: Case, data: ScoringData) -> Tensor:
+def curved(case: Case, data: ScoringData, direction: Tensor) -> Tensor:
+    """The Hessian over the weights that pruning takes, times a direction."""
     with sdpa_kernel(SDPBackend.MATH):
-        return torch.autograd.functional.hessian(loss_of(case, data), taken_weights(case))
+        return torch.autograd.functional.vhp(loss_of(case, data), taken_weights(case), direction)[1]
 
 
 def zeroed(case: Case) -> Hydra:
@@ -100,13 +101,12 @@ def test_losses_are_those_with_the_head_turned_off(case: Case) -> None:
         assert losses.gap == pytest.approx(pruned - dense, abs=1e-10)
 
 
-def test_draws_are_products_with_the_whole_hessian(case: Case) -> None:
-    difference = hessian(case, noisy(case)) - hessian(case, case.data())
+def test_draws_are_products_with_the_hessian(case: Case) -> None:
     found = analysed(case, draws=3, seed=4)
-    weights = len(difference)
+    weights = len(taken_weights(case))
     assert (found.dropped, found.weights, found.draws) == (1, weights, 3)
     signs = [random_signs(weights, 4, draw, torch.device("cpu")) for draw in range(3)]
-    drawn = torch.stack([v * (difference @ v) for v in signs])
+    drawn = torch.stack([v * (curved(case, noisy(case), v) - curved(case, case.data(), v)) for v in signs])
     (effect,) = found.noisy
     assert effect.curvature.value == pytest.approx(float(drawn.mean()), abs=1e-9)
     assert effect.curvature.error == pytest.approx(float(drawn.mean(1).std()) / sqrt(3), abs=1e-9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import log, sqrt
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,11 +14,9 @@ from hydractl.analysis.similarity import similarity, weights_cosine
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.tensors import LazyTensor
-from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import Ensemble, LoraEnsemble, spread
-from tests.conftest import build_reference
 from tests.training.conftest import RECIPE
 
 
@@ -30,8 +27,7 @@ def changed(checkpoint: Checkpoint, name: str, change: Callable[[Tensor], Tensor
     )
 
 
-def test_answers_by_hand(tmp_path: Path) -> None:
-    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+def test_answers_by_hand(dense: Checkpoint) -> None:
     pair = fuse([dense, changed(dense, "classifier.bias", lambda bias: bias + 1)])
     # Member 0 says 3 to 1 for the first class both times; member 1 says 1 to 3 to the first sample, then the same as 0.
     logits = torch.tensor([[[log(3), 0.0], [log(3), 0.0]], [[0.0, log(3)], [log(3), 0.0]]])
@@ -46,8 +42,7 @@ def test_answers_by_hand(tmp_path: Path) -> None:
     assert np.isnan(found.weights_cosine).tolist() == [[True, True], [True, False]]
 
 
-def test_changes_from_the_first_member_by_hand(tmp_path: Path) -> None:
-    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+def test_changes_from_the_first_member_by_hand(dense: Checkpoint) -> None:
     one = changed(dense, "classifier.bias", lambda bias: bias + torch.tensor([3.0, 4.0, 0, 0, 0]))
     other = changed(dense, "classifier.bias", lambda bias: bias + torch.tensor([0, 2.0, 0, 0, 0]))
     found = weights_cosine(fuse([dense, one, other]))
@@ -59,8 +54,7 @@ def test_changes_from_the_first_member_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(apart[1, 2], 0, atol=1e-12)
 
 
-def test_changes_of_a_shared_network_by_hand(tmp_path: Path) -> None:
-    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+def test_changes_of_a_shared_network_by_hand(dense: Checkpoint) -> None:
     made = spread(dense, Ensemble(LoraEnsemble(rank=1, alpha=5.0), 2), RECIPE, 0)
     factors = {
         name: torch.zeros(tensor.shape, dtype=torch.float64)

@@ -17,9 +17,9 @@ from hydractl.circuit.replay import Replay
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, without_heads
 from hydractl.model.hydra import Hydra
+from tests.circuit.naive import Naive
 from tests.conftest import build_reference
 from tests.references import Reference
-from tests.surgery.test_slicing import zero_heads
 
 
 def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tensor]:
@@ -39,21 +39,17 @@ def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tens
     return found
 
 
-@pytest.mark.parametrize("group_numbers", [1, 2**20])
-@pytest.mark.parametrize("pruned", [False, True])
-def test_equals_zeroed_columns(
-    reference: Reference, pruned: bool, group_numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(replay_module.GROUP_NUMBERS, "cpu", group_numbers)
+def test_equals_zeroed_columns(reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
-    widths = {tower.name: tower.head_width for tower in model.spec.towers}
-    gone = {head for head in member_heads(model.heads, 0) if pruned and (head.layer == 1 or head.head == 1)}
-    zero_heads(reference, gone, widths)
-    weights = {name: tensor.clone() for name, tensor in reference.model.state_dict().items()}
-    for head, logits in replayed(without_heads(model, gone), reference).items():
-        zero_heads(reference, [head] if head else [], widths)
-        assert_close(logits, reference.logits(), rtol=0, atol=1e-10)
-        reference.model.load_state_dict(weights)
+    heads, widths = member_heads(model.heads, 0), {tower.name: tower.head_width for tower in model.spec.towers}
+    naive = Naive(reference, heads, widths, {})
+    gone = {head for head in heads if head.layer == 1 or head.head == 1}
+    # Candidates one by one and all together, of the whole network and of a pruned one.
+    for group_numbers, dropped in ((1, set[Head]()), (2**20, set[Head]()), (1, gone), (2**20, gone)):
+        monkeypatch.setitem(replay_module.GROUP_NUMBERS, "cpu", group_numbers)
+        for head, logits in replayed(without_heads(model, dropped), reference).items():
+            with naive.without(dropped | ({head} if head else set())):
+                assert_close(logits, reference.logits(), rtol=0, atol=1e-10)
 
 
 def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
@@ -70,8 +66,3 @@ def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
         expected = patches + base_cost(tower, counts, tokens) + classify
         expected += sum(candidate_cost(tower, counts, tokens, head.layer) + classify for head in candidates)
         assert counter.get_total_flops() == 2 * batch * expected
-
-
-def logits_of(network: Replay, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    with torch.inference_mode():
-        return [one for _, group, _ in network.logits(inputs) for one in group]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -102,8 +103,10 @@ def test_a_hydra_of_the_checkpoint_by_one_command(tmp_path: Path) -> None:
     assert read_checkpoint(str(cheap / "hydra.safetensors")).members == 2
 
 
-def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, ROOT / "examples" / "vit_model.py", "cifar10", tmp_path / "untrained"], check=True)
+def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    vit_model = import_module("vit_model")
+    vit_model.main(vit_model.NETWORKS["cifar10"], tmp_path / "untrained")
     untrained = read_checkpoint(str(tmp_path / "untrained"))
     trained = read_checkpoint(str(ROOT / "examples" / "checkpoints" / "cifar10-vit"))
     assert (trained.spec, trained.labels) == (untrained.spec, untrained.labels)

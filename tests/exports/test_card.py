@@ -43,6 +43,7 @@ def test_names_stay_names(checkpoint: Checkpoint) -> None:
         named = replace(checkpoint, labels=(*systems, *sets), provenance=made)
         card = model_card(named, report_json(report_of(systems, sets)), "AutoModel")
         assert not controls(card)
+        assert checkpoint.name not in card
         _, head, body = card.split("---\n", 2)
         fronts.append(yaml.safe_load(head))
         tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)

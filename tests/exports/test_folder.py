@@ -38,12 +38,8 @@ from tests.references import CLASSES as COUNT
 from tests.references import Reference
 
 LABELS = tuple("abcde")
-PROCESSOR = {
-    "image_processor_type": "ViTImageProcessor",
-    "size": {"height": 12, "width": 12},
-    "image_mean": [0.5, 0.5, 0.5],
-    "image_std": [0.5, 0.5, 0.5],
-}
+PROCESSOR = {"image_processor_type": "ViTImageProcessor", "size": {"height": 12, "width": 12}}
+PROCESSOR |= {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 
 
 def hydra_of(reference: Reference, folder: Path, separate: tuple[str, ...] = ()) -> Checkpoint:
@@ -78,6 +74,11 @@ def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Ref
     output = model(**family_reference.inputs)
     assert_close(logits_of(output), expected.logits, rtol=0, atol=1e-12)
     assert_close(output.member_logits.transpose(0, 1), expected.member_logits, rtol=0, atol=1e-12)
+    model.save_pretrained(tmp_path / "again")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("hydra", "again"))
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    files = [{path.name for path in (tmp_path / name).glob("*.py")} for name in ("hydra", "again")]
+    assert files[0] == files[1] != set()
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
@@ -106,17 +107,6 @@ def test_a_calibrated_folder_gives_score_and_typicality(score: str, tmp_path: Pa
         found = one(**reference.inputs)
         assert_close(found.ood_score, expected.ood_score, rtol=1e-5, atol=1e-5)
         assert_close(found.typicality, expected.typicality, rtol=0, atol=1e-6)
-
-
-def test_saving_what_was_loaded_gives_the_same_weights(tmp_path: Path) -> None:
-    checkpoint = hydra_of(build_reference("vit"), tmp_path / "theirs")
-    write_hydra(checkpoint, tmp_path / "hydra")
-    model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)
-    model.save_pretrained(tmp_path / "again")
-    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("hydra", "again"))
-    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    python_files = {path.name for path in (tmp_path / "hydra").glob("*.py")}
-    assert python_files == {path.name for path in (tmp_path / "again").glob("*.py")} != set()
 
 
 ALONE = """
@@ -177,9 +167,8 @@ def test_pipeline_gives_the_mean_of_the_members_probabilities(tmp_path: Path) ->
 def test_a_pipeline_tells_how_typical_the_input_is(tmp_path: Path) -> None:
     checkpoint = with_ood(hydra_of(build_reference("vit", dtype=torch.float32), tmp_path / "vit"), "msp")
     write_hydra(checkpoint, tmp_path / "hydra")
-    pipe = transformers.pipeline(
-        "image-classification", str(tmp_path / "hydra"), pipeline_class=hydractl.auto.ImagePipeline
-    )
+    kind = hydractl.auto.ImagePipeline
+    pipe = transformers.pipeline("image-classification", str(tmp_path / "hydra"), pipeline_class=kind)
     images = [Image.new("RGB", (12, 12), (shade, 0, 200)) for shade in (0, 90, 255)]
     pixels = pipe.image_processor(images, return_tensors="pt")["pixel_values"]
     model = from_checkpoint(checkpoint)
@@ -208,16 +197,6 @@ def test_trainer_trains_it(tmp_path: Path) -> None:
         assert trainer.predict(rows).predictions[0].shape == (7, COUNT)
     finally:  # transformers sets accelerate up for the whole process
         AcceleratorState._reset_state(reset_partial_state=True)
-
-
-def test_card_says_what_it_is_and_how_it_did(tmp_path: Path) -> None:
-    checkpoint = hydra_of(build_reference("vit"), tmp_path / "theirs")
-    report = {"models": {"ours": {"id": {"accuracy": 0.8125}, "ood": {"textures": {"auroc": 0.75}}}}}
-    write_hydra(checkpoint, tmp_path / "hydra", report)
-    card = (tmp_path / "hydra" / "README.md").read_text()
-    assert "pipeline_tag: image-classification" in card and "3 members of the family vit" in card
-    assert "| id accuracy | 0.8125 |" in card and "| ood textures auroc | 0.75 |" in card
-    assert "■" in card and "trust_remote_code=True" in card and str(tmp_path) not in card
 
 
 def test_the_entry_names_every_module_itself() -> None:

@@ -11,18 +11,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.layout import member_units
 from hydractl.errors import OptionError, OutputError
-from hydractl.exports.graph import (
-    check_onnx,
-    check_torch_export,
-    example_inputs,
-    require_same_answers,
-    trace,
-    write_onnx,
-    write_torch_export,
-)
+from hydractl.exports import graph
 from hydractl.families.load import read_checkpoint
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.assembly import from_checkpoint
@@ -55,10 +47,10 @@ def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
 @pytest.mark.parametrize("name", family_variants())
 def test_onnx(name: str, tmp_path: Path) -> None:
     model = hydra(name, tmp_path)
-    write_onnx(trace(model), tmp_path / "m.onnx")
-    assert check_onnx(tmp_path / "m.onnx", model) < 1e-5
+    graph.write_onnx(graph.trace(model), tmp_path / "m.onnx")
+    assert graph.check_onnx(tmp_path / "m.onnx", model) < 1e-5
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    inputs = example_inputs(model, batch=4, tokens=6, seed=9)
+    inputs = graph.example_inputs(model, batch=4, tokens=6, seed=9)
     arrays = {key: value.numpy() for key, value in inputs.items()}
     probabilities, member_logits = session.run(["probabilities", "member_logits"], arrays)
     expected = model(**inputs)
@@ -74,21 +66,23 @@ def test_onnx(name: str, tmp_path: Path) -> None:
 def test_members_that_share_weights_are_exported_alike(method: type[Method], tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "vit"))
     model = from_checkpoint(spread(dense, Ensemble(method(), 3), Recipe(), 0))
-    write_onnx(trace(model), tmp_path / "m.onnx")
-    assert check_onnx(tmp_path / "m.onnx", model) < 1e-5
+    graph.write_onnx(graph.trace(model), tmp_path / "m.onnx")
+    assert graph.check_onnx(tmp_path / "m.onnx", model) < 1e-5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", family_variants())
 def test_torch_export_in_float64(name: str, tmp_path: Path) -> None:
     model = hydra(name, tmp_path, torch.float64)
-    write_torch_export(trace(model), tmp_path / "m.pt2")
-    assert check_torch_export(tmp_path / "m.pt2", model) < 1e-10
+    graph.write_torch_export(graph.trace(model), tmp_path / "m.pt2")
+    assert graph.check_torch_export(tmp_path / "m.pt2", model) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["vit", "bert"])
 def test_a_float32_graph_runs_wherever_torch_does(name: str, tmp_path: Path) -> None:
-    called = [node.target for node in trace(hydra(name, tmp_path)).program.graph.nodes if node.op == "call_function"]
+    called = [
+        node.target for node in graph.trace(hydra(name, tmp_path)).program.graph.nodes if node.op == "call_function"
+    ]
     namespaces = {target.namespace for target in called if isinstance(target, torch._ops.OpOverload)}
     assert namespaces == {"aten"}
 
@@ -96,31 +90,30 @@ def test_a_float32_graph_runs_wherever_torch_does(name: str, tmp_path: Path) -> 
 def test_a_wrong_graph_is_not_passed(tmp_path: Path) -> None:
     model = hydra("vit", tmp_path)
     with pytest.raises(OutputError, match="do not use it"):
-        require_same_answers("m.onnx", model, lambda inputs: torch.zeros(len(inputs["pixel_values"]), 5))
+        graph.require_same_answers("m.onnx", model, lambda inputs: torch.zeros(len(inputs["pixel_values"]), 5))
 
 
 def test_zero_shot_needs_classes(tmp_path: Path) -> None:
     model = from_checkpoint(read_checkpoint(build_reference("clip").save(tmp_path)))
     with pytest.raises(OptionError, match="`classes`"):
-        trace(model)
+        graph.trace(model)
 
 
 CHECKED = ("ood_score", "typicality")
 
 
-def calibrated(name: str, folder: Path, score: str) -> Hydra:
+def calibrated(folder: Path, score: str) -> Hydra:
     """Two members with random statistics."""
-    dense = read_checkpoint(build_reference(name, dtype=torch.float32).save(folder / name))
-    above = [head for head in member_heads(dense.heads, 0) if head.layer]
-    return from_checkpoint(with_ood(fuse([drop_heads(dense, above[i : 2 * i + 1]) for i in range(2)]), score))
+    dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(folder / "vit"))
+    return from_checkpoint(with_ood(fuse([dense, drop_heads(dense, [Head("vision", 1, 2)])]), score))
 
 
 @pytest.mark.parametrize("score", ["mahalanobis", "knn"])
 def test_a_graph_gives_the_score_and_typicality_of_a_calibrated_model(score: str, tmp_path: Path) -> None:
-    model = calibrated("vit", tmp_path, score)
-    traced = trace(model)
+    model = calibrated(tmp_path, score)
+    traced = graph.trace(model)
     assert traced.outputs[2:] == CHECKED
-    inputs = example_inputs(model, batch=5, tokens=6, seed=9)
+    inputs = graph.example_inputs(model, batch=5, tokens=6, seed=9)
     expected = model(**inputs)
     for found, name in zip(traced.program.module()(**inputs)[2:], CHECKED, strict=True):
         assert_close(found, getattr(expected, name), rtol=1e-5, atol=1e-5)
@@ -129,9 +122,9 @@ def test_a_graph_gives_the_score_and_typicality_of_a_calibrated_model(score: str
 @pytest.mark.slow
 @pytest.mark.parametrize("score", [score.name for score in OOD_SCORES])
 def test_onnx_of_every_score(score: str, tmp_path: Path) -> None:
-    model = calibrated("vit", tmp_path, score)
-    write_onnx(trace(model), tmp_path / "m.onnx")
-    inputs = example_inputs(model, batch=5, tokens=6, seed=9)
+    model = calibrated(tmp_path, score)
+    graph.write_onnx(graph.trace(model), tmp_path / "m.onnx")
+    inputs = graph.example_inputs(model, batch=5, tokens=6, seed=9)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     found = session.run(list(CHECKED), {key: value.numpy() for key, value in inputs.items()})
     expected = model(**inputs)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.exports.stock import write_stock
@@ -93,8 +94,7 @@ def test_new_labels_are_written(tmp_path: Path) -> None:
         assert config.id2label == dict(enumerate("abcde"))
 
 
-def test_several_members_have_no_stock_folder(tmp_path: Path) -> None:
-    dense = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))
+def test_several_members_have_no_stock_folder(dense: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="has 2 members"):
         write_stock(fuse([dense, dense]), tmp_path / "back")
 
@@ -104,19 +104,12 @@ def test_a_damaged_config_in_a_file_is_refused_by_its_key(name: str, tmp_path: P
     checkpoint = read_checkpoint(build_reference(name).save(tmp_path / "theirs"))
 
     def export(text: str) -> None:
-        write_stock(replace(checkpoint, config=json.loads(text)), tmp_path / "out", force=True)
+        config = parse_json(text, Origin("theirs", CheckpointError, "")).fields
+        write_stock(replace(checkpoint, config=config), tmp_path / "out", force=True)
 
     every = 40 if name == "open-clip" else 60
-    texts = [text for text in islice(damages(dict(checkpoint.config)), 0, None, every) if is_object(text)]
+    texts = islice(damages(dict(checkpoint.config)), 0, None, every)
     refusals = [refused(export, "theirs", CheckpointError, text) for text in texts]
     assert any(refusals)
     with pytest.raises(CheckpointError, match="family 'other'"):
         write_stock(replace(checkpoint, family="other"), tmp_path / "out")
-
-
-def is_object(text: str) -> bool:
-    """Whether a text is what a manifest may hold as a config."""
-    try:
-        return isinstance(parse_json(text, Origin("manifest", CheckpointError, "")).value, dict)
-    except CheckpointError:
-        return False

@@ -5,26 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForMaskedLM,
-    BertConfig,
-    BertForPreTraining,
-    BertForSequenceClassification,
-    DebertaV2Config,
-    DebertaV2ForSequenceClassification,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    ElectraConfig,
-    ElectraForPreTraining,
-    ElectraForSequenceClassification,
-    MPNetConfig,
-    MPNetForSequenceClassification,
-    PreTrainedModel,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    XLMRobertaConfig,
-    XLMRobertaForSequenceClassification,
-)
+import transformers as hf
 
 from hydractl.families.bert import BERT, DEBERTA_V2, DISTILBERT, ELECTRA, MPNET, ROBERTA, XLM_ROBERTA
 from tests import references
@@ -35,8 +16,8 @@ WORDS = {"vocab_size": 60, "max_position_embeddings": 32}
 
 
 def text_model(
-    model: Any = BertForSequenceClassification,
-    config: Any = BertConfig,
+    model: Any = hf.BertForSequenceClassification,
+    config: Any = hf.BertConfig,
     padded: bool = True,
     types: bool = True,
     **changes: Any,
@@ -53,27 +34,27 @@ def text_model(
     return model(config(**{**WORDS, **SIZES, "num_labels": references.CLASSES, **changes})), inputs
 
 
-def masked_words(classifier: PreTrainedModel) -> PreTrainedModel:
+def masked_words(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
     """The network that predicts masked words."""
-    return AutoModelForMaskedLM.from_config(classifier.config)
+    return hf.AutoModelForMaskedLM.from_config(classifier.config)
 
 
-def pre_trained(classifier: PreTrainedModel) -> PreTrainedModel:
+def pre_trained(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
     """The network that predicts masked words and the next sentence."""
-    return BertForPreTraining(classifier.config)
+    return hf.BertForPreTraining(classifier.config)
 
 
-def replaced_words(classifier: PreTrainedModel) -> PreTrainedModel:
+def replaced_words(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
     """The network that finds replaced words."""
-    return ElectraForPreTraining(classifier.config)
+    return hf.ElectraForPreTraining(classifier.config)
 
 
 def electra(**changes: Any) -> Built:
-    return text_model(ElectraForSequenceClassification, ElectraConfig, **{"embedding_size": 12, **changes})
+    return text_model(hf.ElectraForSequenceClassification, hf.ElectraConfig, **{"embedding_size": 12, **changes})
 
 
 def roberta(
-    model: Any = RobertaForSequenceClassification, config: Any = RobertaConfig, padding: int = 1, **changes: Any
+    model: Any = hf.RobertaForSequenceClassification, config: Any = hf.RobertaConfig, padding: int = 1, **changes: Any
 ) -> Built:
     built, inputs = text_model(model, config, pad_token_id=padding, **{"type_vocab_size": 1, **changes})
     inputs["input_ids"] = torch.where(inputs["attention_mask"] == 0, padding, inputs["input_ids"].clamp(min=3))
@@ -84,12 +65,12 @@ def roberta(
 
 def distilbert(**changes: Any) -> Built:
     sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), SIZES.values(), strict=True))
-    config = DistilBertConfig(num_labels=references.CLASSES, **WORDS, **sizes, **changes)
-    return DistilBertForSequenceClassification(config), text_model(types=False)[1]
+    config = hf.DistilBertConfig(num_labels=references.CLASSES, **WORDS, **sizes, **changes)
+    return hf.DistilBertForSequenceClassification(config), text_model(types=False)[1]
 
 
 def mpnet(padding: int = 1, **changes: Any) -> Built:
-    return roberta(MPNetForSequenceClassification, MPNetConfig, padding, **changes)
+    return roberta(hf.MPNetForSequenceClassification, hf.MPNetConfig, padding, **changes)
 
 
 def deberta(**changes: Any) -> Built:
@@ -97,7 +78,7 @@ def deberta(**changes: Any) -> Built:
     v3 = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4, "share_att_key": True}
     v3 |= {"position_biased_input": False, "norm_rel_ebd": "layer_norm", "type_vocab_size": 0}
     types = bool(changes.get("type_vocab_size"))
-    return text_model(DebertaV2ForSequenceClassification, DebertaV2Config, types=types, **{**v3, **changes})
+    return text_model(hf.DebertaV2ForSequenceClassification, hf.DebertaV2Config, types=types, **{**v3, **changes})
 
 
 WITH_MASKED_WORDS = ("bert", "deberta-v2", "electra", "mpnet", "roberta", "xlm-roberta", "distilbert")
@@ -120,19 +101,19 @@ VARIANTS = Architecture(
         "mpnet": mpnet,
         "roberta": roberta,
         "roberta-padding-0": lambda: roberta(padding=0, type_vocab_size=2),
-        "xlm-roberta": lambda: roberta(XLMRobertaForSequenceClassification, XLMRobertaConfig),
+        "xlm-roberta": lambda: roberta(hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig),
         "distilbert": distilbert,
         "distilbert-relu": lambda: distilbert(activation="relu"),
     },
     typical=("bert", "deberta-v2", "deberta-v2-own", "electra", "mpnet", "roberta", "xlm-roberta", "distilbert"),
     configs=(
-        (BERT.config, BertConfig),
-        (DEBERTA_V2.config, DebertaV2Config),
-        (ELECTRA.config, ElectraConfig),
-        (MPNET.config, MPNetConfig),
-        (ROBERTA.config, RobertaConfig),
-        (XLM_ROBERTA.config, XLMRobertaConfig),
-        (DISTILBERT.config, DistilBertConfig),
+        (BERT.config, hf.BertConfig),
+        (DEBERTA_V2.config, hf.DebertaV2Config),
+        (ELECTRA.config, hf.ElectraConfig),
+        (MPNET.config, hf.MPNetConfig),
+        (ROBERTA.config, hf.RobertaConfig),
+        (XLM_ROBERTA.config, hf.XLMRobertaConfig),
+        (DISTILBERT.config, hf.DistilBertConfig),
     ),
     inert=frozenset(
         {"sinusoidal_pos_embds"}  # before training

@@ -5,29 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers as hf
 from torch import Tensor
-from transformers import (
-    CLIPConfig,
-    CLIPForImageClassification,
-    CLIPModel,
-    CLIPTextConfig,
-    CLIPVisionConfig,
-    SiglipConfig,
-    SiglipForImageClassification,
-    SiglipModel,
-    SiglipTextConfig,
-    SiglipVisionConfig,
-)
 
-from hydractl.families.clip import (
-    CLIP,
-    SIGLIP,
-    SIGLIP_IMAGE,
-    SiglipTextFields,
-    SiglipVisionFields,
-    TextFields,
-    VisionFields,
-)
+from hydractl.families import clip as ours
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -37,10 +18,10 @@ TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad
 
 def clip(eos: int = 59, padded: bool = True, **text: Any) -> Built:
     vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
-    config = CLIPConfig(
+    config = hf.CLIPConfig(
         text_config={**TEXT, **SIZES, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8
     )
-    return CLIPModel(config), images_and_prompts(padded)
+    return hf.CLIPModel(config), images_and_prompts(padded)
 
 
 def images_and_prompts(padded: bool) -> dict[str, Tensor]:
@@ -56,7 +37,7 @@ def images_and_prompts(padded: bool) -> dict[str, Tensor]:
     return inputs | ({"attention_mask": mask} if padded else {})
 
 
-def image_tower(model: Any = CLIPForImageClassification, config: Any = CLIPConfig, **changes: Any) -> Built:
+def image_tower(model: Any = hf.CLIPForImageClassification, config: Any = hf.CLIPConfig, **changes: Any) -> Built:
     """The image tower of a model of images and texts, with a classifier."""
     vision = {**SIZES, "image_size": 12, "patch_size": 4, **changes}
     built = config(vision_config=vision, text_config=SIZES, num_labels=references.CLASSES)
@@ -67,7 +48,7 @@ def siglip(padded: bool = False, **text: Any) -> Built:
     """A SigLIP, which reads padding as text unless a mask hides it."""
     vision = {**SIZES, "image_size": 12, "patch_size": 4}
     text = {**TEXT, "max_position_embeddings": 8, **SIZES, "projection_size": SIZES["hidden_size"], **text}
-    return SiglipModel(SiglipConfig(text_config=text, vision_config=vision)), images_and_prompts(padded)
+    return hf.SiglipModel(hf.SiglipConfig(text_config=text, vision_config=vision)), images_and_prompts(padded)
 
 
 VARIANTS = Architecture(
@@ -78,19 +59,19 @@ VARIANTS = Architecture(
         "clip-gelu": lambda: clip(hidden_act="gelu"),
         "clip-image": image_tower,
         "clip-image-small-patches": lambda: image_tower(patch_size=3),
-        "siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig),
+        "siglip": lambda: image_tower(hf.SiglipForImageClassification, hf.SiglipConfig),
         "siglip-zero-shot": siglip,
         "siglip-zero-shot-narrow-text": lambda: siglip(padded=True, hidden_size=8, num_attention_heads=2),
     },
     typical=("clip", "clip-image", "siglip", "siglip-zero-shot"),
     configs=(
-        (VisionFields, CLIPVisionConfig),
-        (TextFields, CLIPTextConfig),
-        (CLIP.config, CLIPConfig),
-        (SiglipVisionFields, SiglipVisionConfig),
-        (SiglipTextFields, SiglipTextConfig),
-        (SIGLIP.config, SiglipConfig),
-        (SIGLIP_IMAGE.config, SiglipConfig),
+        (ours.VisionFields, hf.CLIPVisionConfig),
+        (ours.TextFields, hf.CLIPTextConfig),
+        (ours.CLIP.config, hf.CLIPConfig),
+        (ours.SiglipVisionFields, hf.SiglipVisionConfig),
+        (ours.SiglipTextFields, hf.SiglipTextConfig),
+        (ours.SIGLIP.config, hf.SiglipConfig),
+        (ours.SIGLIP_IMAGE.config, hf.SiglipConfig),
     ),
     inert=frozenset(
         {"projection_dim"}  # of a tower, whose model has its own

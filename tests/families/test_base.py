@@ -10,18 +10,9 @@ from typing import Any
 import pytest
 import timm
 import torch
+import transformers as hf
 from torch import nn
 from torch.testing import assert_close
-from transformers import (
-    AutoModelForImageClassification,
-    AutoModelForSequenceClassification,
-    CLIPVisionModel,
-    CLIPVisionModelWithProjection,
-    SiglipVisionModel,
-    TimmWrapperConfig,
-    TimmWrapperForImageClassification,
-    TimmWrapperModel,
-)
 
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OptionError
@@ -36,8 +27,8 @@ from tests.references import CLASSES, SIZES, Reference, architectures, randomise
 LABELS = tuple("abcde")
 #: By task, how transformers makes a classifier of a network that has none.
 CLASSIFIERS: dict[str, Any] = {
-    "image-classification": AutoModelForImageClassification,
-    "text-classification": AutoModelForSequenceClassification,
+    "image-classification": hf.AutoModelForImageClassification,
+    "text-classification": hf.AutoModelForSequenceClassification,
 }
 BASES = [
     pytest.param(name, base, id=f"{name}-{base.__name__}")
@@ -80,10 +71,10 @@ def check(base: Path, theirs: Path, reference: Reference) -> None:
     assert_close(logits, reference.logits(), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("bare", [CLIPVisionModel, CLIPVisionModelWithProjection, SiglipVisionModel])
+@pytest.mark.parametrize("bare", [hf.CLIPVisionModel, hf.CLIPVisionModelWithProjection, hf.SiglipVisionModel])
 def test_an_image_tower_alone(bare: Any, tmp_path: Path) -> None:
     """Transformers makes no classifier of such a file itself: the tower is the one in the model of both."""
-    reference = build_reference("siglip" if bare is SiglipVisionModel else "clip-image")
+    reference = build_reference("siglip" if bare is hf.SiglipVisionModel else "clip-image")
     tower = randomised("tower", bare(reference.model.config.vision_config), {}).model
     tower.save_pretrained(tmp_path / "base")
     classifier = reference.model
@@ -116,13 +107,13 @@ def test_timm_by_the_wrapper_of_transformers(tmp_path: Path) -> None:
     width, depth, heads, _ = SIZES.values()
     args = {"embed_dim": width, "depth": depth, "num_heads": heads, "img_size": 12, "patch_size": 4, "mlp_ratio": 1.5}
     cfg = {"input_size": [3, 12, 12]}
-    config = TimmWrapperConfig(
+    config = hf.TimmWrapperConfig(
         architecture="vit_tiny_patch16_224", model_args=args, pretrained_cfg=cfg, num_labels=CLASSES
     )
-    theirs = TimmWrapperForImageClassification(config)
+    theirs = hf.TimmWrapperForImageClassification(config)
     theirs.timm_model.load_state_dict(reference.model.state_dict())
     theirs.double().eval().save_pretrained(tmp_path / "theirs")
-    base = TimmWrapperModel(config)
+    base = hf.TimmWrapperModel(config)
     base.timm_model.load_state_dict(reference.model.state_dict(), strict=False)
     base.double().save_pretrained(tmp_path / "base")
     check(tmp_path / "base", tmp_path / "theirs", replace(reference, model=theirs))

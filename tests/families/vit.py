@@ -6,26 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import (
-    AutoModel,
-    AutoModelForMaskedImageModeling,
-    DeiTConfig,
-    DeiTForImageClassification,
-    DeiTForImageClassificationWithTeacher,
-    Dinov2Config,
-    Dinov2ForImageClassification,
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersForImageClassification,
-    DINOv3ViTConfig,
-    DINOv3ViTModel,
-    PreTrainedModel,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTMSNConfig,
-    ViTMSNForImageClassification,
-)
 from transformers.modeling_outputs import ImageClassifierOutput
 
 from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, DINOV3, MSN, VIT
@@ -33,36 +16,38 @@ from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
 
-def image_model(model: Any = ViTForImageClassification, config: Any = ViTConfig, **changes: Any) -> Built:
+def image_model(model: Any = hf.ViTForImageClassification, config: Any = hf.ViTConfig, **changes: Any) -> Built:
     """A classifier of images and a batch of them."""
     built = config(num_labels=references.CLASSES, **{"image_size": 12, "patch_size": 4, **SIZES, **changes})
     size = built.image_size if isinstance(built.image_size, list | tuple) else (built.image_size,) * 2
     return model(built), {"pixel_values": torch.randn(BATCH, built.num_channels, *size)}
 
 
-def encoder(classifier: PreTrainedModel) -> PreTrainedModel:
+def encoder(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
     """The network inside a classifier, without it."""
-    return AutoModel.from_config(classifier.config)
+    return hf.AutoModel.from_config(classifier.config)
 
 
-def masked_patches(classifier: PreTrainedModel) -> PreTrainedModel:
+def masked_patches(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
     """The network with a decoder of masked patches."""
     classifier.config.encoder_stride = classifier.config.patch_size
-    return AutoModelForMaskedImageModeling.from_config(classifier.config)
+    return hf.AutoModelForMaskedImageModeling.from_config(classifier.config)
 
 
 def dinov2(**changes: Any) -> Built:
-    return image_model(Dinov2ForImageClassification, Dinov2Config, **changes)
+    return image_model(hf.Dinov2ForImageClassification, hf.Dinov2Config, **changes)
 
 
 def with_registers() -> Built:
-    return image_model(Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, num_register_tokens=3)
+    return image_model(
+        hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig, num_register_tokens=3
+    )
 
 
-class Dinov3Classifier(DINOv3ViTModel):
+class Dinov3Classifier(hf.DINOv3ViTModel):
     """A DINOv3 with a classifier on its pooled output, for which transformers has no class."""
 
-    def __init__(self, config: DINOv3ViTConfig) -> None:
+    def __init__(self, config: hf.DINOv3ViTConfig) -> None:
         super().__init__(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
 
@@ -76,12 +61,14 @@ class Dinov3Classifier(DINOv3ViTModel):
         save_file({name.removeprefix("model."): tensor for name, tensor in load_file(weights).items()}, weights)
 
 
-Dinov3Classifier.__name__ = DINOv3ViTModel.__name__  # as config.json names the class
+Dinov3Classifier.__name__ = hf.DINOv3ViTModel.__name__  # as config.json names the class
 
 
 def dinov3(**changes: Any) -> Built:
     width = 8 * SIZES["num_attention_heads"]  # a head's is a multiple of 4
-    return image_model(Dinov3Classifier, DINOv3ViTConfig, **{"hidden_size": width, "num_register_tokens": 2, **changes})
+    return image_model(
+        Dinov3Classifier, hf.DINOv3ViTConfig, **{"hidden_size": width, "num_register_tokens": 2, **changes}
+    )
 
 
 VARIANTS = Architecture(
@@ -91,9 +78,9 @@ VARIANTS = Architecture(
         "vit-wide-image": lambda: image_model(image_size=[8, 12], patch_size=[4, 2]),
         "vit-no-qkv-bias": lambda: image_model(qkv_bias=False),
         "vit-quick-gelu": lambda: image_model(hidden_act="quick_gelu", layer_norm_eps=1e-3),
-        "vit-msn": lambda: image_model(ViTMSNForImageClassification, ViTMSNConfig),
-        "deit": lambda: image_model(DeiTForImageClassification, DeiTConfig),
-        "deit-distilled": lambda: image_model(DeiTForImageClassificationWithTeacher, DeiTConfig),
+        "vit-msn": lambda: image_model(hf.ViTMSNForImageClassification, hf.ViTMSNConfig),
+        "deit": lambda: image_model(hf.DeiTForImageClassification, hf.DeiTConfig),
+        "deit-distilled": lambda: image_model(hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig),
         "dinov2": dinov2,
         "dinov2-two-channels-no-qkv-bias": lambda: dinov2(num_channels=2, qkv_bias=False, mlp_ratio=3),
         "dinov2-gated": lambda: dinov2(use_swiglu_ffn=True),
@@ -105,12 +92,12 @@ VARIANTS = Architecture(
     },
     typical=("vit", "vit-msn", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
     configs=(
-        (VIT.config, ViTConfig),
-        (MSN.config, ViTMSNConfig),
-        (DEIT.config, DeiTConfig),
-        (DINOV2.config, Dinov2Config),
-        (DINOV2_WITH_REGISTERS.config, Dinov2WithRegistersConfig),
-        (DINOV3.config, DINOv3ViTConfig),
+        (VIT.config, hf.ViTConfig),
+        (MSN.config, hf.ViTMSNConfig),
+        (DEIT.config, hf.DeiTConfig),
+        (DINOV2.config, hf.Dinov2Config),
+        (DINOV2_WITH_REGISTERS.config, hf.Dinov2WithRegistersConfig),
+        (DINOV3.config, hf.DINOv3ViTConfig),
     ),
     inert=frozenset(
         {"encoder_stride", "pooler_output_size", "pooler_act"}  # of parts that a classifier lacks

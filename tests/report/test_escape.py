@@ -19,23 +19,7 @@ from markdown_it.token import Token
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from hydractl.evaluation.results import (
-    Curves,
-    DataInfo,
-    Difference,
-    Doubts,
-    KnownLeak,
-    Model,
-    Reliability,
-    Resampled,
-    Results,
-    RiskCurve,
-    Roc,
-    Sample,
-    ScoreHistograms,
-    SetInfo,
-    SystemTemperature,
-)
+from hydractl.evaluation import results
 from hydractl.report.artifact import report_json
 from hydractl.report.columns import column_groups, main_groups
 from hydractl.report.drawing import inline, png, svg
@@ -53,35 +37,27 @@ SYSTEMS = st.lists(NAMES, min_size=2, max_size=4, unique_by=printable)
 SETS = st.lists(NAMES, min_size=2, max_size=3, unique_by=printable)
 
 
-def report_of(systems: list[str], sets: list[str]) -> Results:
+def report_of(systems: list[str], sets: list[str]) -> results.Results:
     system = replace(
         ENTRY,
         ood=dict.fromkeys(sets, SET),
-        leaks=(KnownLeak(systems[0], sets[0], 2, 1, used_as=(sets[-1],)),),
-        temperature=SystemTemperature(1.0, 1.0, 0.5, argmax_changed=0.0),
-        difference=Resampled({"accuracy": Difference(0.1, (0.05, 0.2))}),
-        model=Model(systems[-1], "0"),
+        leaks=(results.KnownLeak(systems[0], sets[0], 2, 1, used_as=(sets[-1],)),),
+        temperature=results.SystemTemperature(1.0, 1.0, 0.5, argmax_changed=0.0),
+        difference=results.Resampled({"accuracy": results.Difference(0.1, (0.05, 0.2))}),
+        model=results.Model(systems[-1], "0"),
     )
-    return Results(
+    return results.Results(
         models=dict.fromkeys(systems, system),
         options={"ood_score": sets[0], "style": systems[0], systems[0]: sets[0]},
-        data=DataInfo(id=SetInfo(sets[0], 4), ood={name: SetInfo(name) for name in sets}),
+        data=results.DataInfo(id=results.SetInfo(sets[0], 4), ood={name: results.SetInfo(name) for name in sets}),
         complete=False,
         command=f"hydractl {systems[0]}",
     )
 
 
-def changed(report: Results, **changes: Any) -> Results:
+def changed(report: results.Results, **changes: Any) -> results.Results:
     """The report with the same changes to each system."""
     return replace(report, models={name: replace(one, **changes) for name, one in report.models.items()})
-
-
-def columns(report: Results, full: bool) -> int:
-    return sum(len(group.columns) for group in column_groups(list(report.models.values()), full))
-
-
-def main_columns(report: Results) -> int:
-    return sum(len(group.columns) for group in main_groups(list(report.models.values())))
 
 
 def markdown_rows(tokens: list[Token]) -> Iterator[list[Token]]:
@@ -109,7 +85,8 @@ def test_markdown(systems: list[str], sets: list[str]) -> None:
     assert not controls(text)
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     head, *rows = markdown_rows(tokens)
-    assert {len(row) for row in (head, *rows)} == {1 + columns(report, full=True)}
+    groups = column_groups(list(report.models.values()), full=True)
+    assert {len(row) for row in (head, *rows)} == {1 + sum(len(group.columns) for group in groups)}
     assert [plain(row[0]) for row in rows] == [f"{printable(name)} †".strip() for name in systems]
     assert {token.type for token in tokens if token.level == 0} == {
         *("table_open", "table_close", "paragraph_open", "paragraph_close")
@@ -122,28 +99,15 @@ def test_markdown(systems: list[str], sets: list[str]) -> None:
 def test_code_in_markdown() -> None:
     for fragment in FRAGMENTS:
         for text in (f"{fragment}x{fragment}", f"x{fragment}"):
-            (paragraph,) = (
-                token
-                for token in MarkdownIt("commonmark").parse(f"- a: {markdown_code(text)}")
-                if token.type == "inline"
-            )
+            tokens = MarkdownIt("commonmark").parse(f"- a: {markdown_code(text)}")
+            (paragraph,) = (token for token in tokens if token.type == "inline")
             assert [child.content for child in paragraph.children or []] == ["a: ", printable(text)]
 
 
 LATEX = re.compile(r"\\[A-Za-z]+(?:\{\})?|\\.|\{\[\}|\{\]\}|\{\*\}|.", re.DOTALL)
-SHOWN = {
-    r"\textbackslash{}": "\\",
-    r"\textasciitilde{}": "~",
-    r"\textasciicircum{}": "^",
-    r"\textless{}": "<",
-    r"\textgreater{}": ">",
-    r"\textbar{}": "|",
-    r"\textasciigrave{}": "`",
-    "{[}": "[",
-    "{]}": "]",
-    "{*}": "*",
-    **{f"\\{character}": character for character in "&%$#_{}"},
-}
+NAMED = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^", "less": "<", "greater": ">", "bar": "|"}
+SHOWN = {rf"\text{name}{{}}": character for name, character in {**NAMED, "asciigrave": "`"}.items()}
+SHOWN |= {f"{{{character}}}": character for character in "[]*"} | {f"\\{each}": each for each in "&%$#_{}"}
 
 
 def typeset(cell: str) -> str:
@@ -162,7 +126,8 @@ def test_latex(systems: list[str], sets: list[str]) -> None:
     body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
     assert all(row.endswith(r" \\") for row in body)
     cells = [re.split(r"(?<!\\)(?:\\\\)*&", row.removesuffix(r" \\")) for row in body]
-    assert {len(row) for row in cells} == {1 + main_columns(report)}
+    groups = main_groups(list(report.models.values()))
+    assert {len(row) for row in cells} == {1 + sum(len(group.columns) for group in groups)}
     assert [typeset(row[0]).strip() for row in cells] == [f"{printable(name)} †".strip() for name in systems]
     for line in text[: text.index(r"\begin")].splitlines():
         assert line.startswith("% ")
@@ -193,10 +158,10 @@ class Page(HTMLParser):
             self.names[-1] += data
 
 
-def with_samples(report: Results, texts: list[str]) -> Results:
+def with_samples(report: results.Results, texts: list[str]) -> results.Results:
     """The report, its systems doubting these texts."""
-    doubts = tuple(Sample(0.5, text, f"{text}!", text=text) for text in texts)
-    return changed(report, curves=replace(curves([]), doubts=Doubts(doubts, doubts)))
+    doubts = tuple(results.Sample(0.5, text, f"{text}!", text=text) for text in texts)
+    return changed(report, curves=replace(curves([]), doubts=results.Doubts(doubts, doubts)))
 
 
 @generated(SYSTEMS, SETS)
@@ -234,13 +199,13 @@ def test_json(systems: list[str], sets: list[str]) -> None:
     assert re.search("[\ud800-\udfff]", "".join(systems + sets)) or again == content
 
 
-def curves(sets: list[str]) -> Curves:
+def curves(sets: list[str]) -> results.Curves:
     half = (0.0, 0.5, 1.0)
-    return Curves(
-        reliability=Reliability(half, (1, 3), (0.2, 0.8), (0.3, 0.9)),
-        risk_coverage=RiskCurve(half, half),
-        roc={name: Roc(half, half) for name in sets},
-        scores=ScoreHistograms(half, (0.5, 0.5), dict.fromkeys(sets, (0.2, 0.8))),
+    return results.Curves(
+        reliability=results.Reliability(half, (1, 3), (0.2, 0.8), (0.3, 0.9)),
+        risk_coverage=results.RiskCurve(half, half),
+        roc={name: results.Roc(half, half) for name in sets},
+        scores=results.ScoreHistograms(half, (0.5, 0.5), dict.fromkeys(sets, (0.2, 0.8))),
     )
 
 

@@ -24,9 +24,8 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(members, 20, 3))
     tables = {SetKey("id", "pets"): tabulate(logits, generator.integers(0, 3, 20))}
-    tables |= {
-        SetKey("ood", name, "far"): tabulate(generator.normal(size=(members, 5, 3))) for name in ("dtd", "mnist")
-    }
+    for name in ("dtd", "mnist"):
+        tables[SetKey("ood", name, "far")] = tabulate(generator.normal(size=(members, 5, 3)))
     cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, tokens=197)
     scores = {key: -table.msp for key, table in tables.items()}
     found = numbers_of(SystemPredictions(Calibration(1.0), tables, scores), cost, Settings())
@@ -35,10 +34,8 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
 
 def printed(models: dict[str, System], width: int, colour: bool = False) -> str:
     out = io.StringIO()
-    draw(
-        result_table(results(models, DataInfo(), {})),
-        Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None),
-    )
+    console = Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    draw(result_table(results(models, DataInfo(), {})), console)
     return out.getvalue().split("OOD is positive")[0].rstrip()
 
 
@@ -59,12 +56,6 @@ def test_no_width_loses_a_number(width: int) -> None:
     assert sorted(re.findall(r"\d[\d.]*", text)) == numbers
     assert "…" not in text
     assert width == 60 or all(len(line) <= width for line in text.splitlines())
-
-
-def test_counts_are_read_easily() -> None:
-    text = printed({"vit": result(0.5)}, 1000)
-    assert "86.57 M" in text
-    assert "17.56 G" in text
 
 
 def test_diversity_is_shown_where_there_are_members_to_differ() -> None:

@@ -27,20 +27,20 @@ def random_answers(seed: int, sets: int = 2) -> CandidateLogits:
     return CandidateLogits(logits, generator.integers(0, CLASSES, N), outside)
 
 
-def naive(answers: CandidateLogits, chosen: Sequence[int]) -> dict[str, float]:
+def naive(answers: CandidateLogits, chosen: Sequence[int], objective: str) -> float:
     mean = softmax(answers.inside[list(chosen)].astype(float), axis=-1).mean(0)
-    found = {
-        "nll": -log_loss(answers.labels, mean, labels=range(CLASSES)),
-        "acc": accuracy_score(answers.labels, mean.argmax(-1)),
-    }
+    if objective == "nll":
+        return -log_loss(answers.labels, mean, labels=range(CLASSES))
+    if objective == "acc":
+        return accuracy_score(answers.labels, mean.argmax(-1))
+    if objective == "avg":
+        return (naive(answers, chosen, "acc") + naive(answers, chosen, "ood")) / 2
     aurocs = []
     for logits in answers.outside:
         out = softmax(logits[list(chosen)].astype(float), axis=-1).mean(0)
         scores = np.concatenate([-mean.max(-1), -out.max(-1)])
         aurocs.append(roc_auc_score([0] * N + [1] * OUTSIDE, scores))
-    found["ood"] = float(np.mean(aurocs))
-    found["avg"] = (found["acc"] + found["ood"]) / 2
-    return found
+    return float(np.mean(aurocs))
 
 
 def costs(chosen: Sequence[int]) -> int:
@@ -51,7 +51,7 @@ def naive_greedy(answers: CandidateLogits, objective: str, members: int) -> list
     chosen: list[int] = []
     while len(chosen) < members:
         trials = [k for k in range(CANDIDATES) if k not in chosen]
-        scores = {k: naive(answers, [*chosen, k])[objective] for k in trials}
+        scores = {k: naive(answers, [*chosen, k], objective) for k in trials}
         best = max(scores.values())
         tied = [k for k in trials if scores[k] > best - 1e-9]
         chosen.append(min(tied, key=lambda k: costs([*chosen, k])))
@@ -59,14 +59,14 @@ def naive_greedy(answers: CandidateLogits, objective: str, members: int) -> list
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_choices_are_those_of_a_naive_greedy_search(objective: SelectionObjective, seed: int) -> None:
     answers = random_answers(seed)
     found = select(answers, Goal(objective), (4, 4), costs)
     assert list(found.chosen) == naive_greedy(answers, objective, 4)
     for count, step in enumerate(found.points, 1):
-        wanted = naive(answers, found.chosen[:count])
-        assert float(step.quality.score(objective)) == pytest.approx(wanted[objective], abs=1e-9)
+        wanted = naive(answers, found.chosen[:count], objective)
+        assert float(step.quality.score(objective)) == pytest.approx(wanted, abs=1e-9)
         assert step.multiply_adds == costs(found.chosen[:count])
 
 

@@ -76,11 +76,13 @@ class Together:
 
     def score(self, members: Sequence[frozenset[Head]], objective: str) -> float:
         inside, outside = (np.mean(each, axis=0) for each in zip(*map(self.probabilities, members), strict=True))
+        if objective == "nll":
+            return -float(log_loss(self.case.labels.numpy(), inside, labels=range(inside.shape[1])))
         accuracy = float((inside.argmax(-1) == self.case.labels.numpy()).mean())
-        msp = np.concatenate([inside.max(-1), outside.max(-1)])
-        auroc = roc_auc_score(np.repeat([0, 1], [ID, OOD]), -msp)
-        loss = log_loss(self.case.labels.numpy(), inside, labels=range(inside.shape[1]))
-        return {"nll": -loss, "acc": accuracy, "ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+        if objective == "acc":
+            return accuracy
+        auroc = float(roc_auc_score(np.repeat([0, 1], [ID, OOD]), -np.concatenate([inside.max(-1), outside.max(-1)])))
+        return {"ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
 
 
 def naively(together: Together, objective: str, budget: int) -> tuple[list[Head], float]:

@@ -88,88 +88,83 @@ def test_members_equal_their_networks_with_activations_zeroed(family_reference: 
         assert fuse(split_members(fused), separate).units == fused.units
 
 
-@pytest.fixture(scope="module")
-def vit(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return read_checkpoint(build_reference("vit").save(tmp_path_factory.mktemp("vit")))
-
-
 def without(checkpoint: Checkpoint, layer: int, units: Iterable[int]) -> Checkpoint:
     return drop_units(checkpoint, [Unit("vision", layer, unit) for unit in units])
 
 
-def test_rows_and_columns_are_slices_in_the_original_numbering(vit: Checkpoint) -> None:
-    once, twice = without(vit, 1, [0, 5, 7]), without(without(vit, 1, [5]), 1, [7, 0])
+def test_rows_and_columns_are_slices_in_the_original_numbering(dense: Checkpoint) -> None:
+    once, twice = without(dense, 1, [0, 5, 7]), without(without(dense, 1, [5]), 1, [7, 0])
     kept = [unit for unit in range(UNITS) if unit not in (0, 5, 7)]
     assert once.units == twice.units == {"vision": (None, (tuple(kept),), None)}
     name = "vision.layers.1.mlp.fc"
     for checkpoint in (once, twice):
-        assert torch.equal(checkpoint.tensors[f"{name}1.weight"].load(), vit.tensors[f"{name}1.weight"].load()[kept])
-        columns = vit.tensors[f"{name}2.weight"].load()[:, kept]
+        assert torch.equal(checkpoint.tensors[f"{name}1.weight"].load(), dense.tensors[f"{name}1.weight"].load()[kept])
+        columns = dense.tensors[f"{name}2.weight"].load()[:, kept]
         assert torch.equal(checkpoint.tensors[f"{name}2.weight"].load(), columns)
     with pytest.raises(OptionError, match="has no vision layer 1 unit 5 to drop"):
         without(once, 1, [4, 5])
     with pytest.raises(OptionError, match="has 2 members"):
-        drop_units(fuse([once, vit]), [])
+        drop_units(fuse([once, dense]), [])
 
 
-def test_shared_units_are_stored_once_and_others_averaged_over_those_that_keep_them(vit: Checkpoint) -> None:
-    first, second = without(vit, 0, range(12, 24)), without(vit, 0, [*range(6), 23])
+def test_shared_units_are_stored_once_and_others_averaged_over_those_that_keep_them(dense: Checkpoint) -> None:
+    first, second = without(dense, 0, range(12, 24)), without(dense, 0, [*range(6), 23])
     fused = fuse([first, second])
     name = "vision.layers.0.mlp.fc1.weight"
-    assert torch.equal(fused.tensors[name].load(), vit.tensors[name].load()[:23])
-    assert trunk_depth(fused.spec, fused.layout, "vision") == 0 < trunk_depth(vit.spec, vit.layout, "vision")
+    assert torch.equal(fused.tensors[name].load(), dense.tensors[name].load()[:23])
+    assert trunk_depth(fused.spec, fused.layout, "vision") == 0 < trunk_depth(dense.spec, dense.layout, "vision")
     raised = second.tensors[name].load() + 1
     tuned = replace(second, tensors={**second.tensors, name: LazyTensor(raised.shape, raised.dtype, lambda: raised)})
     merged = fuse([first, tuned]).tensors[name].load()
     shift = torch.tensor([0.0] * 6 + [0.5] * 6 + [1.0] * 11, dtype=torch.float64)
-    assert_close(merged, vit.tensors[name].load()[:23] + shift[:, None], rtol=0, atol=1e-12)
+    assert_close(merged, dense.tensors[name].load()[:23] + shift[:, None], rtol=0, atol=1e-12)
     apart = fuse([first, tuned], ["mlp"])
     assert apart.tensors[name].shape == (12 + 17, 16)
     assert torch.equal(apart.tensors[name].load()[12:], raised)
 
 
-def test_alike_members_share_a_layer_of_fewer_units(vit: Checkpoint) -> None:
-    thin = without(vit, 0, range(20))
+def test_alike_members_share_a_layer_of_fewer_units(dense: Checkpoint) -> None:
+    thin = without(dense, 0, range(20))
     fused = fuse([thin, drop_heads(thin, [Head("vision", 2, 0)])])
     assert trunk_depth(fused.spec, fused.layout, "vision") == 2
     assert fused.tensors["vision.layers.0.mlp.fc1.weight"].shape == (4, 16)
-    alone = multiply_adds(vit.spec, vit.layout) - multiply_adds(thin.spec, thin.layout)
-    assert alone == 20 * 2 * 16 * vit.spec.tower("vision").embeddings.tokens
+    alone = multiply_adds(dense.spec, dense.layout) - multiply_adds(thin.spec, thin.layout)
+    assert alone == 20 * 2 * 16 * dense.spec.tower("vision").embeddings.tokens
 
 
-def test_a_model_is_identified_by_the_units_too(vit: Checkpoint, tmp_path: Path) -> None:
-    low, high = without(vit, 0, range(12)), without(vit, 0, range(12, 24))
-    assert identity(replace(low, tensors=high.tensors)) != identity(high) != identity(vit)
+def test_a_model_is_identified_by_the_units_too(dense: Checkpoint, tmp_path: Path) -> None:
+    low, high = without(dense, 0, range(12)), without(dense, 0, range(12, 24))
+    assert identity(replace(low, tensors=high.tensors)) != identity(high) != identity(dense)
     write_checkpoint(fuse([low, high]), tmp_path / "both")
     stored = read(tmp_path / "both")
     assert identity(stored) == identity(fuse([low, high])) != identity(fuse([high, low]))
     assert json.loads(to_metadata(stored)[KEY])["format_version"] == 3
-    assert json.loads(to_metadata(vit)[KEY])["format_version"] == 2
+    assert json.loads(to_metadata(dense)[KEY])["format_version"] == 2
     model = from_checkpoint(stored)
     assert identity(to_checkpoint(model)) == identity(stored)
     assert key_facts(stored)["vision units"] == "60+60 of 72"
     assert any(line.endswith("units 12+12") for line in summary_lines(summarize(stored)))
 
 
-def test_heads_go_from_a_model_without_some_units(vit: Checkpoint) -> None:
-    model, inputs = from_checkpoint(without(vit, 1, range(7))), build_reference("vit").inputs
+def test_heads_go_from_a_model_without_some_units(dense: Checkpoint) -> None:
+    model, inputs = from_checkpoint(without(dense, 1, range(7))), build_reference("vit").inputs
     head = Head("vision", 1, 2)
-    expected = answers(drop_heads(without(vit, 1, range(7)), [head]), inputs)
+    expected = answers(drop_heads(without(dense, 1, range(7)), [head]), inputs)
     assert_close(without_heads(model, {head})(**inputs).member_logits, expected, rtol=0, atol=0)
 
 
-def test_the_fast_forward_costs_what_is_counted(vit: Checkpoint) -> None:
-    fused = fuse([without(vit, layer, range(layer, 24, 3)) for layer in range(3)])
+def test_the_fast_forward_costs_what_is_counted(dense: Checkpoint) -> None:
+    fused = fuse([without(dense, layer, range(layer, 24, 3)) for layer in range(3)])
     fast = from_checkpoint(fused).optimize_for_inference()
     assert cost(fast).multiply_adds == multiply_adds(fused.spec, fused.layout)
     assert cost(fast).performed <= cost(fast).multiply_adds
     assert {n: t.shape for n, t in fast.state_dict().items()} == {n: t.shape for n, t in fused.tensors.items()}
 
 
-def test_gradients_of_shared_matrices_are_the_sums_over_members(vit: Checkpoint) -> None:
-    members = [without(vit, 0, range(8)), without(vit, 0, range(10, 20))]
+def test_gradients_of_shared_matrices_are_the_sums_over_members(dense: Checkpoint) -> None:
+    members = [without(dense, 0, range(8)), without(dense, 0, range(10, 20))]
     inputs, name = build_reference("vit").inputs, "vision.layers.0.mlp.fc2.weight"
-    expected = torch.zeros_like(vit.tensors[name].load())
+    expected = torch.zeros_like(dense.tensors[name].load())
     for member in members:
         model = from_checkpoint(member).requires_grad_()
         model(**inputs).member_logits.square().sum().backward()
@@ -181,8 +176,8 @@ def test_gradients_of_shared_matrices_are_the_sums_over_members(vit: Checkpoint)
     assert_close(fused.get_parameter(name).grad, expected, rtol=0, atol=1e-10)
 
 
-def test_units_that_a_manifest_cannot_have(vit: Checkpoint, tmp_path: Path) -> None:
-    thin = without(vit, 0, [1])
+def test_units_that_a_manifest_cannot_have(dense: Checkpoint, tmp_path: Path) -> None:
+    thin = without(dense, 0, [1])
     for units, finding in [
         ([[[0, 99]], None, None], "units.vision.0 keeps .0, 99., possible are 0 to 23, ascending"),
         ([[[3, 2]], None, None], "units.vision.0 keeps .3, 2."),
@@ -206,21 +201,18 @@ def test_units_that_are_normed_together_stay(tmp_path: Path) -> None:
         read(tmp_path / "file")
 
 
-def test_early_files_of_mask_ensembles_answer_as_they_did(vit: Checkpoint, tmp_path: Path) -> None:
+def test_early_files_of_mask_ensembles_answer_as_they_did(dense: Checkpoint, tmp_path: Path) -> None:
     """They stored `.kept` beside fc2 from the adapter's first layer on."""
     kept = torch.stack([torch.arange(0, 12), torch.arange(8, 20)]).to(torch.int32)
     lost = [[u for u in range(24) if u not in own] for own in kept.tolist()]
-    new = fuse([without(without(vit, 1, gone), 2, gone) for gone in lost])
-    whole = replace(new, units={}, tensors={**new.tensors, **{n: vit.tensors[n] for n in vit.tensors if "mlp" in n}})
+    new = fuse([without(without(dense, 1, gone), 2, gone) for gone in lost])
+    whole = replace(
+        new, units={}, tensors={**new.tensors, **{n: dense.tensors[n] for n in dense.tensors if "mlp" in n}}
+    )
     names = [f"vision.layers.{layer}.mlp.fc2.kept" for layer in (1, 2)]
     manifest = json.loads(to_metadata(whole)[KEY])
-    manifest["spec"]["adapter"] = {
-        "kind": "kept-features",
-        "parts": ["mlp.fc1", "mlp.fc2"],
-        "first": 1,
-        "size": 12,
-        "scale": 1.0,
-    }
+    adapter = {"kind": "kept-features", "parts": ["mlp.fc1", "mlp.fc2"], "first": 1, "size": 12, "scale": 1.0}
+    manifest["spec"]["adapter"] = adapter
     manifest["separate"] += names
     tensors = {**whole.tensors, **{name: LazyTensor((2, 12), torch.int32, lambda: kept) for name in names}}
     write_safetensors(tmp_path / "old", tensors, {"format": "pt", KEY: json.dumps(manifest)})

@@ -54,7 +54,7 @@ def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) ->
     assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(FAMILIES, st.data())
 def test_random_head_sets(name: str, data: st.DataObject) -> None:
     """Members of one network, each without heads of its own, above a trunk of any depth."""
@@ -160,8 +160,7 @@ def test_compiles_into_one_graph_for_every_batch_size(name: str) -> None:
     # What can break a graph is found in tracing; generating code for it takes a minute and finds no more.
     compile_model(fast, backend="aot_eager")
     for batch in (3, 2):
-        part = {
-            k: v if plain.spec.task == "zero-shot" and k != "pixel_values" else v[:batch] for k, v in inputs.items()
-        }
+        whole = {"input_ids", "attention_mask"} if plain.spec.task == "zero-shot" else set()
+        part = {name: tensor if name in whole else tensor[:batch] for name, tensor in inputs.items()}
         with torch.inference_mode():
             assert_close(fast(**part).member_logits, plain(**part).member_logits, rtol=0, atol=1e-10)
