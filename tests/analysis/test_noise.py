@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -24,9 +25,7 @@ DROPPED = {"vit": {Head("vision", 1, 2)}, "bert": {Head("text", 0, 1)}, "clip": 
 
 def noisy(case: Case) -> ScoringData:
     """The OOD samples, with labels of their own."""
-    labels = torch.arange(11) % 5
-    prompts = (case.prompts,) if case.prompts else ()
-    return ScoringData(batches(case.ood_inputs, labels, 6), 11, prompts=prompts)
+    return replace(case, id_inputs=case.ood_inputs, labels=torch.arange(11) % 5).data(6)
 
 
 def analysed(case: Case, draws: int = 3, seed: int = 0) -> NoiseAnalysis:

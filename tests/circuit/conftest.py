@@ -42,7 +42,8 @@ class Case:
     def data(self, batch_size: int = 100) -> ScoringData:
         prompts = (self.prompts,) if self.prompts else ()
         inside, outside = batches(self.id_inputs, self.labels, batch_size), batches(self.ood_inputs, None, batch_size)
-        return ScoringData(inside, ID, outside, OOD, prompts)
+        outside_samples = len(next(iter(self.ood_inputs.values())))
+        return ScoringData(inside, len(self.labels), outside, outside_samples, prompts)
 
 
 def batches(inputs: Mapping[str, Tensor], labels: Tensor | None, size: int) -> list[Batch]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
@@ -66,7 +67,7 @@ class Naive:
         id_logits = self.logits(id_inputs)
         aurocs = []
         for ood_inputs in ood_sets:
-            msp = [softmax(logits).max(-1) for logits in (id_logits, self.logits(ood_inputs))]
+            msp = [softmax(logits, axis=-1).max(-1) for logits in (id_logits, self.logits(ood_inputs))]
             aurocs.append(roc_auc_score(np.repeat([0, 1], list(map(len, msp))), -np.concatenate(msp)))
         return float((id_logits.argmax(-1) == labels.numpy()).mean()), float(np.mean(aurocs))
 
@@ -102,11 +103,6 @@ class NaiveMahalanobis(Naive):
             for found, x, own in parts:
                 found[own == number] = np.min([fitted.mahalanobis(x[own == number] - mean) for mean in means], 0)
         return parts[0][0], parts[1][0]
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)
 
 
 def score(objective: str, accuracy: float, auroc: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, Unit, member_heads
@@ -26,11 +26,6 @@ QKV = {
     "bert": "bert.encoder.layer.{layer}.attention.self.{word}",
     "clip": "{tower}_model.encoder.layers.{layer}.self_attn.{part}_proj",
 }
-OUT = {
-    "vit": "vit.layers.{layer}.attention.o_proj",
-    "bert": "bert.encoder.layer.{layer}.attention.output.dense",
-    "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
-}
 READS_UNITS = {
     "vit": "vit.layers.{layer}.mlp.fc2",
     "bert": "bert.encoder.layer.{layer}.output.dense",
@@ -45,6 +40,12 @@ def losses(case: Case) -> Tensor:
     return F.cross_entropy(logits, case.labels, reduction="none")
 
 
+def their_map(case: Case, head: Head, part: str) -> nn.Linear:
+    """Their map of a layer to queries, keys or values."""
+    name = QKV[case.reference.name].format(tower=head.tower, layer=head.layer, part=part, word=WORDS[part])
+    return case.reference.model.get_submodule(name)
+
+
 def their_taylor(case: Case) -> dict[Head, float]:
     model = case.reference.model
     model.zero_grad()
@@ -54,8 +55,7 @@ def their_taylor(case: Case) -> dict[Head, float]:
         width = case.model.spec.tower(head.tower).head_width
         parts = []
         for part in "qkv":
-            name = QKV[case.reference.name].format(tower=head.tower, layer=head.layer, part=part, word=WORDS[part])
-            weight = model.get_submodule(name).weight
+            weight = their_map(case, head, part).weight
             product = (weight * weight.grad)[head.head * width : (head.head + 1) * width]
             parts.append(product.abs().sum() / product.numel())
         scores[head] = float(sum(parts).detach() / 3)
@@ -70,7 +70,6 @@ def test_taylor(case: Case, batch_size: int) -> None:
 @pytest.mark.parametrize("kind", [Head, Unit])
 def test_taylor_of_activations(case: Case, kind: type[Head] | type[Unit]) -> None:
     read: dict[tuple[str, int], Tensor] = {}
-    names = OUT if kind is Head else READS_UNITS
     for tower in case.model.spec.towers:
         for layer in range(tower.layers):
 
@@ -78,8 +77,11 @@ def test_taylor_of_activations(case: Case, kind: type[Head] | type[Unit]) -> Non
                 inputs[0].retain_grad()
                 read[place] = inputs[0]
 
-            name = names[case.reference.name].format(tower=tower.name, layer=layer)
-            case.reference.model.get_submodule(name).register_forward_pre_hook(keep)
+            reader = output_projection(case.reference, Head(tower.name, layer, 0))
+            if kind is Unit:
+                name = READS_UNITS[case.reference.name].format(tower=tower.name, layer=layer)
+                reader = case.reference.model.get_submodule(name)
+            reader.register_forward_pre_hook(keep)
     losses(case).sum().backward()
     scores = saliency.taylor_scores_of_activations(case.model, case.data(100))[kind is Unit]
     for (tower, layer), activations in read.items():
@@ -196,27 +198,22 @@ def test_ablation(case: Case) -> None:
 def their_saliencies(case: Case, order: int) -> dict[Head, float]:
     """By derivatives of transformers' own loss with respect to all weights of its linear maps."""
     outside = ("position", "word_embeddings", "token_type", "token_embedding", "cls_token", "classifier")
-    named = {
-        name: weight
-        for name, weight in case.reference.model.named_parameters()
-        if weight.ndim > 1 and not any(part in name for part in outside)
-    }
+    named = case.reference.model.named_parameters()
+    weights = [w for name, w in named if w.ndim > 1 and not any(part in name for part in outside)]
     with sdpa_kernel(SDPBackend.MATH):
         value = losses(case).mean()
         for _ in range(order - 1):
-            gradients = torch.autograd.grad(value, list(named.values()), create_graph=True)
-            value = sum((g * w.detach()).sum() for g, w in zip(gradients, named.values(), strict=True))
-        found = dict(zip(named, torch.autograd.grad(value, list(named.values())), strict=True))
+            gradients = torch.autograd.grad(value, weights, create_graph=True)
+            value = sum((g * w.detach()).sum() for g, w in zip(gradients, weights, strict=True))
+        gradients = torch.autograd.grad(value, weights)
+    sizes = {w: (g * w).detach().abs() for g, w in zip(gradients, weights, strict=True)}
     scores = {}
     for head in member_heads(case.model.heads, 0):
         width = case.model.spec.tower(head.tower).head_width
         places, total = slice(head.head * width, (head.head + 1) * width), 0.0
-        for part in "qkvo":
-            pattern = OUT[case.reference.name] if part == "o" else QKV[case.reference.name]
-            name = pattern.format(tower=head.tower, layer=head.layer, part=part, word=WORDS.get(part)) + ".weight"
-            of_map = (found[name] * named[name]).abs()
-            total += float((of_map[:, places] if part == "o" else of_map[places]).sum().detach())
-        scores[head] = total
+        for part in "qkv":
+            total += float(sizes[their_map(case, head, part).weight][places].sum())
+        scores[head] = total + float(sizes[output_projection(case.reference, head).weight][:, places].sum())
     return scores
 
 

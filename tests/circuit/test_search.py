@@ -8,23 +8,24 @@ import pytest
 import torch
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.modes import Exact
+from hydractl.circuit import shortcuts
+from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import JoinedBatches
 from tests.circuit.conftest import OOD, Case, batches, samples
-from tests.circuit.naive import NaiveMahalanobis, assert_decides_alike
+from tests.circuit.naive import Naive, NaiveMahalanobis, assert_decides_alike
 from tests.references import CLASSES
 
-BUDGET = 5
+BUDGET, EXACT = 5, Exact()
 
 
-def search(case: Case, data: ScoringData, budget: int = BUDGET) -> list[Ranking]:
+def search(case: Case, *data: ScoringData, budget: int = BUDGET, mode: Mode = EXACT) -> list[Ranking]:
     candidates = tuple(member_heads(case.model.heads, 0))
     empty = [Ranking(objective) for objective in OBJECTIVES]
-    return extract_circuits(case.model, [data], Search(candidates, budget, Exact()), empty)
+    return extract_circuits(case.model, data, Search(candidates, budget, mode), empty)
 
 
 def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
@@ -49,13 +50,42 @@ def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
 def test_features_are_fitted_again_for_every_candidate(case: Case) -> None:
     inputs = samples("bert" if "input_ids" in case.ood_inputs else "vit", 40)
     labels = torch.arange(40) % CLASSES
-    data, other = two_ood_sets(case, 7)
-    data = replace(data, id=batches(inputs, labels, 9), id_samples=40)
+    data, other = two_ood_sets(replace(case, id_inputs=inputs, labels=labels), 7)
     naive = case.naive(NaiveMahalanobis)
     naive.heads = naive.heads[::5]
     wanted = Search(tuple(naive.heads), 2, Exact(), ood_score="mahalanobis")
     (ranking,) = extract_circuits(case.model, [data], wanted, [Ranking("avg")])
     assert_decides_alike(ranking, naive, (inputs, labels, case.ood_inputs, other))
+
+
+class NaiveMean(Naive):
+    """Measured on each task in turn: the means of the accuracies and of the AUROCs."""
+
+    def measure(self, *tasks: Case) -> tuple[float, float]:
+        each = []
+        for task in tasks:
+            self.extra = task.prompts
+            each.append(super().measure(task.id_inputs, task.labels, task.ood_inputs))
+        accuracies, aurocs = zip(*each, strict=True)
+        return sum(accuracies) / len(each), sum(aurocs) / len(each)
+
+
+@pytest.mark.parametrize("case", ["vit", "clip"], indirect=True)
+def test_several_tasks_count_by_the_mean_of_their_objectives(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = []
+    for inside, outside, classes in ((14, 11, 5), (9, 4, 3)):
+        own = {"id_inputs": samples("vit", inside), "labels": torch.randint(classes, (inside,))}
+        prompts = {name: tensor[-classes:] for name, tensor in case.prompts.items()}
+        tasks.append(replace(case, **own, ood_inputs=samples("vit", outside), prompts=prompts))
+    # A margin and a shortlist that leave no candidate out: then these modes are the exact search.
+    monkeypatch.setattr(shortcuts, "_margin", lambda rough, full, objective: 10**9)
+    modes, naive = (EXACT, Screened(), Shortlist(shortlist=1000)), case.naive(NaiveMean)
+    exact, *others = (search(case, *(task.data(4) for task in tasks), budget=3, mode=mode) for mode in modes)
+    for ranking in exact:
+        assert_decides_alike(ranking, naive, tasks)
+    steps = [ranking.steps for ranking in exact]
+    assert all([ranking.steps for ranking in found] == steps for found in others)
+    assert steps != [ranking.steps for ranking in search(case, tasks[0].data(4), budget=3)]
 
 
 def test_batches_and_parts_of_them_change_no_decision(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

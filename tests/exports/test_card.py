@@ -48,7 +48,7 @@ def test_names_stay_names(checkpoint: Checkpoint) -> None:
         fronts.append(yaml.safe_load(head))
         tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)
         headings = [plain(tokens[place + 1]) for place, token in enumerate(tokens) if token.type == "heading_open"]
-        assert headings == [*SECTIONS, *(f"Results of {printable(name)}".strip() for name in systems)]
+        assert headings == [*SECTIONS, *(f"Results of {printable(name).strip()}".strip() for name in systems)]
         rows = list(markdown_rows(tokens))
         assert {len(row) for row in rows} == {2}
         assert [plain(row[0]) for row in rows].count("metric") == len(systems)

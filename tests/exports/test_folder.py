@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,7 +22,6 @@ import hydractl.auto  # importing it is what makes the automatic classes find th
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
-from hydractl.exports.code import MODELING, file_name, flat_modules
 from hydractl.exports.folder import CLASSES, write_hydra
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
@@ -197,10 +195,3 @@ def test_trainer_trains_it(tmp_path: Path) -> None:
         assert trainer.predict(rows).predictions[0].shape == (7, COUNT)
     finally:  # transformers sets accelerate up for the whole process
         AcceleratorState._reset_state(reset_partial_state=True)
-
-
-def test_the_entry_names_every_module_itself() -> None:
-    """As transformers 5.9 needs: it copies the modules that the entry names, and not what those import."""
-    modules = flat_modules()
-    named = re.findall(r"^\s*from\s+\.(\S+)\s+import", modules[MODELING], flags=re.MULTILINE)
-    assert set(named) == {file_name(module) for module in modules}

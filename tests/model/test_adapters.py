@@ -61,19 +61,14 @@ def assert_alike_everywhere(checkpoint: Checkpoint, reference: Reference, expect
     assert_close(answers(some, reference.inputs), expected[[2, 0]], rtol=1e-10, atol=1e-10)
 
 
-def with_classifier(reference: Reference, checkpoint: Checkpoint, member: int) -> None:
-    for part in ("weight", "bias"):
-        tensor = checkpoint.tensors[f"classifier.{part}"].load()
-        reference.model.get_parameter(f"classifier.{part}").data = tensor[member]
-
-
 def test_low_rank_members_are_those_of_peft(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     made = ensemble_of(build_reference("vit"), LORA, tmp_path)
     expected = []
     for member in range(3):
         reference = build_reference("vit")
-        with_classifier(reference, made, member)
+        for name in ("classifier.weight", "classifier.bias"):
+            reference.model.get_parameter(name).data = made.tensors[name].load()[member]
         names = ["q_proj", "k_proj", "v_proj", "o_proj"]
         adapted = peft.get_peft_model(reference.model, peft.LoraConfig(r=2, lora_alpha=3, target_modules=names))
         for name, module in adapted.base_model.model.named_modules():

@@ -88,12 +88,6 @@ def test_a_picture_is_the_same_bytes_and_leaves_no_trace(tmp_path: Path) -> None
     assert dict(mpl.rcParams) == before
 
 
-def test_a_matrix_without_numbers_is_left_out_and_numbers_stand_in_the_cells() -> None:
-    panels = [axes for axes in similar().axes if not is_colors(axes)]
-    assert [axes.get_title() for axes in panels] == ["disagreement", "KL(row || column), nats", "cosine of logits"]
-    assert [text.get_text() for text in panels[0].texts] == ["0.00", "0.50", "0.50", "0.00"]
-
-
 def test_crosses_stand_on_the_heads_of_their_own_map() -> None:
     maps = {"vision": MAPS["vision"], "text": MAPS["vision"]}
     panels = {axes.get_title(): axes for axes in separation_figure(maps, {"": CLOUDS}, "", {"text": [(1, 2)]}).axes}

@@ -85,14 +85,10 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
 
 def test_what_is_within_chance_has_no_mark() -> None:
     report = compared(accuracy=(0.02, -0.01, 0.05))
-    assert report_json(report)["models"]["b"]["verdict"]["accuracy"] == {
-        "outcome": "within chance",
-        "difference": 0.02,
-        "interval": [-0.01, 0.05],
-    }
+    written = {"outcome": "within chance", "difference": 0.02, "interval": [-0.01, 0.05]}
+    assert report_json(report)["models"]["b"]["verdict"]["accuracy"] == written
     row = next(line for line in printed(report).splitlines() if line.startswith("b "))
-    assert "▲" not in row
-    assert "▼" not in row
+    assert "▲" not in row and "▼" not in row
 
 
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from sklearn.metrics import log_loss, roc_auc_score
 
 from hydractl.checkpoint.heads import Head, member_heads
@@ -18,7 +19,7 @@ from hydractl.selection.forward import CandidateNetworks
 from hydractl.selection.greedy import CandidateLogits, Goal, quality
 from hydractl.selection.joint import Ask, JointSearch, _side_by_side, possible, search_jointly
 from tests.circuit.conftest import ID, OOD, Case, batches, case, samples, vit
-from tests.circuit.naive import NaiveMahalanobis, algorithm_1, softmax
+from tests.circuit.naive import NaiveMahalanobis, algorithm_1
 from tests.references import CLASSES
 
 __all__ = ["case", "vit"]  # fixtures
@@ -69,8 +70,9 @@ class Together:
 
     def probabilities(self, dropped: frozenset[Head]) -> tuple[np.ndarray, np.ndarray]:
         if dropped not in self.known:
+            sets = (self.case.id_inputs, self.case.ood_inputs)
             with self.naive.without(dropped):
-                inside, outside = (softmax(self.naive.logits(i)) for i in (self.case.id_inputs, self.case.ood_inputs))
+                inside, outside = (softmax(self.naive.logits(inputs), axis=-1) for inputs in sets)
             self.known[dropped] = inside, outside
         return self.known[dropped]
 

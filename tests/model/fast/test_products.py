@@ -67,6 +67,7 @@ def test_an_activation_with_its_product(activation: str) -> None:
                 assert_close(found.double(), ACTIVATIONS[activation](F.linear(*exact)), rtol=close, atol=close)
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_multiplies_alike_at_every_size() -> None:
     weight, bias = torch.randn(3, 24, 16), torch.randn(3, 24)
 
