@@ -87,6 +87,7 @@ def test_last_layer_of_the_pooled_token_by_hand(tmp_path: Path) -> None:
 PATCHES, WIDE = 196 * 768 * 768, 197 * 768
 ATTENTION, MLP, QKV = 4 * WIDE * 768 + 2 * WIDE * 197, 2 * WIDE * 3072, 3 * WIDE * 768
 CLASSIFIER = 768 * 1000
+PARTS = ("attention.q", "attention.k", "attention.v", "attention.o")
 MLP_SIZE = 2 * 768 * 3072 + 3072 + 768
 LINEARS = 4 * (768 + 768) + 2 * (768 + 3072)  # a layer's inputs and outputs
 
@@ -96,20 +97,18 @@ def adapted(adapter: Adapter, *separate: str) -> Cost:
 
 
 def test_low_rank_members_cost_their_factors() -> None:
-    parts = ("attention.q", "attention.k", "attention.v", "attention.o")
-    found = adapted(Adapter("low-rank", parts, size=4), "classifier")
+    found = adapted(Adapter("low-rank", PARTS, size=4), "classifier")
     assert found.parameters == 86_567_656 + 3 * 12 * 4 * 4 * (768 + 768) + 2 * (768_000 + 1_000)
     # In the first layer members read the same: the product with their common weights is one.
     factors = 12 * 4 * 4 * 2 * WIDE
     assert found.multiply_adds == PATCHES + 3 * (12 * (ATTENTION + MLP) + factors + CLASSIFIER) - 2 * QKV
-    shallow = adapted(Adapter("low-rank", parts, first=10, size=4), "classifier").multiply_adds
+    shallow = adapted(Adapter("low-rank", PARTS, first=10, size=4), "classifier").multiply_adds
     layers = 10 * (ATTENTION + MLP) + 3 * (2 * (ATTENTION + MLP) + factors // 6)
     assert shallow == PATCHES + layers + 3 * CLASSIFIER - 2 * QKV
 
 
 def test_rank_one_members_cost_vectors() -> None:
-    attention = ("attention.q", "attention.k", "attention.v", "attention.o")
-    found = adapted(Adapter("rank-one", (*attention, "mlp.fc1", "mlp.fc2", "classifier")))
+    found = adapted(Adapter("rank-one", (*PARTS, "mlp.fc1", "mlp.fc2", "classifier")))
     biases = 12 * (5 * 768 + 3072) + 1000
     assert found.parameters == 86_567_656 + 3 * (12 * LINEARS + 768 + 1000) + 2 * biases
     assert found.multiply_adds == PATCHES + 3 * (12 * (ATTENTION + MLP) + CLASSIFIER)

@@ -64,9 +64,8 @@ def logits_of(output: Any) -> Tensor:
 def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Reference, tmp_path: Path) -> None:
     checkpoint = replace(hydra_of(family_reference, tmp_path / "theirs", ("classifier",)), temperature=1.5)
     write_hydra(checkpoint, tmp_path / "hydra")
-    model, info = automatic_class(checkpoint).from_pretrained(
-        tmp_path / "hydra", dtype=torch.float64, output_loading_info=True
-    )
+    kind, options = automatic_class(checkpoint), {"dtype": torch.float64, "output_loading_info": True}
+    model, info = kind.from_pretrained(tmp_path / "hydra", **options)
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     expected = from_checkpoint(checkpoint)(**family_reference.inputs)
     output = model(**family_reference.inputs)

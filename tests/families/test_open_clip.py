@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +23,6 @@ from hydractl.inference import load
 from tests.conftest import build_reference
 from tests.families.open_clip import open_clip
 from tests.references import randomised
-
-
-def edit(folder: Path, part: str | None, **changes: Any) -> None:
-    path = folder / "open_clip_config.json"
-    config = json.loads(path.read_text())
-    (config["model_cfg"][part] if part else config["model_cfg"]).update(changes)
-    path.write_text(json.dumps(config))
-
 
 REFUSED = {
     "timm tower": ("vision_cfg", {"timm_model_name": "resnet18"}, "vision_cfg.timm_model_name"),
@@ -53,7 +44,9 @@ REFUSED = {
 def test_refused_by_name(case: str, tmp_path: Path) -> None:
     part, changes, message = REFUSED[case]
     folder = build_reference("open-clip").save(tmp_path)
-    edit(folder, part, **changes)
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    (config["model_cfg"][part] if part else config["model_cfg"]).update(changes)
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(folder)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
 
 from hydractl.analysis.noise import Estimate, NoiseAnalysis, NoiseEffect, PruningEffect
 from hydractl.analysis.similarity import Similarity
@@ -133,14 +134,12 @@ def test_projection_is_on_the_principal_components_of_both_sets() -> None:
     generator = np.random.default_rng(0)
     inside, outside = generator.normal(size=(30, 5)), generator.normal(2.0, 1.0, size=(20, 5))
     found = project("head", inside, outside)
-    both = np.concatenate([inside, outside])
-    centred = both - both.mean(0)
-    _, values, axes = np.linalg.svd(centred, full_matrices=False)
-    expected = centred @ axes[:2].T
+    theirs = PCA(2)
+    expected = theirs.fit_transform(np.concatenate([inside, outside]))
     points = np.concatenate([found.inside, found.outside])
     signs = np.sign((points * expected).sum(0))
     np.testing.assert_allclose(points, expected * signs, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found.shares, (values**2 / (values**2).sum())[:2], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.shares, theirs.explained_variance_ratio_, rtol=0, atol=1e-12)
     assert (len(found.inside), len(found.outside)) == (30, 20)
 
 

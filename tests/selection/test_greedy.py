@@ -70,15 +70,6 @@ def test_choices_are_those_of_a_naive_greedy_search(objective: SelectionObjectiv
         assert step.multiply_adds == costs(found.chosen[:count])
 
 
-def test_of_equal_candidates_the_cheaper_one_joins() -> None:
-    answers = random_answers(0)
-    alone = {k: quality(answers, [k]) for k in (1, 4)}
-    assert alone[1] == alone[4]
-    only = CandidateLogits(answers.inside[[1, 4]], answers.labels)
-    assert select(only, Goal("nll"), (1, 1), lambda chosen: chosen[-1]).chosen == (0,)
-    assert select(only, Goal("nll"), (1, 1), lambda chosen: -chosen[-1]).chosen == (1,)
-
-
 def test_between_two_numbers_of_members_the_best_is_taken() -> None:
     answers = random_answers(3)
     found = select(answers, Goal("nll"), (1, CANDIDATES), costs)

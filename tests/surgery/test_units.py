@@ -19,7 +19,7 @@ from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.evaluation.cost import cost, multiply_adds
+from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint, without_heads
 from hydractl.report.summary import key_facts, summarize, summary_lines
@@ -140,8 +140,8 @@ def test_a_model_is_identified_by_the_units_too(dense: Checkpoint, tmp_path: Pat
     assert identity(stored) == identity(fuse([low, high])) != identity(fuse([high, low]))
     assert json.loads(to_metadata(stored)[KEY])["format_version"] == 3
     assert json.loads(to_metadata(dense)[KEY])["format_version"] == 2
-    model = from_checkpoint(stored)
-    assert identity(to_checkpoint(model)) == identity(stored)
+    for model in (from_checkpoint(stored), from_checkpoint(stored).optimize_for_inference()):
+        assert identity(to_checkpoint(model)) == identity(stored)
     assert key_facts(stored)["vision units"] == "60+60 of 72"
     assert any(line.endswith("units 12+12") for line in summary_lines(summarize(stored)))
 
@@ -151,14 +151,6 @@ def test_heads_go_from_a_model_without_some_units(dense: Checkpoint) -> None:
     head = Head("vision", 1, 2)
     expected = answers(drop_heads(without(dense, 1, range(7)), [head]), inputs)
     assert_close(without_heads(model, {head})(**inputs).member_logits, expected, rtol=0, atol=0)
-
-
-def test_the_fast_forward_costs_what_is_counted(dense: Checkpoint) -> None:
-    fused = fuse([without(dense, layer, range(layer, 24, 3)) for layer in range(3)])
-    fast = from_checkpoint(fused).optimize_for_inference()
-    assert cost(fast).multiply_adds == multiply_adds(fused.spec, fused.layout)
-    assert cost(fast).performed <= cost(fast).multiply_adds
-    assert {n: t.shape for n, t in fast.state_dict().items()} == {n: t.shape for n, t in fused.tensors.items()}
 
 
 def test_gradients_of_shared_matrices_are_the_sums_over_members(dense: Checkpoint) -> None:
