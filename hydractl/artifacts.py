@@ -10,13 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import ConfigDict, Field, GetPydanticSchema
-from pydantic_core.core_schema import no_info_after_validator_function
-
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.output import goes_on, refuse_other, write_bytes
 from hydractl.errors import ArtifactError
-from hydractl.schema import STDIN, Document, Origin, Schema, document, read_json, shown
+from hydractl.schema import STDIN, Checked, Document, Origin, Schema, document, read_json, shown
 from hydractl.text import printable_json
 
 PREDICTIONS = "predictions:"  # before a folder of saved predictions that takes the place of a model
@@ -26,24 +23,22 @@ RECIPE = ".toml"
 NAMES = ("work/build.json", "build.json", "report.json")
 
 #: A number of a layer or a head, bounded as those of a spec are.
-Index = Annotated[int, Field(ge=0, lt=1000)]
-TowerName = Annotated[str, Field(pattern="^(vision|text)$")]
-Size = Annotated[int, Field(ge=1, le=1000)]
+Index = Annotated[int, Checked(ge=0, lt=1000)]
+TowerName = Annotated[str, Checked(pattern="^(vision|text)$")]
+Size = Annotated[int, Checked(ge=1, le=1000)]
 
 
 @dataclass(frozen=True)
 class ModelReference:
     """The model of an artifact: where it lies, its identity, layers and heads of its towers."""
 
-    reference: Annotated[str, Field(min_length=1, max_length=4096)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    reference: Annotated[str, Checked(min_length=1, max_length=4096)]
+    sha256: Annotated[str, Checked(pattern="^[0-9a-f]{64}$")]
     towers: Mapping[TowerName, tuple[Size, Size]] = field(default_factory=dict)
 
 
-class ArtifactFile(Schema):
+class ArtifactFile(Schema, extra="ignore"):
     """The form of an artifact; one written by hand names no model. Unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
 
     format: str
     version: int
@@ -63,26 +58,32 @@ class Artifact(ArtifactFile):
     name: str = ""
 
 
-def read_as(form: Any, change: Callable[[Any], Any]) -> GetPydanticSchema:
-    """Returns a note on a field's type: it is read in another form, which is then changed to that type."""
-    return GetPydanticSchema(lambda _type, handler: no_info_after_validator_function(change, handler(form)))
+@dataclass(frozen=True)
+class ReadAs:
+    """A note on a field's type: it is read in another form, which is then changed to that type."""
+
+    form: Any
+    change: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, _type: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core.core_schema import no_info_after_validator_function
+
+        return no_info_after_validator_function(self.change, handler(self.form))
 
 
-class _NamedHead(Schema):
-    model_config = ConfigDict(extra="ignore")
-
+class _NamedHead(Schema, extra="ignore"):
     tower: TowerName
     layer: Index
     head: Index
 
 
 #: A head as an object with a field for each part of its address, which may have others, and as a list of the parts.
-NamedHead = Annotated[Head, read_as(_NamedHead, lambda one: Head(one.tower, one.layer, one.head))]
-ListedHead = Annotated[Head, read_as(tuple[TowerName, Index, Index], lambda parts: Head(*parts))]
+NamedHead = Annotated[Head, ReadAs(_NamedHead, lambda one: Head(one.tower, one.layer, one.head))]
+ListedHead = Annotated[Head, ReadAs(tuple[TowerName, Index, Index], lambda parts: Head(*parts))]
 
 
 class State(ArtifactFile):
-    """The form of a state file; a subclass gives `findings` a type, and the name that they have in the file."""
+    """The form of a state file; a subclass gives `findings` a type, and its `StateFile` the key that they have there."""
 
     conditions: dict[str, Any]
     findings: Any
@@ -105,18 +106,17 @@ def read_artifact(source: str, kind: type[A], format_name: str, version: int) ->
     if artifact.model is None:
         return artifact
     model = replace(artifact.model, reference=found_reference(artifact.model.reference, source))
-    return artifact.model_copy(update={"model": model})
+    return replace(artifact, model=model)
 
 
 def follow_artifact(source: str, kind: type[F], format_name: str, version: int) -> F:
     """Reads an artifact that a command follows; see `read_artifact`."""
-    return read_artifact(source, kind, format_name, version).model_copy(update={"name": artifact_name(source)})
+    return replace(read_artifact(source, kind, format_name, version), name=artifact_name(source))
 
 
 def artifact_in_memory(content: Mapping[str, Any], kind: type[F], name: str) -> F:
     """Returns the artifact whose plain JSON a command has just made, as `follow_artifact` reads it from a file."""
-    found = document(dict(content), Origin(name, ArtifactError, REMEDY)).read(kind)
-    return found.model_copy(update={"name": name})
+    return replace(document(dict(content), Origin(name, ArtifactError, REMEDY)).read(kind), name=name)
 
 
 def open_artifact(source: str, format_name: str, version: int) -> Document:
@@ -268,11 +268,11 @@ class StateFile(Generic[T]):
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int] = 1
     FILE: ClassVar[type[State]]
+    KEY: ClassVar[str]
 
     def save(self, found: T) -> None:
         """Writes the findings, atomically."""
-        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions}
-        state[self.FILE.model_fields["findings"].alias or "findings"] = found
+        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions, self.KEY: found}
         write_bytes(self.path, json.dumps(state, default=vars).encode(), force=True)
 
     def read(self) -> T:

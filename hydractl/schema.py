@@ -12,29 +12,65 @@ import math
 import stat
 import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from hydractl.errors import HydractlError
 from hydractl.text import printable, shortened
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
 
 STDIN = "-"
 LARGEST = 2**26  # bytes; the largest tokenizers take half of that
 LONGEST = 200  # characters of what was found, so that an error of any damage stays one line
 
 T = TypeVar("T")
+
+
+class Checked:
+    """Constraints on an annotated value from outside: those of pydantic's `Field`, which is imported on first use.
+
+    Args:
+        by: returns the value, or raises ValueError.
+    """
+
+    __is_annotated_types_grouped_metadata__ = True  # pydantic takes the annotations that it yields in its place
+
+    def __init__(self, by: Callable[[Any], Any] | None = None, **constraints: Any) -> None:
+        self.by, self.constraints = by, constraints
+
+    def __iter__(self) -> Iterator[Any]:
+        from pydantic import AfterValidator, Field
+
+        yield from Field(**self.constraints).metadata
+        if self.by is not None:
+            yield AfterValidator(self.by)
+
+
 #: A list from a file. The first wrong item is error enough: there may be millions.
-Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+Items = Annotated[tuple[T, ...], Checked(fail_fast=True)]
 
 
-class Schema(BaseModel):
-    """A form that a file from outside must have: no conversions, nothing it does not name, only finite numbers."""
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Schema:
+    """A form that a file from outside must have: no conversions, nothing it does not name, only finite numbers.
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    Subclasses are frozen dataclasses; `extra="ignore"` behind the base class ignores what they do not name, and `keys`
+    has the keys in the file of fields that are called otherwise.
+    """
+
+    __pydantic_config__: dict[str, Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+
+    def __init_subclass__(
+        cls, extra: Literal["forbid", "ignore"] | None = None, keys: Mapping[str, str] | None = None
+    ) -> None:
+        changes = {"extra": extra, "alias_generator": keys and (lambda name: keys.get(name, name))}
+        cls.__pydantic_config__ = cls.__pydantic_config__ | {name: one for name, one in changes.items() if one}
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 @dataclass(frozen=True)
@@ -78,6 +114,8 @@ class Document:
         Raises:
             HydractlError: of the origin's kind: it has another form.
         """
+        from pydantic import ValidationError
+
         form: Any = kind
         try:
             value: T = _adapter(form).validate_json(self.text, strict=True, extra=extra)
@@ -89,6 +127,8 @@ class Document:
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     # Made once: that takes longer than to read most files.
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind)
 
 

@@ -6,16 +6,15 @@ import io
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import pytest
-from pydantic import Field
 
 from hydractl import schema
 from hydractl.errors import ArtifactError
-from hydractl.schema import Items, Origin, Schema, document, parse_json, parse_toml, read_json, read_text
+from hydractl.schema import Checked, Items, Origin, Schema, document, parse_json, parse_toml, read_json, read_text
 from tests.damage import refuse_all
 
 ORIGIN = Origin("x.json", ArtifactError, "write it again")
@@ -32,11 +31,11 @@ class Size:
 
 
 class Form(Schema):
-    count: Annotated[int, Field(ge=1, le=5)]
+    count: Annotated[int, Checked(ge=1, le=5)]
     rate: float
     size: Size
     names: Items[str]
-    extra: dict[str, int] = Field(default_factory=dict)
+    extra: dict[str, int] = field(default_factory=dict)
 
 
 GOOD = {"count": 2, "rate": 1, "size": {"height": 3, "width": 4}, "names": ["a", "b"], "extra": {"k": 1}}

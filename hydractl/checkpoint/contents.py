@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
-
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
 from hydractl.checkpoint.ood import FittedOod
@@ -18,6 +16,7 @@ from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
+from hydractl.schema import Checked
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ class Acceptance:
         msp: the least maximum softmax probability of an accepted sample, 0 to 1, after the temperature.
     """
 
-    rate: Annotated[float, Field(gt=0, le=1)]
-    msp: Annotated[float, Field(ge=0, le=1)]
+    rate: Annotated[float, Checked(gt=0, le=1)]
+    msp: Annotated[float, Checked(ge=0, le=1)]
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-from pydantic import ConfigDict, Field
 from safetensors import SafetensorError, safe_open
 
 from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
-from hydractl.schema import Origin, Schema, read_text
+from hydractl.schema import Checked, Origin, Schema, read_text
 from hydractl.schema import read_json as read_json_file
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -31,10 +30,8 @@ JSON_FILES = (
 TEXT_FILES = ("vocab.txt", "merges.txt")
 
 
-class _Index(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    weight_map: Annotated[dict[str, str], Field(min_length=1)]
+class _Index(Schema, extra="ignore"):
+    weight_map: Annotated[dict[str, str], Checked(min_length=1)]
 
 
 def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, Field
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
@@ -20,7 +18,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import TensorMap, selected, write_safetensors
 from hydractl.errors import CheckpointError
-from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
+from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json, shown
 from hydractl.text import shortened
 
 KEY = "hydractl"
@@ -41,20 +39,20 @@ def _kinds_fit(files: dict[str, Any]) -> dict[str, Any]:
     return files
 
 
-Preprocessing = Annotated[dict[str, Any], AfterValidator(_kinds_fit)]
+Preprocessing = Annotated[dict[str, Any], Checked(_kinds_fit)]
 
 
 class _Manifest(Schema):
     """The fields of every version."""
 
-    family: Annotated[str, Field(min_length=1, max_length=100)]
+    family: Annotated[str, Checked(min_length=1, max_length=100)]
     config: dict[str, Any]
-    members: Annotated[int, Field(ge=1, le=1000)]
+    members: Annotated[int, Checked(ge=1, le=1000)]
     heads: dict[Literal["vision", "text"], Items[Items[Items[int]]]]
     separate: Items[str]
     labels: Items[str] | None = None
-    preprocessing: Preprocessing = Field(default_factory=dict)
-    temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    preprocessing: Preprocessing = field(default_factory=dict)
+    temperature: Annotated[float, Checked(gt=0, le=1e6)] | None = None
     acceptance: Acceptance | None = None
     sparse: bool = False  # written beside pruned single weights once; a reader needs nothing of it
     provenance: dict[str, Any]
@@ -68,7 +66,7 @@ class _Version2(_Manifest):
     format_version: Literal[2, 3, 4]
     spec: ModelSpec
     ood: OodFit | None = None
-    units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = Field(default_factory=dict)
+    units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
 
 
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:

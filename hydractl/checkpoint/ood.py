@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
+from hydractl.schema import Checked
 
 PREFIX = "ood."
 QUANTILES = "quantiles"
@@ -42,11 +41,11 @@ class OodFit:
         confidence: the MSP from which an answer is sure; None likewise.
     """
 
-    score: Annotated[str, Field(min_length=1, max_length=100)]
-    samples: Annotated[int, Field(ge=1)]
-    accept: Annotated[float, Field(gt=0, le=1)]
-    accuracy: Annotated[float, Field(gt=0, lt=1)] | None = None
-    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+    score: Annotated[str, Checked(min_length=1, max_length=100)]
+    samples: Annotated[int, Checked(ge=1)]
+    accept: Annotated[float, Checked(gt=0, le=1)]
+    accuracy: Annotated[float, Checked(gt=0, lt=1)] | None = None
+    confidence: Annotated[float, Checked(ge=0, le=1)] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns what is known as plain JSON."""

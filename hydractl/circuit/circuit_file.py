@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
-
 from hydractl.artifacts import (
     Artifact,
     ListedHead,
     NamedHead,
+    ReadAs,
     State,
     StateFile,
     artifact_in_memory,
     follow_artifact,
-    read_as,
 )
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
 from hydractl.circuit.ranking import DroppedHead, Ranking, Restriction, Shortcut
 from hydractl.errors import OptionError
-from hydractl.schema import Items, Schema
+from hydractl.schema import Checked, Items, Schema
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
@@ -37,12 +35,12 @@ def _each_once(heads: tuple[Head, ...]) -> tuple[Head, ...]:
     return heads
 
 
-class Circuit(Artifact):
+class Circuit(Artifact, keys={"ranking": "steps", "restriction": "options"}):
     """A ranking of heads, first dropped first; `restriction` says which heads were chosen from."""
 
     objective: Objective | None = None
-    ranking: Annotated[Items[NamedHead], AfterValidator(_each_once), Field(alias="steps")]
-    restriction: Annotated[Restriction, Field(alias="options")] = Restriction()
+    ranking: Annotated[Items[NamedHead], Checked(_each_once)]
+    restriction: Restriction = Restriction()
 
 
 def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,14 +104,14 @@ class _Ranking(Schema):
         return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
 
 
-class _SearchState(State):
-    findings: Annotated[Items[Annotated[Ranking, read_as(_Ranking, _Ranking.value)]], Field(alias="rankings")]
+class _SearchState(State, keys={"findings": "rankings"}):
+    findings: Items[Annotated[Ranking, ReadAs(_Ranking, _Ranking.value)]]
 
 
 class SearchJournal(StateFile[Sequence[Ranking]]):
     """A search's rankings so far, on disk."""
 
-    FORMAT, FILE = "hydractl-search-state", _SearchState
+    FORMAT, FILE, KEY = "hydractl-search-state", _SearchState, "rankings"
 
 
 def circuit_files(output: Path, objectives: Sequence[Objective]) -> dict[Objective, Path]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from typing import Annotated, Any
-
-from pydantic import Field
 
 from hydractl.artifacts import Artifact, TowerName, artifact_in_memory, follow_artifact
 from hydractl.checkpoint.heads import Head, KeptHeads, Piece, Unit, member_heads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import ArtifactError
-from hydractl.schema import Items
+from hydractl.schema import Checked, Items
 
 FORMAT = "hydractl-scores"
 VERSION = 1
@@ -27,8 +26,8 @@ class ScoreTable(Artifact):
     """
 
     method: str | None = None
-    towers: Annotated[Towers, Field(min_length=1)]
-    units: Towers = Field(default_factory=dict)
+    towers: Annotated[Towers, Checked(min_length=1)]
+    units: Towers = field(default_factory=dict)
 
     def of_heads(self, kept: KeptHeads) -> dict[Head, float]:
         """Returns the score of every head that the first member of a model keeps in the towers scored.

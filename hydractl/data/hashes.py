@@ -21,12 +21,11 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import Field
 
 from hydractl.data.images import EncodedImages, with_channels
 from hydractl.data.reading import Text
 from hydractl.errors import ArtifactError, DataError
-from hydractl.schema import Origin, Schema, document
+from hydractl.schema import Checked, Origin, Schema, document
 
 Hashes = NDArray[np.uint64]
 CHUNK = 64  # images decoded by one thread at a time
@@ -74,7 +73,7 @@ def _hash_or_problem(inputs: Sequence[Any], place: int) -> int | str:
 
 
 class _Sketch(Schema):
-    samples: Annotated[int, Field(ge=0)]  # their number
+    samples: Annotated[int, Checked(ge=0)]  # their number
     complete: bool  # whether the hashes contain every one of them
     hashes: str
 

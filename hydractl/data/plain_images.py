@@ -5,7 +5,6 @@ What is not known here, to the last setting, is left to its library.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from PIL import Image
-from pydantic import ConfigDict, Field, ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
-from hydractl.schema import Items, Schema
+from hydractl.errors import CheckpointError
+from hydractl.schema import Checked, Items, Origin, Schema, document
 
+ORIGIN = Origin("preprocessor_config.json", CheckpointError, "its library reads it")
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what timm's settings mean where they name none
 
 
@@ -42,21 +42,21 @@ def plain_images(files: Mapping[str, Any], channels: int) -> PlainImages | None:
         return None
     try:
         if settings.keys() == {"image_processor_type", "pretrained_cfg"}:
-            found: _Timm | _Transformers = _Timm.model_validate_json(json.dumps(settings["pretrained_cfg"]))
+            found: _Timm | _Transformers = document(settings["pretrained_cfg"], ORIGIN).read(_Timm)
         else:
-            found = _Transformers.model_validate_json(json.dumps(settings))
-    except ValidationError:
+            found = document(settings, ORIGIN).read(_Transformers)
+    except CheckpointError:
         return None
     return PlainImages(found.prepare) if found.suits(channels) else None
 
 
 class _Rectangle(Schema):
-    height: Annotated[int, Field(ge=1)]
-    width: Annotated[int, Field(ge=1)]
+    height: Annotated[int, Checked(ge=1)]
+    width: Annotated[int, Checked(ge=1)]
 
 
 class _Edge(Schema):
-    shortest_edge: Annotated[int, Field(ge=1)]
+    shortest_edge: Annotated[int, Checked(ge=1)]
 
 
 class _Transformers(Schema):
@@ -98,14 +98,12 @@ class _Transformers(Schema):
         return pixels.to(torch.float32).sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
 
 
-class _Timm(Schema):
+class _Timm(Schema, extra="ignore"):
     """The settings that decide timm's transform of an image for inference."""
-
-    model_config = ConfigDict(extra="ignore")
 
     input_size: tuple[int, int, int]
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    crop_pct: Annotated[float, Field(gt=0)] = 0.875
+    crop_pct: Annotated[float, Checked(gt=0)] = 0.875
     crop_mode: Literal["center"] = "center"
     mean: Items[float] = IMAGENET[0]
     std: Items[float] = IMAGENET[1]

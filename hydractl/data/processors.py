@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from PIL import Image
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator
 
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
 from hydractl.data.plain_images import plain_images
 from hydractl.errors import CheckpointError, HydractlError
-from hydractl.schema import Origin, Schema, document
+from hydractl.schema import Checked, Origin, Schema, document
 from hydractl.text import first_sentence
 
 LARGEST = 4096  # pixels of a side: no model takes more, and larger images take gigabytes
@@ -37,15 +37,13 @@ def _by_name(value: Any) -> Any:
     return value if isinstance(value, dict) else {str(place): number for place, number in enumerate(listed)}
 
 
-Side = Annotated[int, Field(ge=1, le=LARGEST)]
+Side = Annotated[int, Checked(ge=1, le=LARGEST)]
 Sides = Annotated[dict[str, Side | None] | None, BeforeValidator(_by_name)]
-Area = Annotated[int, Field(ge=1, le=LARGEST**2)]
+Area = Annotated[int, Checked(ge=1, le=LARGEST**2)]
 
 
-class _Sizes(Schema):
+class _Sizes(Schema, extra="ignore"):
     """The settings of an image processor that decide how large an image becomes."""
-
-    model_config = ConfigDict(extra="ignore")
 
     size: Sides = None
     crop_size: Sides = None
@@ -55,7 +53,7 @@ class _Sizes(Schema):
     # timm's settings; it enlarges an image by 1 / crop_pct before the crop.
     input_size: Sides = None
     img_size: Sides = None
-    crop_pct: Annotated[float, Field(ge=0.1, le=10)] | None = None
+    crop_pct: Annotated[float, Checked(ge=0.1, le=10)] | None = None
     pretrained_cfg: _Sizes | None = None
     image_processor: _Sizes | None = None
 

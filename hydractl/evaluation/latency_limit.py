@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
@@ -16,7 +17,7 @@ from hydractl.checkpoint.output import write_bytes
 from hydractl.errors import OptionError
 from hydractl.evaluation.timing import Timer, open_timed
 from hydractl.families.load import read_checkpoint
-from hydractl.schema import Items, Schema
+from hydractl.schema import Checked, Items, Schema
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
@@ -38,12 +39,12 @@ class LatencyLimit(Schema):
     """
 
     budget: str
-    multiply_adds: Annotated[float, Field(gt=0)]
+    multiply_adds: Annotated[float, Checked(gt=0)]
     measured: Items[tuple[float, float]]
 
     def write(self, folder: Path) -> None:
         """Writes it to the folder of a build, so that an interrupted build continues with the same commands."""
-        write_bytes(folder / FILE, f"{self.model_dump_json(indent=2)}\n".encode())
+        write_bytes(folder / FILE, f"{json.dumps(asdict(self), indent=2)}\n".encode())
 
     def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
         """Measures the Hydra beside the network and returns the ratio in a sentence."""

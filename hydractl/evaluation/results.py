@@ -11,21 +11,20 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
-from pydantic import Field
 
 from hydractl.artifacts import Size, TowerName
 from hydractl.metrics.conformal import ConformalMetrics
-from hydractl.schema import Items
+from hydractl.schema import Checked, Items
 
 T = TypeVar("T")
 if TYPE_CHECKING:
     Number = int
 else:  # a whole number stays whole in JSON; a mean over seeds need not be whole
-    Number = Annotated[int | float, Field(ge=0)]
-Positive = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0)]
-Severity = Annotated[str, Field(pattern="^[0-9]{1,4}$")]
+    Number = Annotated[int | float, Checked(ge=0)]
+Positive = Annotated[float, Checked(ge=0)]
+Share = Annotated[float, Checked(ge=0, le=1)]
+Count = Annotated[int, Checked(ge=0)]
+Severity = Annotated[str, Checked(pattern="^[0-9]{1,4}$")]
 Interval = tuple[float, float]
 NULL = {"null": True}  # marks a field that JSON writes as null
 GROUPS = ("near", "far", "all")  # of OOD sets that are averaged; `all` is every set, grouped or not
@@ -253,7 +252,7 @@ class Sample:
     said: str
     right: str
     text: str | None = None
-    image: Annotated[str, Field(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}$")] | None = None
+    image: Annotated[str, Checked(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}$")] | None = None
 
 
 @dataclass(frozen=True)

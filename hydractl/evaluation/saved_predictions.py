@@ -27,7 +27,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
 
 from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
 from hydractl.checkpoint.ood import QUANTILES, STATISTICS, FittedOod, OodFit
@@ -41,7 +40,7 @@ from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import PREDICTIONS, Classifier, OnBatch, Running, SetAnswers
 from hydractl.model.ood_head import OodHead
-from hydractl.schema import Items
+from hydractl.schema import Checked, Items
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
 CLASSIFIER, OWN_SCORE = "classifier", "ood-score"  # the stems of their files
@@ -58,10 +57,10 @@ class About(ArtifactFile):
 
     format: str = FORMAT
     version: int = VERSION
-    id_name: Annotated[str, Field(min_length=1)] = "id"
+    id_name: Annotated[str, Checked(min_length=1)] = "id"
     labels: Items[str] | None = None
-    temperature: Annotated[float, Field(gt=0)] | None = None
-    cost: Annotated[Cost, AfterValidator(_possible)] | None = None
+    temperature: Annotated[float, Checked(gt=0)] | None = None
+    cost: Annotated[Cost, Checked(_possible)] | None = None
     networks: Items[Network] = ()
     leaks: Items[KnownLeak] = ()
     ood: OodFit | None = None
@@ -71,7 +70,7 @@ def read_about(source: str) -> About:
     """Returns the content of such a file, its networks as somebody in the current folder would name them."""
     about = read_artifact(source, About, FORMAT, VERSION)
     networks = (replace(each, reference=found_reference(each.reference, source)) for each in about.networks)
-    return about.model_copy(update={"networks": tuple(networks)})
+    return replace(about, networks=tuple(networks))
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
-
 from hydractl.data.corruptions import parse_corruptions
 from hydractl.errors import OptionError
-from hydractl.schema import Items, Origin, Schema, parse_toml, read_text
+from hydractl.schema import Checked, Items, Origin, Schema, parse_toml, read_text
 
 LARGEST = 2**18  # bytes of a suite
 REMEDY = "correct it; hydractl guide data shows a suite"
 
-Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Text = Annotated[str, Checked(min_length=1, max_length=4096)]
 #: Of a task: it also names a folder of saved predictions.
-Name = Annotated[str, Field(pattern=r"^[\w][\w.-]{0,99}$")]
+Name = Annotated[str, Checked(pattern=r"^[\w][\w.-]{0,99}$")]
+
+
+def _known(text: str) -> str:
+    try:
+        parse_corruptions(text)
+    except OptionError as error:
+        raise ValueError(str(error)) from error
+    return text
 
 
 class SuiteTask(Schema):
@@ -38,7 +44,7 @@ class SuiteTask(Schema):
     ood_data: Items[Text] = ()
     shift_data: Items[Text] = ()
     calib_data: Text | None = None
-    corrupt: Text | None = None
+    corrupt: Annotated[Text, Checked(_known)] | None = None
     classes: Text | None = None
     template: Text | None = None
     image_column: Text | None = None
@@ -46,25 +52,15 @@ class SuiteTask(Schema):
     label_column: Text | None = None
     match_labels: Literal["name", "index"] | None = None
 
-    @field_validator("corrupt")
-    @classmethod
-    def _is_known(cls, text: str | None) -> str | None:
-        try:
-            if text is not None:
-                parse_corruptions(text)
-        except OptionError as error:
-            raise ValueError(str(error)) from error
-        return text
-
     @property
     def options(self) -> dict[str, Any]:
         """Returns the task as options of an evaluation."""
-        return {name: value for name, value in self.model_dump().items() if value not in (None, ())}
+        return {name: value for name, value in vars(self).items() if value not in (None, ())}
 
 
 class _SuiteFile(Schema):
-    about: Annotated[str, Field(max_length=1000)] = ""
-    tasks: Annotated[dict[Name, SuiteTask], Field(min_length=1, max_length=1000)]
+    about: Annotated[str, Checked(max_length=1000)] = ""
+    tasks: Annotated[dict[Name, SuiteTask], Checked(min_length=1, max_length=1000)]
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-from pydantic import Field
+from typing import Annotated
 
 from hydractl.checkpoint.spec import ModelSpec, Relative
 from hydractl.families import config as read
 from hydractl.families.family import Family, layer_names
 from hydractl.families.vit import SAVED_HEADS
+from hydractl.schema import Checked
 
 TABLE = "relative_position_bias.relative_position_bias_table^T"
 
@@ -20,7 +20,7 @@ class BeitConfig(read.Images, read.PlainEncoder, read.Labelled):
     use_absolute_position_embeddings: bool = False
     use_relative_position_bias: bool = False
     use_shared_relative_position_bias: bool = False
-    layer_scale_init_value: float = Field(default=0.1, ge=0, le=1e6)
+    layer_scale_init_value: Annotated[float, Checked(ge=0, le=1e6)] = 0.1
     use_mean_pooling: bool = True
 
     def spec(self) -> ModelSpec:

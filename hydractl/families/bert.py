@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
-
-from pydantic import Field
+from typing import Annotated, Literal
 
 from hydractl.checkpoint.spec import (
     RANGES,
@@ -19,7 +17,7 @@ from hydractl.checkpoint.spec import (
 )
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
-from hydractl.schema import Items
+from hydractl.schema import Checked, Items
 
 
 class KinConfig(read.PlainEncoder, read.Labelled):
@@ -130,8 +128,8 @@ class DebertaV2Config(KinConfig):
     attention_head_size: int | None = None
     position_biased_input: bool = True
     relative_attention: bool = False
-    max_relative_positions: int = Field(default=-1, ge=-1, le=RANGES["distances"][1])
-    position_buckets: int = Field(default=-1, ge=-1, le=RANGES["distances"][1])
+    max_relative_positions: Annotated[int, Checked(ge=-1, le=RANGES["distances"][1])] = -1
+    position_buckets: Annotated[int, Checked(ge=-1, le=RANGES["distances"][1])] = -1
     pos_att_type: str | Items[str] | None = None
     share_att_key: bool = False
     norm_rel_ebd: str = "none"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
@@ -57,12 +58,18 @@ def _part(config: dict[str, Any], key: str) -> Any:
     return {name: value for part in given for name, value in part.items()} if wrong is None else wrong
 
 
-class VisionConfig(read.ArchitectureConfig):
+class PartsConfig(read.ArchitectureConfig):
+    """The fields of a config.json with a part for each tower."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return BeforeValidator(complete).__get_pydantic_core_schema__(source, handler)
+
+
+class VisionConfig(PartsConfig):
     """The fields of a config.json that has a CLIP's vision tower."""
 
     vision_config: VisionFields
-
-    complete = model_validator(mode="before")(complete)
 
     def vision(self) -> TowerSpec:
         part = self.vision_config
@@ -112,12 +119,10 @@ class SiglipTextFields(TowerFields):
     projection_size: read.Projection | None = None
 
 
-class SiglipVisionConfig(read.ArchitectureConfig):
+class SiglipVisionConfig(PartsConfig):
     """The fields of a config.json that has a SigLIP's vision tower."""
 
     vision_config: SiglipVisionFields
-
-    complete = model_validator(mode="before")(complete)
 
     def vision(self) -> TowerSpec:
         part = self.vision_config

@@ -9,17 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator
 
 from hydractl.checkpoint.spec import RANGES, Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
-from hydractl.schema import Items, Origin, Schema, document
+from hydractl.schema import Checked, Items, Origin, Schema, document
 
 
 def within(name: str) -> Any:
     """Returns the range of a spec's field, for the field of a config.json that it is read from."""
     least, most = RANGES[name]
-    return Field(ge=least, le=most)
+    return Checked(ge=least, le=most)
 
 
 def _pair(value: Any) -> Any:
@@ -36,7 +36,7 @@ Layers = Annotated[int, within("layers")]
 Heads = Annotated[int, within("heads")]
 Width = Annotated[int, within("width")]
 MlpWidth = Annotated[int, within("mlp_width")]
-MlpRatio = Annotated[float, Field(gt=0, le=1000)]
+MlpRatio = Annotated[float, Checked(gt=0, le=1000)]
 NormEps = Annotated[float, within("norm_eps")]
 Vocabulary = Annotated[int, within("vocabulary")]
 Positions = Annotated[int, within("positions")]
@@ -50,28 +50,25 @@ PatchSide = Annotated[int, within("patch_size")]
 Eos = Annotated[int, within("eos")]
 Padding = Annotated[int, within("padding")]
 #: A dropout probability; null is 0.
-Rate = Annotated[float, Field(ge=0, lt=1)] | None
+Rate = Annotated[float, Checked(ge=0, lt=1)] | None
 #: A dropout probability in a place that has none here.
-NoRate = Annotated[float, Field(ge=0, le=0)] | None
+NoRate = Annotated[float, Checked(ge=0, le=0)] | None
 Base = Annotated[float, within("base")]
 Reach = Annotated[int, within("reach")]
 #: Height and width, given as one number or as two.
 ImageSize = Annotated[tuple[ImageSide, ImageSide], BeforeValidator(_pair)]
 PatchSize = Annotated[tuple[PatchSide, PatchSide], BeforeValidator(_pair)]
 #: A library's name for an architecture, a layer or a setting.
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Name = Annotated[str, Checked(min_length=1, max_length=200)]
 #: Class numbers to names.
 Labels = Annotated[
-    dict[str, Annotated[str, Field(max_length=1000)] | int],
-    Field(max_length=int(RANGES["classes"][1])),
-    AfterValidator(_numbered),
+    dict[str, Annotated[str, Checked(max_length=1000)] | int],
+    Checked(_numbered, max_length=int(RANGES["classes"][1])),
 ]
 
 
-class Fields(Schema):
+class Fields(Schema, extra="ignore"):
     """Some fields of a config.json, or of a part of it."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class Kind(Fields):

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Family, layer_names
-from hydractl.schema import Schema
+from hydractl.schema import Checked, Schema
 
 #: A number for each of red, green and blue.
-Channel = Annotated[float, Field(ge=-1000, le=1000)]
+Channel = Annotated[float, Checked(ge=-1000, le=1000)]
 Rgb = tuple[Channel, Channel, Channel]
 #: Fields of a tower without an effect once it is trained: training, tokenizer, initial positions, form of outputs.
 INERT = frozenset(
@@ -23,6 +23,10 @@ INERT = frozenset(
      "hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs", "pad_id", "hf_model_pretrained", "hf_proj_type",
      "hf_pooler_type"}
 )  # fmt: skip
+
+
+def _without_inert(fields: Any) -> Any:
+    return {k: v for k, v in fields.items() if k not in INERT} if isinstance(fields, dict) else fields
 
 
 class _Activation(Schema):
@@ -39,7 +43,7 @@ class _OpenTower(Schema):
     layers: read.Layers = 12
     width: read.Width
     mlp_ratio: read.MlpRatio = 4.0
-    ls_init_value: Annotated[float, Field(ge=-1000, le=1000)] | None = None
+    ls_init_value: Annotated[float, Checked(ge=-1000, le=1000)] | None = None
     act_kwargs: _Activation | None = None
     norm_kwargs: _Norm | None = None
     block_type: None = None
@@ -49,11 +53,6 @@ class _OpenTower(Schema):
     scale_attn_inner: Literal[False] = False
     scale_attn: Literal[False] = False
     scale_fc: Literal[False] = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def without_inert(cls, fields: Any) -> Any:
-        return {k: v for k, v in fields.items() if k not in INERT} if isinstance(fields, dict) else fields
 
     def spec(
         self,
@@ -124,8 +123,8 @@ class _Model(read.Fields):
     """The fields under `model_cfg`."""
 
     embed_dim: read.Projection
-    vision_cfg: _OpenVision = _OpenVision()
-    text_cfg: _OpenText = _OpenText()
+    vision_cfg: Annotated[_OpenVision, BeforeValidator(_without_inert)] = _OpenVision()
+    text_cfg: Annotated[_OpenText, BeforeValidator(_without_inert)] = _OpenText()
     quick_gelu: bool = False
     custom_text: bool = False
     multimodal_cfg: None = None

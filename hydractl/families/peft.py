@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-from pydantic import ConfigDict, Field
-
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
 from hydractl.checkpoint.disk import open_weights, read_json
 from hydractl.checkpoint.slots import Slot, slots
@@ -17,7 +15,7 @@ from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.family import locate
-from hydractl.schema import Origin, Schema, document
+from hydractl.schema import Checked, Origin, Schema, document
 
 if TYPE_CHECKING:
     import torch
@@ -33,14 +31,12 @@ DESCRIPTIVE = frozenset(
 )  # fmt: skip
 
 
-class _AdapterConfig(Schema):
+class _AdapterConfig(Schema, extra="ignore"):
     """The fields that decide what an adapter computes; any other must be descriptive or empty."""
 
-    model_config = ConfigDict(extra="allow")
-
     peft_type: Literal["LORA"]
-    r: Annotated[int, Field(ge=1, le=int(RANGES["size"][1]))]
-    lora_alpha: Annotated[float, Field(ge=0, le=RANGES["scale"][1])]
+    r: Annotated[int, Checked(ge=1, le=int(RANGES["size"][1]))]
+    lora_alpha: Annotated[float, Checked(ge=0, le=RANGES["scale"][1])]
     use_rslora: bool = False
     bias: Literal["none"] = "none"
     # All other ways change the network's own weights by the initial factors.
@@ -106,8 +102,10 @@ def _our_names(base: Checkpoint) -> dict[str, str]:
 
 def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
-    config = document(read_json(folder / CONFIG), origin).read(_AdapterConfig)
-    other = sorted(name for name, value in (config.model_extra or {}).items() if value and name not in DESCRIPTIVE)
+    given = document(read_json(folder / CONFIG), origin)
+    config = given.read(_AdapterConfig)
+    known = DESCRIPTIVE | vars(config).keys()
+    other = sorted(name for name, value in given.fields.items() if value and name not in known)
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
     if not (folder / WEIGHTS).is_file():

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model
-
 from hydractl.families import config as read
-from hydractl.schema import Items, Schema
+from hydractl.schema import Checked, Items, Schema
 
 
 class _Pretrained(read.Fields):
@@ -15,11 +13,11 @@ class _Pretrained(read.Fields):
 
     input_size: tuple[read.Channels, read.ImageSide, read.ImageSide] | None = None
     fixed_input_size: bool | None = None
-    num_classes: Annotated[int, Field(ge=-1), read.within("classes")] | None = None
+    num_classes: Annotated[int, Checked(ge=-1), read.within("classes")] | None = None
     global_pool: read.Name | None = None
 
 
-_Word = Annotated[str, Field(max_length=20)]
+_Word = Annotated[str, Checked(max_length=20)]
 #: The arguments of timm's VisionTransformer and Eva that JSON can hold, by what each may be.
 _ARGUMENTS: dict[Any, str] = {
     bool: "qkv_bias qk_norm scale_attn_norm scale_mlp_norm proj_bias class_token no_embed_class pre_norm final_norm "
@@ -31,8 +29,8 @@ _ARGUMENTS: dict[Any, str] = {
     _Word: "global_pool weight_init",
     read.Rate: "drop_rate pos_drop_rate patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate",
     float: "rope_grid_offset rope_shift_coords rope_jitter_coords rope_rescale_coords head_init_scale",
-    Annotated[float, Field(ge=-1000, le=1000)]: "init_values",
-    Annotated[int, Field(ge=0, le=4096)]: "swiglu_align_to",
+    Annotated[float, Checked(ge=-1000, le=1000)]: "init_values",
+    Annotated[int, Checked(ge=0, le=4096)]: "swiglu_align_to",
     read.MlpRatio: "mlp_ratio attn_pool_mlp_ratio",
     read.ImageSize: "img_size ref_feat_shape",
     read.PatchSize: "patch_size",
@@ -44,11 +42,11 @@ _ARGUMENTS: dict[Any, str] = {
     read.Registers: "reg_tokens num_reg_tokens",
     read.Base: "rope_temperature",
 }
-_FIELDS: dict[str, Any] = {name: (kind | None, None) for kind, names in _ARGUMENTS.items() for name in names.split()}
+_KINDS: dict[str, Any] = {name: kind | None for kind, names in _ARGUMENTS.items() for name in names.split()}
 if TYPE_CHECKING:
     _Arguments = Schema
 else:  # null leaves an argument to timm; one that is not named here is refused
-    _Arguments = create_model("_Arguments", __base__=Schema, **_FIELDS)
+    _Arguments = type("_Arguments", (Schema,), {"__annotations__": _KINDS, **dict.fromkeys(_KINDS)})
 
 
 class Foreign(read.ClassNames):
@@ -56,6 +54,6 @@ class Foreign(read.ClassNames):
 
     architecture: read.Name
     num_classes: read.Classes | None = None
-    label_names: Items[Annotated[str, Field(max_length=1000)]] | None = None
+    label_names: Items[Annotated[str, Checked(max_length=1000)]] | None = None
     pretrained_cfg: _Pretrained
     model_args: _Arguments | None = None

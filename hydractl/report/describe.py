@@ -12,8 +12,6 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict
-
 from hydractl.artifacts import RECIPE, ModelReference, open_artifact
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.errors import ArtifactError
@@ -76,9 +74,7 @@ def describe(path: Path) -> Described:
     return Described(name, kind.help, facts, body)
 
 
-class _BuildFile(Schema):
-    model_config = ConfigDict(extra="ignore")
-
+class _BuildFile(Schema, extra="ignore"):
     steps: Items[str]
     hydra: str
     verdict: str | None = None

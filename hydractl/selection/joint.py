@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from hydractl.artifacts import ListedHead, State, StateFile
 from hydractl.checkpoint.heads import Head
@@ -155,11 +153,11 @@ def _side_by_side(answers: Sequence[CandidateLogits]) -> CandidateLogits:
     )
 
 
-class _State(State):
-    findings: Annotated[Items[Items[ListedHead]], Field(alias="turns")]
+class _State(State, keys={"findings": "turns"}):
+    findings: Items[Items[ListedHead]]
 
 
 class TurnsJournal(StateFile[Turns]):
     """The turns of a joint search so far, on disk."""
 
-    FORMAT, FILE = "hydractl-joint-search-state", _State
+    FORMAT, FILE, KEY = "hydractl-joint-search-state", _State, "turns"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import (
     Artifact,
@@ -19,7 +17,7 @@ from hydractl.artifacts import (
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.circuit.objective import Measure
-from hydractl.schema import Items, Schema
+from hydractl.schema import Checked, Items, Schema
 
 if TYPE_CHECKING:
     import torch
@@ -30,22 +28,18 @@ FORMAT = "hydractl-selection"
 VERSION = 1
 
 
-class Member(Schema):
+class Member(Schema, extra="ignore"):
     """A chosen member: the network without some heads, or a file of its own, named by its place and identity."""
-
-    model_config = ConfigDict(extra="ignore")
 
     candidate: str = ""
     dropped: Items[NamedHead] | None = None
-    reference: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    reference: Annotated[str, Checked(min_length=1, max_length=4096)] | None = None
+    sha256: Annotated[str, Checked(pattern="^[0-9a-f]{64}$")] | None = None
 
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> Member:
+    def __post_init__(self) -> None:
         named = self.reference is not None and self.sha256 is not None
         if named == (self.dropped is not None):
             raise ValueError("a member has either the heads that it drops or a file's reference and sha256")
-        return self
 
     @property
     def heads(self) -> frozenset[Head]:
@@ -61,8 +55,8 @@ class Member(Schema):
 class Selection(Artifact):
     """A selection as `fuse` and `prune` follow it; `options` are those that determined it, for its members' history."""
 
-    members: Annotated[Items[Member], Field(min_length=1)]
-    options: dict[str, Any] = Field(default_factory=dict)
+    members: Annotated[Items[Member], Checked(min_length=1)]
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,10 +155,10 @@ def read_selection(source: str) -> Selection:
     """
     found = follow_artifact(source, Selection, FORMAT, VERSION)
     members = tuple(
-        one if one.file is None else one.model_copy(update={"reference": found_reference(one.file.reference, source)})
+        one if one.file is None else replace(one, reference=found_reference(one.file.reference, source))
         for one in found.members
     )
-    return found.model_copy(update={"members": members})
+    return replace(found, members=members)
 
 
 def selection_of(content: Mapping[str, Any]) -> Selection:

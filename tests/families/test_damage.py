@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
-from pydantic import BaseModel
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
@@ -20,21 +20,22 @@ from hydractl.families.convert import model_spec
 from hydractl.families.family import Source, read_from
 from hydractl.families.load import find_family, read_checkpoint
 from hydractl.families.timm_config import Foreign
-from hydractl.schema import parse_json
+from hydractl.schema import Schema, parse_json
 from tests.conftest import build_reference
 from tests.damage import edit_json, refuse_all, refused
 
 LABELS = {"num_labels": 2, "id2label": {"0": "cat", "1": "dog"}, "problem_type": "single_label_classification"}
 
 
-def written_out(kind: type[BaseModel]) -> dict[str, Any]:
+def written_out(kind: type[Schema]) -> dict[str, Any]:
     """A config with every field that a schema has, at its default."""
-    return {name: _value(field.annotation, field.default) for name, field in kind.model_fields.items()}
+    hints = get_type_hints(kind)
+    return {field.name: _value(hints[field.name], field.default) for field in fields(kind)}
 
 
 def _value(kind: Any, default: Any) -> Any:
     options = [option for option in get_args(kind) if option is not NoneType] if isinstance(kind, UnionType) else [kind]
-    if isinstance(options[0], type) and issubclass(options[0], BaseModel):
+    if isinstance(options[0], type) and issubclass(options[0], Schema):
         return written_out(options[0])
     return list(default) if isinstance(default, tuple) else default
 

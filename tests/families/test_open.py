@@ -147,11 +147,11 @@ UNDECLARED = {  # by DeBERTa's config, but read by its model
 
 @pytest.mark.parametrize(("ours", "theirs"), CONFIGS)
 def test_defaults_are_those_of_transformers(ours: type[Fields], theirs: Any) -> None:
-    names = ours.model_fields.keys() - ClassNames.model_fields.keys() - REMOVED - COMPUTED
+    names = ours.__dataclass_fields__.keys() - ClassNames.__dataclass_fields__.keys() - REMOVED - COMPUTED
     names -= {"vision_config", "text_config"} | {name for name in UNDECLARED if not hasattr(theirs(), name)}
     found = {name: getattr(theirs(), name) for name in names}
     pairs = {name: (found[name],) * 2 for name in names & {"image_size", "patch_size"}}
-    assert found | pairs == {name: ours.model_fields[name].default for name in names}
+    assert found | pairs == {name: ours.__dataclass_fields__[name].default for name in names}
 
 
 #: Config fields without an effect on the logits of a trained classifier, and why that is so.
@@ -165,4 +165,4 @@ INERT = {
 @pytest.mark.parametrize(("known", "theirs"), CONFIGS)
 def test_every_config_field_is_honoured_refused_or_inert(known: type[Fields], theirs: type) -> None:
     fields = {name for name in theirs.__annotations__ if name not in {"model_type", "base_config_key"}}
-    assert not fields - known.model_fields.keys() - INERT
+    assert not fields - known.__dataclass_fields__.keys() - INERT

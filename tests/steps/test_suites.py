@@ -82,7 +82,7 @@ def test_what_is_no_suite(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_task_names_options_of_an_evaluation() -> None:
-    assert set(SuiteTask.model_fields) < {option.name for option in declared(Evaluate)}
+    assert set(SuiteTask.__dataclass_fields__) < {option.name for option in declared(Evaluate)}
 
 
 def test_suites_are_listed_and_shown_as_files(run: Command, tmp_path: Path) -> None:
