@@ -83,7 +83,7 @@ ListedHead = Annotated[Head, ReadAs(tuple[TowerName, Index, Index], lambda parts
 
 
 class State(ArtifactFile):
-    """The form of a state file; a subclass gives `findings` a type, and its `StateFile` the key that they have there."""
+    """The form of a state file; a subclass gives `findings` a type, and the key that they have in the file."""
 
     conditions: dict[str, Any]
     findings: Any
@@ -268,11 +268,15 @@ class StateFile(Generic[T]):
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int] = 1
     FILE: ClassVar[type[State]]
-    KEY: ClassVar[str]
 
     def save(self, found: T) -> None:
         """Writes the findings, atomically."""
-        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions, self.KEY: found}
+        state = {
+            "format": self.FORMAT,
+            "version": self.VERSION,
+            "conditions": self.conditions,
+            self.FILE.keys["findings"]: found,
+        }
         write_bytes(self.path, json.dumps(state, default=vars).encode(), force=True)
 
     def read(self) -> T:

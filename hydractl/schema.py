@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from hydractl.errors import HydractlError
 from hydractl.text import printable, shortened
@@ -64,12 +64,16 @@ class Schema:
     """
 
     __pydantic_config__: dict[str, Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+    keys: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(
         cls, extra: Literal["forbid", "ignore"] | None = None, keys: Mapping[str, str] | None = None
     ) -> None:
-        changes = {"extra": extra, "alias_generator": keys and (lambda name: keys.get(name, name))}
-        cls.__pydantic_config__ = cls.__pydantic_config__ | {name: one for name, one in changes.items() if one}
+        if extra is not None:
+            cls.__pydantic_config__ = {**cls.__pydantic_config__, "extra": extra}
+        if keys is not None:
+            cls.keys = keys
+            cls.__pydantic_config__ = {**cls.__pydantic_config__, "alias_generator": lambda name: keys.get(name, name)}
         dataclass(frozen=True, kw_only=True)(cls)
 
 

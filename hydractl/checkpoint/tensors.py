@@ -13,14 +13,13 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import CheckpointError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
 SMALL = 2**16  # bytes; a mapping costs a page or two, so smaller tensors are copied
@@ -142,6 +141,8 @@ def torch_dtype(kind: str) -> torch.dtype:
 
 def float32_numbers(tensor: LazyTensor) -> NDArray[np.float32]:
     """Returns the numbers of a tensor of float32; those of a file without torch."""
+    import numpy as np
+
     load = tensor.load
     if isinstance(load, StoredNumbers):
         return np.frombuffer(load.raw(), np.float32).reshape(tensor.shape)

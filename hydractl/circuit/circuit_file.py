@@ -111,7 +111,7 @@ class _SearchState(State, keys={"findings": "rankings"}):
 class SearchJournal(StateFile[Sequence[Ranking]]):
     """A search's rankings so far, on disk."""
 
-    FORMAT, FILE, KEY = "hydractl-search-state", _SearchState, "rankings"
+    FORMAT, FILE = "hydractl-search-state", _SearchState
 
 
 def circuit_files(output: Path, objectives: Sequence[Objective]) -> dict[Objective, Path]:

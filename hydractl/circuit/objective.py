@@ -11,15 +11,13 @@ from math import lcm
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_detection import count_scores, ordered_pairs
 from hydractl.metrics.ood_scores import BASELINE
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from hydractl.data.batching import Batch
@@ -160,6 +158,8 @@ def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
 
 
 def _ordered(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> int:
+    from hydractl.metrics.ood_detection import count_scores, ordered_pairs
+
     id_counts, ood_counts = count_scores(-inside, -outside)
     return ordered_pairs(id_counts, ood_counts)
 

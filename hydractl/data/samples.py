@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.data.hashes import Hashes, hash_inputs
+from hydractl.data.hashes import Hashes, hash_inputs, sketch
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError
@@ -64,6 +64,10 @@ class Samples:
             raise DataError(first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)")
         object.__setattr__(self, "hashes", hashes)  # a memo: it follows from fields that are frozen
         return hashes
+
+    def sketch(self) -> dict[str, Any]:
+        """Returns what a file remembers of the samples, so that an evaluation can refuse them; see `sketch`."""
+        return sketch(self.content_hashes())
 
     def identity(self) -> str:
         """Returns SHA-256 over content hashes and labels, in order."""

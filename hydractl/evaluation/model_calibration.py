@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
-from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
 from hydractl.evaluation.networks import Networks
@@ -123,7 +122,7 @@ def calibrated(
         options: those that determine the result.
     """
     used = {"calibration data": samples, **{f"calibration OOD data {name}": one for name, one in ood_sets.items()}}
-    seen = {"search_data": {name: sketch(one.content_hashes()) for name, one in used.items()}}
+    seen = {"search_data": {name: one.sketch() for name, one in used.items()}}
     if isinstance(found.fitted, FittedVector):
         warm = with_scaled_classes(replace(checkpoint, temperature=None), found.fitted.scale, found.fitted.shift)
     else:

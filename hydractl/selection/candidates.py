@@ -126,3 +126,9 @@ def counts(name: str, text: str, heads: int, free: int | None = None) -> list[in
             )
         found.add(count)
     return sorted(found)
+
+
+def require_measurable(objective: SelectionObjective, outside: bool) -> None:
+    """Raises OptionError for an objective that is measured on OOD samples if there are none."""
+    if objective in ("ood", "avg") and not outside:
+        raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")

@@ -22,7 +22,7 @@ from hydractl.metrics.probabilities import (
     sample_chunks,
     scaled_logits,
 )
-from hydractl.selection.candidates import SelectionObjective
+from hydractl.selection.candidates import SelectionObjective, require_measurable
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]
@@ -143,12 +143,6 @@ def require_enough(members: tuple[int, int], candidates: int) -> None:
         raise OptionError(
             f"`members` {wanted}: there are {candidates} candidates: give more `budgets`, `draws` or `random` ones"
         )
-
-
-def require_measurable(objective: SelectionObjective, outside: bool) -> None:
-    """Raises OptionError for an objective that is measured on OOD samples if there are none."""
-    if objective in ("ood", "avg") and not outside:
-        raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")
 
 
 def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:

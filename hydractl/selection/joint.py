@@ -160,4 +160,4 @@ class _State(State, keys={"findings": "turns"}):
 class TurnsJournal(StateFile[Turns]):
     """The turns of a joint search so far, on disk."""
 
-    FORMAT, FILE, KEY = "hydractl-joint-search-state", _State, "turns"
+    FORMAT, FILE = "hydractl-joint-search-state", _State

@@ -14,16 +14,11 @@ from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import claim, write_bytes
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError, OutputError, require
-from hydractl.evaluation.results import Results
-from hydractl.families.load import read_checkpoint
 from hydractl.options import Option, function
-from hydractl.report.artifact import read_report, report_json
-from hydractl.report.verdict import verdicts
-from hydractl.selection.candidates import SelectionObjective
-from hydractl.selection.greedy import require_measurable
+from hydractl.selection.candidates import SelectionObjective, require_measurable
 from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Precision, Seed, as_member
+from hydractl.steps.inputs import Precision, Seed, as_checkpoint, as_member
 from hydractl.steps.limits import Limits, latency_limit
 from hydractl.steps.pipeline import Stage, makefile, run_stages
 from hydractl.steps.plan import HYDRA, NETWORK, REPORT, plan
@@ -34,6 +29,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
+    from hydractl.evaluation.results import Results
 
     ModeName = str
 else:
@@ -72,7 +68,7 @@ class Built(Result):
     @property
     def checkpoint(self) -> Checkpoint:
         """The Hydra."""
-        return read_checkpoint(self.folder / HYDRA)
+        return as_checkpoint(self.folder / HYDRA)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -284,13 +280,15 @@ class Build:
             if getattr(self, name) and self.train_data is None:
                 raise OptionError(f"`{name}` has no effect without `train_data`: give both or neither")
         if self.teacher:
-            from hydractl.steps.inputs import as_checkpoint
             from hydractl.training.losses import require_fit
 
             require_fit([as_checkpoint(teacher) for teacher in self.teacher], as_checkpoint(self.model))
 
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
+        from hydractl.report.artifact import read_report, report_json
+        from hydractl.report.verdict import verdicts
+
         folder = self.folder
         with claim(folder):
             write_bytes(folder / "Makefile", makefile(stages, folder, REPORT).encode(), force=True)

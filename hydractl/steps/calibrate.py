@@ -11,13 +11,9 @@ from hydractl.bounds import real
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.output import refuse_existing
-from hydractl.data.open import open_samples
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
-from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Running
-from hydractl.families.load import write_checkpoint
-from hydractl.metrics.checks import Logits
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
@@ -31,7 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
     from hydractl.evaluation.model_calibration import Fits
+    from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
@@ -208,8 +206,10 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
+        from hydractl.data.open import open_samples
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.evaluation.model_calibration import calibrated
+        from hydractl.families.load import write_checkpoint
 
         rate = _share("accept", self.accept)
         accuracy = None if self.accuracy is None else _share("accuracy", self.accuracy)

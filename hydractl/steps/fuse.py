@@ -11,8 +11,6 @@ from typing import Annotated, Any
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import OptionError
-from hydractl.families.load import write_checkpoint
-from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
 from hydractl.options import Option, function, remembered
 from hydractl.report.summary import fusing_line
 from hydractl.steps.compute import Dtype, choose_dtype
@@ -97,6 +95,7 @@ class Fuse:
     force: Force = False
 
     def run(self, watch: Watcher) -> Fused:
+        from hydractl.families.load import write_checkpoint
         from hydractl.surgery.fusion import parse_separate
 
         parts = None if self.separate is None else parse_separate(map(str.strip, self.separate.split(",")))
@@ -121,6 +120,7 @@ class Fuse:
 
     def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:
         """Returns the networks, the identities of adapters, and both fused."""
+        from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
         from hydractl.surgery.fusion import fuse as fuse_members
         from hydractl.surgery.numbers import with_dtype
         from hydractl.surgery.slicing import split_members

@@ -12,7 +12,6 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.circuit.circuit_file import Circuit, read_circuit
 from hydractl.circuit.scores import ScoreTable, read_scores
 from hydractl.errors import OptionError
-from hydractl.families.load import read_checkpoint
 from hydractl.options import Option
 from hydractl.report.drawing import check_picture, write_picture
 
@@ -90,8 +89,9 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
         OptionError: not a model.
     """
     if isinstance(model, str | Path):
-        return read_checkpoint(model, without_classifier)
+        from hydractl.families.load import read_checkpoint
 
+        return read_checkpoint(model, without_classifier)
     from hydractl.model.assembly import to_checkpoint
     from hydractl.model.hydra import Hydra
 

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.circuit.objective import ScoringData, prompt_batches
-from hydractl.data.hashes import sketch
-from hydractl.data.labels import match_labels, set_classes, unnamed
-from hydractl.data.open import notes_of, open_samples
 from hydractl.data.reading import SOURCE as SOURCE
 from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading
-from hydractl.data.samples import Samples
-from hydractl.data.sources import parse_data_sets
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
@@ -29,6 +24,7 @@ if TYPE_CHECKING:
 
     from hydractl.data.batching import CachedBatches
     from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
 
 
@@ -126,7 +122,7 @@ def origin_of(
         options: those that determine the result; None is left out.
         used: the samples by their use; an evaluation refuses them later.
     """
-    search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
+    search_data = {name: samples.sketch() for name, samples in used.items()}
     return {
         "model": {
             "reference": checkpoint.name,
@@ -170,6 +166,8 @@ def open_materials(
     watch: Watcher,
 ) -> dict[str, Material]:
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
+    from hydractl.data.labels import match_labels, set_classes, unnamed
+    from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_to_compute
 
@@ -202,6 +200,8 @@ def modality_of(checkpoint: Checkpoint) -> Modality:
 
 def tell_oddities(opened: Iterable[Samples], watch: Watcher) -> None:
     """Notes what is odd about some data sets."""
+    from hydractl.data.open import notes_of
+
     for samples in opened:
         for note in notes_of(samples):
             watch.note(f"note: {note}")
@@ -211,6 +211,9 @@ def open_ood_sets(
     ood_data: DataSetsLike | None, modality: Modality, reading: Reading, skip_bad: bool = False
 ) -> dict[str, Samples]:
     """Returns the OOD sets by name."""
+    from hydractl.data.open import open_samples
+    from hydractl.data.sources import parse_data_sets
+
     found: dict[str, Samples] = {}
     for source in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
         if source.name in found:

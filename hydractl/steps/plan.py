@@ -23,7 +23,6 @@ from hydractl.steps.plan_units import Thinning, thinned
 from hydractl.steps.report import Outputs
 from hydractl.steps.schedule import NO_CIRCUITS
 from hydractl.steps.select import FromCandidates, Select
-from hydractl.training.published import choose_recipe
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
 if TYPE_CHECKING:
@@ -193,6 +192,8 @@ def _as_long(build: Build, joint: Stage) -> Stage:
 
 def _outliers(build: Build) -> Sequence[Given]:
     """Returns the OOD samples of search and selection if the recipe gives them a weight."""
+    from hydractl.training.published import choose_recipe
+
     recipe = choose_recipe(build.recipe, build.settings, {})
     if not recipe.steps and not recipe.epochs:
         raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")

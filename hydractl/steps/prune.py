@@ -13,10 +13,8 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads
 from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
 from hydractl.circuit.ranking import require_towers
-from hydractl.data.hashes import sketch
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.families.load import write_checkpoint
 from hydractl.options import Option, Rows, Without, function, remembered
 from hydractl.report.summary import pruning_line
 from hydractl.steps.compute import Compute, dtype_name
@@ -235,6 +233,7 @@ class Prune:
         self, pruned: Checkpoint, made_of: Checkpoint, options: Mapping[str, Any], path: Path | None, *, watch: Watcher
     ) -> Checkpoint:
         """Returns a network with its dtype and its history, written if there is a path."""
+        from hydractl.families.load import write_checkpoint
         from hydractl.surgery.numbers import with_dtype
 
         pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made_of], options)
@@ -286,7 +285,7 @@ class Prune:
         # Scores of two towers differ in scale. By default only the one that reads samples is pruned.
         towers = towers or [checkpoint.spec.towers[0].name]
         network = material.model, material.scoring_data(self.compute.batch_size, Ranks())
-        return replace(pruning, towers=towers, network=network), {"calibration": sketch(material.id.content_hashes())}
+        return replace(pruning, towers=towers, network=network), {"calibration": material.id.sketch()}
 
 
 prune = function(Prune)

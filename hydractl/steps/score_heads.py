@@ -16,7 +16,6 @@ from hydractl.circuit.score_methods import SCORE_METHODS, Scored, ScoreMethod, S
 from hydractl.circuit.scores import ScoreTable, as_towers, scores_json, scores_of
 from hydractl.data.reading import Reading
 from hydractl.options import Option, Rows, function, remembered
-from hydractl.report.head_maps import HeadMap, Projection, heat_map, heat_map_figure, project, separation_figure
 from hydractl.steps.compute import Compute, choose_device
 from hydractl.steps.inputs import Model, Output, PlotOptions, as_member
 from hydractl.steps.material import Material, open_material, origin_of
@@ -25,6 +24,7 @@ from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
+    from hydractl.report.head_maps import HeadMap, Projection
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,6 +55,8 @@ class HeadScores(Result):
         return dict(self.artifact)
 
     def lines(self) -> Iterator[str]:
+        from hydractl.report.head_maps import heat_map
+
         for name, rows in self.maps.items():
             yield from heat_map(name, rows)
         if self.output is not None:
@@ -96,6 +98,7 @@ class ScoreHeads:
 
     def run(self, watch: Watcher) -> HeadScores:
         from hydractl.data.ranks import join_ranks
+        from hydractl.report.head_maps import heat_map_figure, separation_figure
 
         output = None if self.output is None else Path(self.output)
         self.picture.check()
@@ -169,6 +172,7 @@ def about(head: Head, distances: Mapping[Head, float]) -> str:
 def projections(model: Hydra, data: ScoringData, titles: Mapping[Head, str]) -> list[Projection]:
     """Returns the outputs of the titled heads for ID and OOD samples, in two dimensions."""
     from hydractl.circuit.separation import outputs_of
+    from hydractl.report.head_maps import project
 
     inside = outputs_of(model, data.id, list(titles), samples=data.id_samples, ranks=data.ranks)
     outside = outputs_of(model, data.ood, list(titles), samples=data.ood_samples, ranks=data.ranks)

@@ -15,16 +15,12 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import require_effect
-from hydractl.data.hashes import merged, sketch
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.families.load import write_checkpoint
 from hydractl.metrics.ood_scores import BASELINE, SearchScore
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.report.describe import curve_lines
-from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
-from hydractl.selection.greedy import require_enough, require_measurable
-from hydractl.selection.joint import joint_searches
+from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
 from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
@@ -65,6 +61,8 @@ class Selected(Result):
 
     def write(self, force: bool) -> None:
         """Writes the artifact and the fused members, where wanted."""
+        from hydractl.families.load import write_checkpoint
+
         if self.hydra is not None:
             write_checkpoint(self.checkpoint, self.hydra, force)
         if self.output is not None:
@@ -131,6 +129,7 @@ class FromCandidates:
         return [*([] if self.pools else ["draws"]), *([] if self.pools or self.random else ["seed"])]
 
     def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
+        from hydractl.selection.greedy import require_enough
         from hydractl.selection.pool import gather
 
         network = run.material.checkpoint
@@ -174,6 +173,7 @@ class Joint:
         return ["seed"]
 
     def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
+        from hydractl.selection.joint import joint_searches
         from hydractl.selection.pool import gather
 
         network = run.material.checkpoint
@@ -318,8 +318,10 @@ select = function(Select)
 
 def _seen(material: Material, circuits: Sequence[Circuit]) -> Mapping[str, Any]:
     """Returns sketches of every sample that a choice depends on."""
+    from hydractl.data.hashes import merged
+
     used = material.used("selection", "selection OOD")
-    own = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
+    own = {name: samples.sketch() for name, samples in used.items()}
     return merged([*(samples_behind(circuits) or {}).items(), *own.items()], material.checkpoint.name)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.circuit.objective import SearchData
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
-from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
@@ -21,6 +20,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
 
 TasksLike = Any  #: a sequence of NAME=ID,OOD, or a mapping from names to sources
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.data.hashes import merged
 from hydractl.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ def with_provenance(
     Raises:
         ArtifactError: an input's record of samples used is damaged.
     """
+    from hydractl.data.hashes import merged
+
     own = {name: value for name, value in options.items() if value is not None and name != SEEN}
     seen = chain(*(search_data(checkpoint.provenance) for checkpoint in inputs), (options.get(SEEN) or {}).items())
     remembered = merged(seen, result.name)
@@ -74,6 +75,8 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 def samples_behind(artifacts: Iterable[Artifact | None]) -> dict[str, Any] | None:
     """Returns all samples that some artifacts were made with, sketches by name; None if they name none."""
+    from hydractl.data.hashes import merged
+
     given = [artifact for artifact in artifacts if artifact is not None]
     seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
     return merged(seen, given[0].name) if seen else None

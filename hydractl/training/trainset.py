@@ -12,7 +12,6 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from hydractl.data.hashes import sketch
 from hydractl.data.images import Lazy
 from hydractl.data.open import notes_of, open_samples
 from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Modality, Reading
@@ -145,7 +144,7 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
 
 def remembered(data: Samples) -> dict[str, Any]:
     """Returns a sketch of the samples' hashes (of some samples, if there are many) for an evaluation to compare."""
-    return {**sketch(_drawn(data).content_hashes()), "samples": len(data), "complete": len(data) <= REMEMBERED}
+    return {**_drawn(data).sketch(), "samples": len(data), "complete": len(data) <= REMEMBERED}
 
 
 def _drawn(data: Samples) -> Samples:
