@@ -271,12 +271,8 @@ class StateFile(Generic[T]):
 
     def save(self, found: T) -> None:
         """Writes the findings, atomically."""
-        state = {
-            "format": self.FORMAT,
-            "version": self.VERSION,
-            "conditions": self.conditions,
-            self.FILE.keys["findings"]: found,
-        }
+        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions}
+        state[self.FILE.keys["findings"]] = found
         write_bytes(self.path, json.dumps(state, default=vars).encode(), force=True)
 
     def read(self) -> T:

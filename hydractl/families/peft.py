@@ -104,8 +104,9 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
     given = document(read_json(folder / CONFIG), origin)
     config = given.read(_AdapterConfig)
-    known = DESCRIPTIVE | vars(config).keys()
-    other = sorted(name for name, value in given.fields.items() if value and name not in known)
+    other = sorted(
+        name for name, value in given.fields.items() if value and name not in DESCRIPTIVE | vars(config).keys()
+    )
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
     if not (folder / WEIGHTS).is_file():

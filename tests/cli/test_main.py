@@ -19,8 +19,8 @@ COMMANDS = ("score-heads", "extract-circuit", "prune", "fuse", "evaluate", "insp
 GROUPS = ("analyse", "list")
 HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy", "pydantic", "rich")
 
-#: The help of a command and the completion of its options may read tables, but load no network.
-NETWORKS = {"torch", "transformers", "timm", "datasets", "sklearn", "scipy"}
+#: What only computing and reading files needs, not the help of a command or the completion of its options.
+COMPUTING = {"torch", "transformers", "timm", "datasets", "sklearn", "scipy", "numpy", "pydantic", "PIL"}
 
 #: Runs a command and prints what it has imported.
 IMPORTS = """
@@ -48,19 +48,43 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
         assert f"  {command} " in said
 
 
-@pytest.mark.parametrize("command", ["build", "prune", "analyse noise"])
-def test_help_of_a_command_loads_its_own_step(command: str) -> None:
-    _, modules = imported(*command.split(), "--help")
-    steps = {each.name: f"hydractl.steps.{each.place.partition(':')[0]}" for each in ALL}
-    assert not modules & NETWORKS
-    assert steps[command] in modules
+#: Shows the help of every command in a process of its own, and prints what it has imported; needs one start of Python.
+EVERY_HELP = """
+import os, sys
+from hydractl.cli.commands import COMMANDS
+from hydractl.cli.main import run
+for command in COMMANDS:
+    if os.fork() == 0:
+        sys.argv = ["hydractl", *command.name.split(), "--help"]
+        try:
+            run()
+        finally:
+            print("IMPORTED", command.place, *sys.modules)
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def imported_for_help() -> dict[str, set[str]]:
+    """The modules that the help of each command imports, by the place of its step."""
+    done = subprocess.run([sys.executable, "-c", EVERY_HELP], capture_output=True, text=True, check=True)
+    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("IMPORTED ")]
+    return {place: set(modules) for place, *modules in lines}
+
+
+@pytest.mark.parametrize("place", [each.place for each in ALL])
+def test_help_of_a_command_loads_its_own_step_and_nothing_that_computes(
+    place: str, imported_for_help: dict[str, set[str]]
+) -> None:
+    assert f"hydractl.steps.{place.partition(':')[0]}" in imported_for_help[place]
+    assert not imported_for_help[place] & COMPUTING
 
 
 def test_completion_knows_commands_and_options_and_loads_no_network() -> None:
     for words, at, expected in (("hydractl pru", 1, "prune"), ("hydractl analyse noise --no", 3, "--noise-draws")):
         said, modules = imported(_HYDRACTL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(at))
         assert expected in said.split()
-        assert not modules & NETWORKS
+        assert not modules & COMPUTING - {"pydantic"}  # which typer itself imports to complete
 
 
 def test_version(hydractl: Command) -> None:
