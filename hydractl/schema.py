@@ -66,14 +66,10 @@ class Schema:
     __pydantic_config__: dict[str, Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
     keys: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(
-        cls, extra: Literal["forbid", "ignore"] | None = None, keys: Mapping[str, str] | None = None
-    ) -> None:
-        if extra is not None:
-            cls.__pydantic_config__ = {**cls.__pydantic_config__, "extra": extra}
-        if keys is not None:
-            cls.keys = keys
-            cls.__pydantic_config__ = {**cls.__pydantic_config__, "alias_generator": lambda name: keys.get(name, name)}
+    def __init_subclass__(cls, extra: Literal["ignore"] | None = None, keys: Mapping[str, str] | None = None) -> None:
+        cls.keys = keys or cls.keys
+        changes = {"alias_generator": lambda name: cls.keys.get(name, name), **({"extra": extra} if extra else {})}
+        cls.__pydantic_config__ = {**cls.__pydantic_config__, **changes}
         dataclass(frozen=True, kw_only=True)(cls)
 
 
@@ -129,8 +125,7 @@ class Document:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # Made once: that takes longer than to read most files.
+def _adapter(kind: Any) -> TypeAdapter[Any]:  # made once: that takes longer than to read most files
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

@@ -74,7 +74,7 @@ def list_of_circuit(circuit: Circuit) -> HeadList:
         label=circuit.objective,
         count=len(circuit.ranking),
         first=lambda budget: circuit.ranking[:budget],
-        restriction=circuit.options,
+        restriction=circuit.restriction,
         sha256=circuit.model.sha256 if circuit.model else None,
         towers=circuit.model.towers if circuit.model else {},
     )
