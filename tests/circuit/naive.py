@@ -30,6 +30,7 @@ class Naive:
         self.model, self.heads, self.extra = reference.model, heads, extra
         self.columns = {head: head_columns(reference, head, widths[head.tower]) for head in heads}
         self.weights = {head: columns.clone() for head, columns in self.columns.items()}
+        self.known: dict[Any, tuple[float, float]] = {}
 
     def turn(self, head: Head, on: bool) -> None:
         self.columns[head].copy_(self.weights[head] if on else torch.zeros_like(self.weights[head]))
@@ -113,19 +114,23 @@ def algorithm_1(
     naive: Naive, objective: str, budget: int, data: Sequence[Any]
 ) -> list[tuple[Head, float, float, float]]:
     """Head, score, accuracy and AUROC of each step."""
-    left = list(naive.heads)
+    left, gone = list(naive.heads), frozenset[Head]()
     steps = []
     for _ in range(budget):
         found = []
         for head in left:
-            with naive.without([head]):
-                accuracy, auroc = naive.measure(*data)
+            key = gone | {head}, *map(id, data)
+            if key not in naive.known:  # objectives try the same heads
+                with naive.without([head]):
+                    naive.known[key] = naive.measure(*data)
+            accuracy, auroc = naive.known[key]
             found.append((head, score(objective, accuracy, auroc), accuracy, auroc))
         # The first among equals; averages of fractions that are equal may differ in their last bit.
         largest = max(value for _, value, *_ in found)
         best = next(entry for entry in found if entry[1] > largest - 1e-9)
         naive.turn(best[0], on=False)
         left.remove(best[0])
+        gone |= {best[0]}
         steps.append(best)
     for head, *_ in steps:
         naive.turn(head, on=True)
