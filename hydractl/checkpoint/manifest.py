@@ -24,6 +24,8 @@ from hydractl.text import shortened
 KEY = "hydractl"
 FORMAT_VERSION = 4  # 3 without a confidence of sure answers, 2 without units and an OOD score
 
+#: The fields that a manifest and a checkpoint have alike.
+CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
 #: The spec of a source's config.json by the table of its architecture, given what messages call it, family, config.
 SpecOf = Callable[[str, str, Mapping[str, Any]], ModelSpec]
 
@@ -72,18 +74,13 @@ class _Version2(_Manifest):
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
+        **{name: getattr(checkpoint, name) for name in CARRIED},
         "format_version": _version(checkpoint),
-        "family": checkpoint.family,
-        "config": dict(checkpoint.config),
         "spec": spec_to_json(checkpoint.spec),
         "members": checkpoint.members,
-        "heads": {tower: [[list(m) for m in layer] for layer in layers] for tower, layers in checkpoint.heads.items()},
+        "heads": checkpoint.heads,
         # One member shares everything with itself: only what is stored per member needs saying.
         "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
-        "labels": list(checkpoint.labels) if checkpoint.labels is not None else None,
-        "preprocessing": dict(checkpoint.preprocessing),
-        "temperature": checkpoint.temperature,
-        "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
         **({} if checkpoint.ood is None else {"ood": checkpoint.ood.fit.to_json()}),
         **({"units": checkpoint.units} if checkpoint.units else {}),
@@ -133,19 +130,14 @@ def from_metadata(
         statistics = {key.removeprefix(PREFIX): tensor for key, tensor in tensors.items() if key.startswith(PREFIX)}
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(PREFIX)}
     checkpoint = Checkpoint(
+        **{field: getattr(manifest, field) for field in CARRIED},
         name=name,
-        family=manifest.family,
-        config=manifest.config,
         spec=spec,
         heads=_kept_heads(document.origin, manifest, spec),
         shared=frozenset(table) - frozenset(manifest.separate),
         tensors=tensors,
-        labels=manifest.labels,
-        preprocessing=manifest.preprocessing,
-        temperature=manifest.temperature,
         acceptance=manifest.acceptance,
         ood=None if fit is None else FittedOod(fit, statistics),
-        provenance=manifest.provenance,
         units=_kept_units(document.origin, manifest, spec),
     )
     checkpoint.verify()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ def open_samples(
         modality: what the model takes, `image` or `text`.
         reading: the columns and the limit, which spreads the samples evenly over the data.
         strict: whether a named column must be there; otherwise detection takes over.
-        skip_bad: leave out unreadable images and empty texts (decodes every image once now) and list them.
+        skip_bad: leave out unreadable images and empty texts (decodes every image once now) and list them in a note.
         name: of values that have none of their own.
 
     Raises:
@@ -70,15 +70,7 @@ def open_samples(
         samples = _of_table(request.data.values, request)
     else:
         samples = _of_values(request.data.values, request)
-    return replace(samples, notes=few_for_chance(samples, str(request)))
-
-
-def notes_of(samples: Samples) -> Iterator[str]:
-    """Yields notes for the user on how samples were read, and which were left out."""
-    yield from samples.notes
-    if samples.skipped:
-        first, *others = samples.skipped
-        yield "\n      ".join([f"{samples.name}: {len(samples.skipped)} samples left out: {first}", *others])
+    return replace(samples, notes=(*few_for_chance(samples, str(request)), *samples.notes))
 
 
 @dataclass(frozen=True)
@@ -168,7 +160,9 @@ def _without_bad(samples: Samples, request: _Request) -> Samples:
     good = np.array([at for at in range(len(samples)) if at not in bad], dtype=np.int64)
     if not len(good):
         raise DataError(f"{request}: not one of {len(samples)} samples can be read: {bad[0]}")
-    return replace(replace(samples, hashes=hashes).subset(good), skipped=tuple(bad.values()))
+    left_out = "\n      ".join(bad.values())
+    notes = (f"{samples.name}: {len(bad)} samples left out: {left_out}",) if bad else ()
+    return replace(replace(samples, hashes=hashes).subset(good), notes=notes)
 
 
 def _is_empty(text: Text) -> bool:

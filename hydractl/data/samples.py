@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -26,7 +23,7 @@ class Samples:
     """N samples of one data set.
 
     `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
-    or None with the reason in `label_problem`. `notes` are shown to the user; `skipped` explains each sample left out.
+    or None with the reason in `label_problem`. `notes` are shown to the user.
     """
 
     name: str
@@ -37,7 +34,6 @@ class Samples:
     label_problem: str | None = None
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
     hashes: Hashes | None = None
 
     def __len__(self) -> int:
@@ -118,18 +114,12 @@ def _file_of(inputs: Sequence[Any], place: int) -> str | None:
     return inputs.file(place) if isinstance(inputs, EncodedImages) else None
 
 
-def _chained(parts: Sequence[Sequence[Any]], ends: Sequence[int], place: int) -> Any:
-    part = bisect_right(ends, place)
-    return parts[part][place - (ends[part - 1] if part else 0)]
-
-
 def join(sets: Sequence[Samples]) -> Samples:
     """Returns the samples of one or more data sets of one modality, one set after the other, without labels."""
-    if sets[0].modality == "text":
-        inputs: Sequence[Any] = list(chain.from_iterable(samples.inputs for samples in sets))
-    else:
-        ends = list(accumulate(map(len, sets)))
-        inputs = Lazy(range(ends[-1]), partial(_chained, [samples.inputs for samples in sets], ends))
+    from torch.utils.data import ConcatDataset
+
+    joined: Any = ConcatDataset([samples.inputs for samples in sets])  # type: ignore[misc]
+    inputs = Lazy(range(len(joined)), joined.__getitem__)
     hashes = [samples.hashes for samples in sets if samples.hashes is not None]
     known = np.concatenate(hashes) if len(hashes) == len(sets) else None
     return Samples(" and ".join(samples.name for samples in sets), sets[0].modality, inputs, hashes=known)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hydractl.data.corruptions import corrupted
 from hydractl.data.hashes import remembered
-from hydractl.data.open import notes_of, open_samples
+from hydractl.data.open import open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
@@ -82,7 +82,7 @@ def open_sets(
 
     def opened(spec: DataSpec | DataValues, strict: bool = True) -> Samples:
         samples = open_samples(spec, modality, reading, strict=strict, skip_bad=given.skip_bad)
-        for note in notes_of(samples):
+        for note in samples.notes:
             on_note(note)
         return samples
 

@@ -200,10 +200,8 @@ def modality_of(checkpoint: Checkpoint) -> Modality:
 
 def tell_oddities(opened: Iterable[Samples], watch: Watcher) -> None:
     """Notes what is odd about some data sets."""
-    from hydractl.data.open import notes_of
-
     for samples in opened:
-        for note in notes_of(samples):
+        for note in samples.notes:
             watch.note(f"note: {note}")
 
 

@@ -192,9 +192,7 @@ def _as_long(build: Build, joint: Stage) -> Stage:
 
 def _outliers(build: Build) -> Sequence[Given]:
     """Returns the OOD samples of search and selection if the recipe gives them a weight."""
-    from hydractl.training.published import choose_recipe
-
-    recipe = choose_recipe(build.recipe, build.settings, {})
+    recipe = Hyperparameters(build.recipe, build.settings).changed_recipe()
     if not recipe.steps and not recipe.epochs:
         raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
     return [*_ood_data(build, 1), *_ood_data(build, 2)] if recipe.outlier_weight else []

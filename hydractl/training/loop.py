@@ -38,6 +38,7 @@ class Run:
         checkpoint, training: what trains and by what, with labels and a classifier that fit.
         place: with the folder of this rate.
         conditions: all that the result depends on, in plain JSON; a state of another run is refused.
+        network: made from the checkpoint, on the accelerator's device.
         model: the network as accelerate wraps it.
         reference: the accuracy that patience measures from.
     """
@@ -47,10 +48,10 @@ class Run:
     place: Workplace
     lr: float
     conditions: Conditions
-    network: Hydra
-    model: Any
-    optimizer: Any
-    schedule: Any
+    network: Hydra = field(init=False)
+    model: Any = field(init=False)
+    optimizer: Any = field(init=False)
+    schedule: Any = field(init=False)
     step: int = 0
     best: Validation | None = None
     best_step: int = 0
@@ -59,6 +60,14 @@ class Run:
     without_improvement: int = 0
     stopped: bool = False
     log: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        recipe, ensemble = self.training.recipe, self.training.ensemble
+        self.network = build_network(self.checkpoint, recipe, () if ensemble is None else ensemble.method.trains)
+        optimizer = build_optimizer(recipe, self.lr, list(trained_parameters(self.network)))
+        self.schedule = build_schedule(recipe, optimizer, self.training.steps)
+        wrapped = Embedder(self.network).train() if recipe.loss == "contrastive" else self.network.train()
+        self.model, self.optimizer = self.place.accelerator.prepare(wrapped, optimizer)
 
     def note(self, entry: Mapping[str, Any]) -> None:
         """Adds an entry for the present step to the log."""
@@ -169,7 +178,11 @@ def fine_tune(
     coming = training_batches(checkpoint, training, place)
     place.accelerator.gradient_accumulation_steps = sum(part.division.passes for part in coming)
     try:
-        run = _start(checkpoint, training, place, lr=lr, conditions={**conditions, "rate": lr})
+        run = Run(checkpoint, training, place, lr=lr, conditions={**conditions, "rate": lr})
+        if place.execution.resume:
+            run.restore()
+        if place.accelerator.is_main_process:
+            start_log(place.folder, run.log)
         try:
             _train(run, coming, on_step)
         finally:
@@ -181,32 +194,6 @@ def fine_tune(
     step = run.best_step if run.best else run.step
     result = network_checkpoint(run.network, checkpoint)
     return Tuned(result, lr, step, training.steps, validation=run.best, log=run.log)
-
-
-def _start(checkpoint: Checkpoint, training: Training, place: Workplace, *, lr: float, conditions: Conditions) -> Run:
-    recipe = training.recipe
-    groups = () if training.ensemble is None else training.ensemble.method.trains
-    network = build_network(checkpoint, recipe, groups)
-    optimizer = build_optimizer(recipe, lr, list(trained_parameters(network)))
-    schedule = build_schedule(recipe, optimizer, training.steps)
-    wrapped = Embedder(network).train() if recipe.loss == "contrastive" else network.train()
-    model, prepared = place.accelerator.prepare(wrapped, optimizer)
-    run = Run(
-        checkpoint,
-        training,
-        place,
-        lr=lr,
-        conditions=conditions,
-        network=network,
-        model=model,
-        optimizer=prepared,
-        schedule=schedule,
-    )
-    if place.execution.resume:
-        run.restore()
-    if place.accelerator.is_main_process:
-        start_log(place.folder, run.log)
-    return run
 
 
 def _train(run: Run, parts: Sequence[ShuffledSamples], on_step: Callable[[Progress], None] | None) -> None:

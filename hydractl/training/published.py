@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hydractl.errors import OptionError
-from hydractl.training.recipe import Recipe, changed, parse_settings, read_recipe
+from hydractl.training.recipe import Recipe, read_recipe
 
 IMAGENET1K = Recipe(
     source="[HE] arXiv 2510.18358, C and D.2; batch 512 as in arXiv 2106.10270, from where the checkpoint comes",
@@ -93,10 +91,6 @@ RECIPES = {
 }
 
 
-#: Settings with an option of another name.
-OPTIONS = {"lr": "lr_grid"}
-
-
 def find_recipe(recipe: str | Path | Recipe) -> Recipe:
     """Returns the published recipe of that name, the one in a TOML file, or the recipe itself."""
     if isinstance(recipe, Recipe):
@@ -106,22 +100,3 @@ def find_recipe(recipe: str | Path | Recipe) -> Recipe:
     if not str(recipe).endswith(".toml"):
         raise OptionError(f"`recipe` {recipe}: unknown: choose {', '.join(RECIPES)}, or name a .toml file")
     return read_recipe(Path(recipe))
-
-
-def choose_recipe(
-    recipe: str | Path | Recipe | None, settings: Mapping[str, Any] | Sequence[str], options: Mapping[str, Any]
-) -> Recipe:
-    """Returns a recipe with the user's changes; without a recipe, the defaults of `Recipe`.
-
-    Args:
-        settings: name to value, or `name=value` each.
-        options: settings that have an option of their own, None if it was not given. They win.
-
-    Raises:
-        OptionError: no such recipe or setting, or a value that does not fit it.
-    """
-    chosen = Recipe() if recipe is None else find_recipe(recipe)
-    given = {name: value for name, value in options.items() if value is not None}
-    named = ", ".join(f"`{OPTIONS.get(name, name)}`" for name in given)
-    settings = settings if isinstance(settings, Mapping) else parse_settings(settings)
-    return changed(changed(chosen, settings, "`settings`"), given, named)

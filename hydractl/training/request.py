@@ -65,11 +65,16 @@ class Hyperparameters:
         Raises:
             OptionError: the recipe or setting does not exist, or a value does not fit it.
         """
-        from hydractl.training.published import choose_recipe
+        from hydractl.training.published import find_recipe
+        from hydractl.training.recipe import Recipe, changed, parse_settings
 
-        own = ("epochs", "steps", "train_only", "freeze_below", "new_classifier")
-        options = {"lr": self.lr_grid, **{name: getattr(self, name) for name in own}}
-        return choose_recipe(self.recipe, self.settings, options)
+        chosen = Recipe() if self.recipe is None else find_recipe(self.recipe)
+        settings = self.settings if isinstance(self.settings, Mapping) else parse_settings(self.settings)
+        own = ("lr_grid", "epochs", "steps", "train_only", "freeze_below", "new_classifier")
+        given = {name: value for name in own if (value := getattr(self, name)) is not None}
+        named = ", ".join(f"`{name}`" for name in given)
+        changes = {"lr" if name == "lr_grid" else name: value for name, value in given.items()}
+        return changed(changed(chosen, settings, "`settings`"), changes, named)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -11,12 +11,13 @@ from typing import Any, Literal
 import datasets
 import numpy as np
 from PIL import Image
+from torch.utils.data import StackDataset
 
 from hydractl.data.images import Lazy
-from hydractl.data.open import notes_of, open_samples
-from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Modality, Reading
+from hydractl.data.open import open_samples
+from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Reading
 from hydractl.data.samples import Samples, join
-from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
+from hydractl.data.sources import DataValues, parse_data, parse_data_sets
 from hydractl.errors import DataError, OptionError
 from hydractl.training.request import TrainingSources
 
@@ -39,29 +40,17 @@ def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
     Raises:
         DataError: a column of images or of texts is missing, or empty somewhere.
     """
-    images, texts = (open_samples(one, of, reading) for one, of in _halves(data))
-    # Both halves decide whether two pairs are the same.
-    hashes = images.content_hashes() ^ texts.content_hashes() if len(images) else np.array([], dtype=np.uint64)
-    return replace(_joined(images, texts), hashes=hashes)
-
-
-def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
-    """Yields what to open images and texts from: one source twice, or the sides of (image, text) pairs."""
+    # One source is read twice; pairs in memory are (image, text), of which each side is.
     spec = parse_data(data)
-    yield spec, "image"
-    if isinstance(spec, DataSpec) or isinstance(spec.values, datasets.Dataset):
-        yield spec, "text"
-    else:
-        yield replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values))), "text"
-
-
-def _joined(images: Samples, texts: Samples) -> Samples:
-    inputs = Lazy(range(len(images)), partial(_pair, images.inputs, texts.inputs))
-    return replace(images, inputs=inputs, labels=None, label_names=None)
-
-
-def _pair(images: Sequence[Any], texts: Sequence[Any], place: int) -> Pair:
-    return images[place], texts[place]
+    images = open_samples(spec, "image", reading)
+    if isinstance(spec, DataValues) and not isinstance(spec.values, datasets.Dataset):
+        spec = replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values)))
+    texts = open_samples(spec, "text", reading)
+    # Both halves decide whether two pairs are the same.
+    hashes = images.content_hashes() ^ texts.content_hashes()
+    both: Any = StackDataset(images.inputs, texts.inputs)  # type: ignore[arg-type]
+    inputs = Lazy(range(len(images)), both.__getitem__)
+    return replace(images, inputs=inputs, labels=None, label_names=None, hashes=hashes)
 
 
 def _second(pairs: Indexed, place: int) -> Any:
@@ -85,7 +74,7 @@ class TrainingData:
         """Notes for the user on how the samples were read."""
         for samples in (self.train, self.validation):
             if samples is not None:
-                yield from notes_of(samples)
+                yield from samples.notes
 
 
 def open_training_data(

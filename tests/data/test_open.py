@@ -85,7 +85,8 @@ def test_empty_texts_are_counted_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 of 4 texts are empty, the first is sample 1: remove them"):
         opened(path)
     samples = opened(path, skip_bad=True)
-    assert (list(samples.inputs), samples.labels.tolist(), len(samples.skipped)) == (["a", "d"], [0, 1], 2)
+    assert (list(samples.inputs), samples.labels.tolist()) == (["a", "d"], [0, 1])
+    assert "2 samples left out" in samples.notes[0]
     assert samples.content_hashes().tolist() == [text_hash("a"), text_hash("d")]
 
 
@@ -97,7 +98,7 @@ def test_unreadable_images_fail_or_are_left_out(tmp_path: Path) -> None:
     kept = opened(folder, "image", skip_bad=True)
     assert kept.labels.tolist() == [0, 1]
     assert kept.content_hashes().tolist() == [image_hash(picture(0)), image_hash(picture(2))]
-    assert "1.png" in kept.skipped[0]
+    assert "1.png" in kept.notes[0]
     with pytest.raises(DataError, match="not one of 1 samples can be read"):
         opened(f"{folder}:[1:2]", "image", skip_bad=True)
 
@@ -187,7 +188,7 @@ def test_bad_values_fail_by_name_or_are_left_out() -> None:
     with pytest.raises(DataError, match="^data: sample 1: cannot be read: disk gone$"):
         open_samples(Broken(labelled()), "image")
     kept = open_samples(Broken(labelled()), "image", skip_bad=True)
-    assert kept.skipped == ("data: sample 1: cannot be read: disk gone",)
+    assert kept.notes == ("data: 1 samples left out: data: sample 1: cannot be read: disk gone",)
     assert kept.labels.tolist() == [0, 0, 1]
     with pytest.raises(DataError, match="mine: 1 of 3 texts are empty, the first is sample 1: remove them"):
         open_samples({"mine": ["a", " ", "c"]}, "text")

@@ -10,8 +10,7 @@ import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
-from hydractl.training.augment import build_augmentation, training_preprocessor
-from hydractl.training.batches import ShuffledSamples, length_grouping
+from hydractl.training.batches import ShuffledSamples, build_augmentation, length_grouping, training_preprocessor
 from hydractl.training.order import Division, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds

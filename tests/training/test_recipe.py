@@ -15,8 +15,9 @@ from hydractl.checkpoint.slots import Slot
 from hydractl.errors import OptionError
 from hydractl.steps.guide import page
 from hydractl.training.optimizer import build_optimizer, build_schedule, step_count
-from hydractl.training.published import RECIPES, choose_recipe, find_recipe
+from hydractl.training.published import RECIPES, find_recipe
 from hydractl.training.recipe import SETTINGS, Recipe, changed, read_recipe, to_toml
+from hydractl.training.request import Hyperparameters
 from tests.damage import refused
 
 
@@ -139,11 +140,11 @@ def test_every_damage_to_a_setting_of_a_file(key: str, tmp_path: Path) -> None:
 
 
 def test_an_option_is_named_by_its_own_name() -> None:
-    for options in ({"lr": "0.1,x"}, {"lr": [math.nan]}, {"lr": -1}):
+    for rates in ("0.1,x", [math.nan], -1):
         with pytest.raises(OptionError, match="^`lr_grid`: lr"):
-            choose_recipe(None, (), options)
+            Hyperparameters(lr_grid=rates).changed_recipe()
     with pytest.raises(OptionError, match="^`train_only`: train_only"):
-        choose_recipe(None, (), {"train_only": [1]})
+        Hyperparameters(train_only=[1]).changed_recipe()  # type: ignore[list-item]
 
 
 def test_the_guide_lists_every_setting_with_its_range() -> None:
