@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.output import goes_on, refuse_other, write_bytes
 from hydractl.errors import ArtifactError
 from hydractl.schema import STDIN, Checked, Document, Origin, Schema, document, read_json, shown
 from hydractl.text import printable_json
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
 
 PREDICTIONS = "predictions:"  # before a folder of saved predictions that takes the place of a model
 REMEDY = "correct it or write the file again"
@@ -65,10 +68,10 @@ class ReadAs:
     form: Any
     change: Callable[[Any], Any]
 
-    def __get_pydantic_core_schema__(self, _type: Any, handler: Callable[[Any], Any]) -> Any:
-        from pydantic_core.core_schema import no_info_after_validator_function
+    def __get_pydantic_core_schema__(self, _type: Any, handler: GetCoreSchemaHandler) -> Any:
+        from pydantic import AfterValidator
 
-        return no_info_after_validator_function(self.change, handler(self.form))
+        return AfterValidator(self.change).__get_pydantic_core_schema__(self.form, handler)
 
 
 class _NamedHead(Schema, extra="ignore"):

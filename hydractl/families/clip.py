@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BeforeValidator, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
 
 from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
@@ -62,7 +61,7 @@ class PartsConfig(read.ArchitectureConfig):
     """The fields of a config.json with a part for each tower."""
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         return BeforeValidator(complete).__get_pydantic_core_schema__(source, handler)
 
 
