@@ -17,9 +17,13 @@ LEFT, UP, DOWN = (-8, -3), (8, 1), (8, -8)
 OFFSETS = {
     "network": LEFT,
     "trained on": LEFT,
+    "taught": LEFT,
     "Deep Ensemble": LEFT,
     "Hydra": UP,
     "Hydra taught": DOWN,
+    "Hydra published": LEFT,
+    "Deep Ensemble auroc": (-8, 8),
+    "Deep Ensemble auroc_mahalanobis": (-8, -10),
     "Hydra auroc_mahalanobis": DOWN,
     "Hydra taught auroc_mahalanobis": UP,
 }
