@@ -88,7 +88,7 @@ class SavedPredictions:
 
     @cached_property
     def about(self) -> About:
-        """What the folder says of the predictions."""
+        """The description of the predictions, empty if the folder has none."""
         path = self.folder / ABOUT
         return read_about(str(path)) if path.exists() else About()
 

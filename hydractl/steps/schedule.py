@@ -122,7 +122,7 @@ def scheduled(build: Build, network: Checkpoint, watch: Watcher) -> Build:
     search, limit = found["search"], found["limit"]
     parts = [
         "no circuits" if search == NO_CIRCUITS else f"circuits by {search} search on {found['search_samples']} samples",
-        f"{found['random']} random draws per budget",
+        *([f"{found['random']} random draws per budget"] if found["random"] else []),
         "all samples" if limit is None else f"at most {limit} samples of each set",
     ]
     minutes = max(round(sizes.seconds(found) / 60), 1)
