@@ -74,7 +74,7 @@ class _Version2(_Manifest):
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
-        **{name: getattr(checkpoint, name) for name in CARRIED},
+        **{key: getattr(checkpoint, key) for key in CARRIED},
         "format_version": _version(checkpoint),
         "spec": spec_to_json(checkpoint.spec),
         "members": checkpoint.members,
@@ -130,7 +130,7 @@ def from_metadata(
         statistics = {key.removeprefix(PREFIX): tensor for key, tensor in tensors.items() if key.startswith(PREFIX)}
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(PREFIX)}
     checkpoint = Checkpoint(
-        **{field: getattr(manifest, field) for field in CARRIED},
+        **{key: getattr(manifest, key) for key in CARRIED},
         name=name,
         spec=spec,
         heads=_kept_heads(document.origin, manifest, spec),

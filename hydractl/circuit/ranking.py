@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import BASELINE
+from hydractl.schema import Checked
 
 if TYPE_CHECKING:
     from hydractl.circuit.modes import Mode
@@ -139,6 +140,10 @@ def greedy_round(search: Search, done: int, heads_per_step: int) -> Round:
 ALL = "all"
 
 
+#: A short text, also in a stranger's file.
+Named = Annotated[str, Checked(max_length=100)]
+
+
 @dataclass(frozen=True)
 class Restriction:
     """The towers and layers that a search is restricted to, as options name them; None is no restriction.
@@ -148,8 +153,8 @@ class Restriction:
         layers: `A-B`, both included, or one.
     """
 
-    towers: str | None = None
-    layers: str | None = None
+    towers: Named | None = None
+    layers: Named | None = None
 
     def among(self, heads: Iterable[Head]) -> tuple[Head, ...]:
         """Returns the heads that the restricted search may drop."""

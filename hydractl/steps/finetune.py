@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -206,3 +206,6 @@ class Finetuned(Result):
 
     def lines(self) -> Iterator[str]:
         yield from map(str, (network.output or f"{network.name}: {network}" for network in self.networks))
+
+    def facts(self) -> Mapping[str, object]:
+        return {str(network.output or network.name): network for network in self.networks}

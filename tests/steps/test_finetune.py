@@ -48,7 +48,7 @@ def test_the_call_and_the_command_write_the_same_bytes(run: Command, mine: None)
     [network] = result.networks
     assert network.output == Path("call") and network.validation is not None
     assert [entry["step"] for entry in network.log] == [1, 2, 2, 3, 3]
-    assert f"accuracy {network.validation.accuracy:.4f}" in done.err
+    assert f"accuracy {network.validation.accuracy:.4f}" in done.err and str(network) in repr(result)
     assert result.to_json()["networks"][0]["validation"] == asdict(network.validation)
 
 
