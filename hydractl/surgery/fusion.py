@@ -39,7 +39,7 @@ def fuse(
         separate: groups to keep per member: of `GROUPS`, "all", `text.mlp` for one tower, `text` for a whole tower.
             Default: nothing, or the text tower of a zero-shot model, which costs nothing, because class embeddings
             are computed once.
-        dtype: that of the result. Default: the members' own.
+        dtype: that of the result, whatever the members' are. Default: the members' own.
 
     Raises:
         CheckpointError: members differ in family, sizes, labels, preprocessing or dtype; the first difference is named.
@@ -48,6 +48,9 @@ def fuse(
     members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
     if len(members) < 2:
         raise OptionError("fuse needs at least two members: name two models or more")
+    if dtype is not None and len({member.dtype for member in members}) > 1:
+        # Every number fits float64, so the result is still rounded once.
+        members = [with_dtype(member, torch.float64) for member in members]
     for member in members[1:]:
         _require_agreement(members[0], member)
     first = members[0]
@@ -94,7 +97,8 @@ def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
     ours, theirs = (json.loads(json.dumps(_agreed(each))) for each in (first, other))
     if (change := first_change(ours, theirs)) is not None:
         what, old, new = change
-        raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): members must agree")
+        remedy = "members must agree" if not what.startswith("dtype") else "give `dtype`, to which all are converted"
+        raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): {remedy}")
 
 
 def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:

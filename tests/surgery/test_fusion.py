@@ -18,6 +18,7 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
+from hydractl.surgery.numbers import with_dtype
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
@@ -94,6 +95,16 @@ def test_means_are_taken_in_float64_and_rounded_once(
     assert {tensor.dtype for tensor in fused.tensors.values()} == {dtype or held}
     assert torch.equal(fused.tensors[name].load(), torch.full((24,), mean, dtype=dtype or held))
     assert fused.tensors["classifier.weight"].load().equal(dense.tensors["classifier.weight"].load().to(dtype or held))
+
+
+def test_members_of_several_dtypes_fuse_to_one_that_is_given(tmp_path: Path) -> None:
+    half = read_checkpoint(build_reference("vit", dtype=torch.float16).save(tmp_path / "half"))
+    single = read_checkpoint(build_reference("vit", dtype=torch.float32, seed=1).save(tmp_path / "single"))
+    widened = through_a_file(with_dtype(half, torch.float32), tmp_path / "widened")
+    fused, expected = (fuse([one, single], dtype=torch.float32) for one in (half, widened))
+    assert fused.shared == expected.shared
+    for name, tensor in expected.tensors.items():
+        assert fused.tensors[name].dtype == torch.float32 and torch.equal(fused.tensors[name].load(), tensor.load())
 
 
 def test_text_towers_of_a_zero_shot_model_stay_with_their_members(tmp_path: Path) -> None:
