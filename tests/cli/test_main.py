@@ -114,6 +114,13 @@ def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
         hydractl("inspect", vit)
 
 
+@pytest.mark.parametrize("words", [["nonsense"], ["inspect"], ["inspect", "x", "--nonsense"]])
+def test_wrong_usage_is_one_line_and_exit_code_2(hydractl: Command, words: list[str]) -> None:
+    result = hydractl(*words)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith("error: ") and "--help" in result.err
+
+
 @pytest.mark.parametrize(
     ("trouble", "remedy"),
     [("memory", "--batch-size"), ("workers", "--workers"), ("rank", "a process of this job ended early")],
