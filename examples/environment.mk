@@ -4,7 +4,9 @@ ROOT := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/..)
 VENV := $(or $(VIRTUAL_ENV),$(CONDA_PREFIX),$(ROOT)/.venv)
 BIN := $(VENV)/bin
 PYTHON ?= python3
-INSTALLED := $(VENV)/.hydractl-installed
+# What is installed: `all` runs everything, `dev` tests it as well and serves both.
+EXTRAS ?= all
+INSTALLED := $(VENV)/.hydractl-$(EXTRAS)
 
 # The stamp names the checkout: an environment shared by two checkouts must not run the other one's code.
 ifneq ($(shell cat $(INSTALLED) 2>/dev/null),$(ROOT))
@@ -14,5 +16,6 @@ endif
 $(INSTALLED): $(ROOT)/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
-	$(BIN)/python -m pip install --quiet --editable "$(ROOT)[dev]"
-	echo $(ROOT) > $@
+	@echo "Installing hydractl[$(EXTRAS)] into $(VENV): torch, torchvision, transformers, timm and more, up to 7 GB"
+	$(BIN)/python -m pip install --quiet --editable "$(ROOT)[$(EXTRAS)]"
+	echo $(ROOT) | tee $@ > $(VENV)/.hydractl-all
