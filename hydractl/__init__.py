@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hydractl.steps.analyse import analyse_noise as analyse_noise
     from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
     from hydractl.steps.analyse_overlap import analyse_overlap as analyse_overlap
-    from hydractl.steps.benchmark import benchmark as benchmark
+    from hydractl.steps.analyse_speed import analyse_speed as analyse_speed
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
     from hydractl.steps.evaluate import evaluate as evaluate
@@ -54,7 +54,6 @@ _PLACES = {
     "calibrate": "hydractl.steps.calibrate",
     "evaluate": "hydractl.steps.evaluate",
     "predict": "hydractl.steps.predict",
-    "benchmark": "hydractl.steps.benchmark",
     "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
     "analyse_budgets": "hydractl.steps.analyse_budgets",
@@ -62,6 +61,7 @@ _PLACES = {
     "analyse_members": "hydractl.steps.analyse",
     "analyse_noise": "hydractl.steps.analyse",
     "analyse_overlap": "hydractl.steps.analyse_overlap",
+    "analyse_speed": "hydractl.steps.analyse_speed",
     "guide": "hydractl.steps.guide",
     "list_families": "hydractl.steps.listings",
     "list_recipes": "hydractl.steps.listings",

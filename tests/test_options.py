@@ -154,7 +154,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.evaluation.checkpoints import parse_networks
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
-    from hydractl.steps.benchmark import _size
+    from hydractl.steps.analyse_speed import _size
     from hydractl.steps.limits import parse_ratio
     from hydractl.steps.select import parse_members
 

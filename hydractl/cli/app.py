@@ -19,7 +19,7 @@ PANELS = ("Start", "Step by step", "Measure", "Look up")
 GROUP_PANELS = {"analyse": "Measure", "list": "Look up"}
 WIDEST = 120  # longer lines are hard to read
 GROUPS = {
-    "analyse": "Analyse heads, members and the effects of pruning.",
+    "analyse": "Analyse heads, members, the effects of pruning, and speed.",
     "list": "List architectures, recipes and suites.",
 }
 
@@ -70,9 +70,10 @@ class StepGroup(typer.core.TyperGroup):
         # Called to run a command, to show its help and to complete its options, but not to list it.
         if args and args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
             paths = [command.name for command in COMMANDS] if self.name == "hydractl" else list(self.commands)
-            close = get_close_matches(args[0], {path.replace(" ", "-"): path for path in paths}, 1)
-            path = next((path for path in paths if close == [path.replace(" ", "-")]), None)
-            meant = f": did you mean {ctx.command_path} {path}?" if path else ""
+            names = {name: path for path in paths for name in (path.split()[-1], path.replace(" ", "-"))}
+            names |= {"benchmark": "analyse speed"} if "analyse speed" in paths else {}
+            close = get_close_matches(args[0], names, 1)
+            meant = f": did you mean {ctx.command_path} {names[close[0]]}?" if close else ""
             ctx.fail(f"No such command {args[0]!r}{meant}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.built() if isinstance(command, Listed) else command, rest

@@ -42,7 +42,6 @@ COMMANDS = (
     Command("report", "report:Report"),
     Command("inspect", "inspect:Inspect", panel="Start"),
     Command("predict", "predict:Predict", csv=methodcaller("to_csv"), panel="Start"),
-    Command("benchmark", "benchmark:Benchmark"),
     Command("export", "export:Export", writes=True, panel=STEPS),
     Command("list families", "listings:ListFamilies", panel="Look up"),
     Command("list recipes", "listings:ListRecipes", panel="Look up"),
@@ -52,5 +51,6 @@ COMMANDS = (
     Command("analyse heads", "analyse:AnalyseHeads"),
     Command("analyse members", "analyse:AnalyseMembers"),
     Command("analyse noise", "analyse:AnalyseNoise"),
+    Command("analyse speed", "analyse_speed:AnalyseSpeed"),
     Command("guide", "guide:Guide", panel="Look up"),
 )  # fmt: skip

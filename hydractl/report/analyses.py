@@ -1,4 +1,4 @@
-"""The numbers of analyses and benchmarks as tables and pictures."""
+"""The numbers of analyses as tables and pictures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIMILARITIES = {
     "logits_cosine": "cosine of logits",
     "weights_cosine": "cosine of weights' changes",
 }
-#: The columns of a benchmark: heading and text of a row.
+#: The columns of `analyse speed`: heading and text of a row.
 TIMING_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("ms", lambda row: f"{row.timing.milliseconds:.2f}"),
     ("IQR", lambda row: f"{row.timing.spread:.2f}"),

@@ -145,7 +145,7 @@ class Calibrated(MadeModel):
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Fit the temperature of a model and what tells OOD samples from ID ones.
+    """Fit the temperature and the OOD score of a model.
 
     Example: hydractl calibrate hydra.safetensors --id-data cifar10:train[:2000] --ood-data textures -o out.safetensors
 

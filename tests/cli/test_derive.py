@@ -78,7 +78,7 @@ BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "evaluate": ("vit", [["vit"]], {**ID, **OOD, "calib_data": "pets", "temperature": "fit", "allow_leak": True}),
     "calibrate": ("calibrate", ["vit"], {**ID, "output": "calibrated"}),
     "predict": ("predict", ["vit", ["noise/0.png"]], {}),
-    "benchmark": ("time", [["vit"]], {"batch_sizes": "1", "seconds": 0.1}),
+    "analyse speed": ("time", [["vit"]], {"batch_sizes": "1", "seconds": 0.1}),
     "analyse budgets": ("measure", ["vit", ["member"]], {"circuit": ["circuit.json"], "budgets": "1", **ID, **OOD}),
     "analyse heads": ("analyse", ["vit"], {**CIRCUIT, "budget": 1, **ID, **OOD, "plot": "heads.svg"}),
     "analyse members": ("analyse members", ["both"], {"data": "pets", "plot": "members.svg"}),
@@ -129,7 +129,7 @@ def test_a_command_does_what_its_function_does(
     assert f"{name} " in watched.err.replace(":", " ")
     assert "\x1b[1A" in watched.err or "\x1b[2K" in watched.err  # it is erased in the end
     assert "\x1b" not in watched.out
-    if command != "benchmark":  # whose times differ
+    if command != "analyse speed":  # whose times differ
         found = call(command, how[0], {**how[1], "force": True} if {"output", "plot"} & how[1].keys() else how[1])
         assert json.loads(piped.out) == json.loads(json_text(found.to_json()))
         assert watched.out.splitlines() == list(found.lines())

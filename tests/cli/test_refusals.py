@@ -82,9 +82,9 @@ REFUSED = f"""
 1 | label                                   | evaluate vit --id-data=pets/cat
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
 2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
-2 | fp8                                     | benchmark vit --dtypes=fp8
-2 | two models are called vit               | benchmark vit vit
-2 | --transformers                          | benchmark m0 --transformers --seconds=0
+2 | fp8                                     | analyse speed vit --dtypes=fp8
+2 | two models are called vit               | analyse speed vit vit
+2 | --transformers                          | analyse speed m0 --transformers --seconds=0
 1 | --force                                 | export vit --format=onnx -o m0
 2 | cannot be set                           | export vit --format=onnx -o x --classes=classes
 2 | bfloat16                                | export vit --format=onnx --dtype=bfloat16 --check -o x

@@ -1,4 +1,4 @@
-"""`hydractl benchmark` times what it is given, side by side, and counts it."""
+"""`hydractl analyse speed` times what it is given, side by side, and counts it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def test_systems_of_one_run(hydractl: Command, vit: Path, tmp_path: Path) -> Non
     assert hydractl("fuse", *members, "-o", tmp_path / "hydra").code == 0
     one_by_one = "+".join(map(str, members))
     result = hydractl(
-        "benchmark", f"dense={vit}", f"members={one_by_one}", f"hydra={tmp_path / 'hydra'}", "--transformers",
+        "analyse", "speed", f"dense={vit}", f"members={one_by_one}", f"hydra={tmp_path / 'hydra'}", "--transformers",
         "--batch-sizes", "1,3", "--dtypes", "fp32,bf16", "--seconds", 0, "--json", tmp_path / "b.json",
     )  # fmt: skip
     assert result.code == 0, result.err
     assert "bfloat16, batch 3" in result.out
     report = json.loads((tmp_path / "b.json").read_text())
-    assert report["format"] == "hydractl-benchmark"
+    assert report["format"] == "hydractl-speed"
     assert report["models"]["members"] == [path.name for path in members]  # as seen from the file
     rows = report["rows"]
     names = ["dense", "members", "hydra", "dense (transformers)"]
@@ -44,12 +44,12 @@ def test_a_folder_that_names_another_network_is_not_given_to_transformers(
 ) -> None:
     folder = Path(copytree(vit, tmp_path / "vit"))
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/somewhere/else", "peft_type": "LORA"}')
-    result = hydractl("benchmark", folder, "--transformers", "--seconds", 0)
+    result = hydractl("analyse", "speed", folder, "--transformers", "--seconds", 0)
     assert result.code == 2 and "adapter_config.json, which names another network" in result.err
 
 
 def test_paths_and_loaded_models_are_timed(vit: Path) -> None:
-    timed = library.benchmark(
+    timed = library.analyse_speed(
         {"one": vit, "two": [vit, library.load(vit)]}, batch_sizes=[1, 2], dtypes=["bf16", torch.float32], seconds=0
     )
     assert [(row["name"], row["dtype"], row["batch_size"]) for row in timed.to_json()["rows"]] == [
@@ -59,6 +59,6 @@ def test_paths_and_loaded_models_are_timed(vit: Path) -> None:
 
 def test_threads_are_as_before(vit: Path) -> None:
     before = torch.get_num_threads()
-    timed = library.benchmark(vit, batch_sizes=1, seconds=0, processor_time=True)
+    timed = library.analyse_speed(vit, batch_sizes=1, seconds=0, processor_time=True)
     assert timed.environment["threads"] == 1
     assert torch.get_num_threads() == before

@@ -28,7 +28,7 @@ else:  # what the command line derives arguments from
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Benchmarked(Result):
+class Speeds(Result):
     """The time of each model at each batch size and precision, and the environment."""
 
     rows: Sequence[Row]
@@ -38,7 +38,7 @@ class Benchmarked(Result):
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": "hydractl-benchmark",
+            "format": "hydractl-speed",
             "version": 1,
             "compiled": self.compiled,
             "environment": dict(self.environment),
@@ -53,17 +53,17 @@ class Benchmarked(Result):
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class AnalyseSpeed:
     """Time models side by side on random inputs.
 
-    Example: hydractl benchmark vit members=m1+m2+m3 hydra.safetensors --batch-sizes 1,4,32 --dtypes fp32,bf16
+    Example: hydractl analyse speed vit members=m1+m2+m3 hydra.safetensors --batch-sizes 1,4,32 --dtypes fp32,bf16
 
     Prints, for each batch size and precision, a row per model: latency (median, interquartile range), throughput, peak
     memory, parameters, multiply-adds, and the ratios of time and of multiply-adds to the first model.
 
     In Python, models may have names as `{name: model}`, and several in a list are run one after the other.
 
-    >>> timed = hydractl.benchmark({"members": ["m1", "m2"], "hydra": "hydra"}, batch_sizes=2, seconds=0)
+    >>> timed = hydractl.analyse_speed({"members": ["m1", "m2"], "hydra": "hydra"}, batch_sizes=2, seconds=0)
     >>> [row.name for row in timed.rows]
     ['members', 'hydra']
 
@@ -94,7 +94,7 @@ class Benchmark:
     ] = False
     device: Device = "auto"
 
-    def run(self, watch: Watcher) -> Benchmarked:
+    def run(self, watch: Watcher) -> Speeds:
         from hydractl.evaluation.timing import Timer, environment, open_timed
 
         sizes = [_size(size) for size in _split(self.batch_sizes)]
@@ -114,10 +114,10 @@ class Benchmark:
                     rows += timer.time(systems, size, self.tokens)
             found = environment(place)
         references = {name: system.references for name, system in systems.items()}
-        return Benchmarked(rows, references, found, self.compiled)
+        return Speeds(rows, references, found, self.compiled)
 
 
-benchmark = function(Benchmark)
+analyse_speed = function(AnalyseSpeed)
 
 
 @contextmanager
