@@ -1,6 +1,7 @@
 """Options as values: a command is a frozen dataclass, and its fields are what a shell and Python may set.
 
-A field with an `Option` is one option. A field whose type is a dataclass is a group: its options stand among the
+A field is one option by `option(default, help)`, or by an `Option` in its type where the type is shared, has rows or
+must be given. A field whose type is a dataclass is a group: its options stand among the
 command's own. A field with `Rows` chooses one of several dataclasses by name; the chosen one's fields are options too.
 """
 
@@ -9,12 +10,24 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from hydractl.errors import OptionError, naming_extras
 from hydractl.text import shortened
@@ -23,7 +36,10 @@ from hydractl.watch import LOG, Watcher
 Heading = Literal["Model", "What to do", "Data", "Compute", "Output"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
 
+OPTION = "option"  # the key in a field's metadata
+
 T = TypeVar("T")
+P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -55,6 +71,18 @@ class Option:
     bare: str | None = None
     remembered: bool = True
     plain: Callable[[Any], Any] | None = None
+
+
+def _with_default(describe: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
+    def option(default: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        made: T = field(default=default, metadata={OPTION: describe(*args, **kwargs)})
+        return made
+
+    return option
+
+
+#: Declares a field as an option: its default, then what `Option` takes.
+option = _with_default(Option)
 
 
 @dataclass(frozen=True)
@@ -186,7 +214,7 @@ def _entries_of(kind: Any) -> tuple[_Entry, ...]:
 
 def _entry(field: Field[Any], hint: Any) -> _Entry:
     kind, notes = _without_none(hint)
-    option = next((note for note in reversed(notes) if isinstance(note, Option)), None)
+    option = next((note for note in reversed(notes) if isinstance(note, Option)), field.metadata.get(OPTION))
     rows = next((note for note in notes if isinstance(note, Rows)), None)
     without = next((note.names for note in notes if isinstance(note, Without)), frozenset())
     default = field.default if field.default_factory is MISSING else field.default_factory()

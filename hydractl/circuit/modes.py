@@ -16,7 +16,7 @@ from hydractl import bounds
 from hydractl.checkpoint.heads import layer_budgets
 from hydractl.circuit.ranking import Round, greedy_round
 from hydractl.errors import OptionError
-from hydractl.options import Option
+from hydractl.options import Option, option
 
 if TYPE_CHECKING:
     from hydractl.circuit.objective import Measures, SearchData
@@ -91,10 +91,7 @@ class Shortlist:
     float32_only: ClassVar[bool] = False
 
     heads_per_step: HeadsPerStep = 1
-    shortlist: Annotated[
-        int,
-        Option("Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS),
-    ] = 16
+    shortlist: int = option(16, "Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS)
 
     def __post_init__(self) -> None:
         if self.shortlist < self.heads_per_step:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from hydractl.bounds import SEED
 from hydractl.data.reading import SOURCE, DataLike
-from hydractl.options import Option
+from hydractl.options import Option, option
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -138,9 +138,7 @@ class Oba(ScoreMethod):
     per_tower = True
 
     id_data: IdData
-    order: Annotated[
-        int, Option("Order of the Taylor term of the saliencies: 2 as published, or 3.", minimum=2, maximum=3)
-    ] = 2
+    order: int = option(2, "Order of the Taylor term of the saliencies: 2 as published, or 3.", minimum=2, maximum=3)
 
     def score(self, scoring: Scoring) -> Scored:
         from hydractl.circuit.saliency import oba_scores
@@ -171,7 +169,7 @@ class Drawn(ScoreMethod):
     name = "random"
     help = "drawn by the seed; needs no data"
 
-    seed: Annotated[int, Option("Seed of the draws.", "Compute", minimum=0, maximum=SEED)] = 0
+    seed: int = option(0, "Seed of the draws.", "Compute", minimum=0, maximum=SEED)
     units: Units = False
 
     def score(self, scoring: Scoring) -> Scored:
@@ -215,7 +213,7 @@ class Ablation(ScoreMethod):
 
     id_data: IdData
     ood_data: Annotated[DataLike | None, OOD] = None
-    objective: Annotated[Literal["acc", "ood", "avg"], Option("Measure ID accuracy, AUROC, or their mean.")] = "avg"
+    objective: Literal["acc", "ood", "avg"] = option("avg", "Measure ID accuracy, AUROC, or their mean.")
 
     def __post_init__(self) -> None:
         from hydractl.circuit.objective import require_ood_data

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from hydractl import bounds
-from hydractl.options import Option
+from hydractl.options import Option, option
 
 Modality = Literal["image", "text"]
 Group = Literal["near", "far"]
@@ -70,18 +70,16 @@ class Reading:
     limit: Limit = None
     classes: Classes = None
     template: Template = DEFAULT_TEMPLATE
-    image_column: Annotated[
-        str | None, Option("Column of the images. Default: found by type and name.", "Data", "NAME", remembered=False)
-    ] = None
-    text_column: Annotated[
-        str | None,
-        Option("Column of the texts; name two with a comma for text pairs.", "Data", "NAME[,NAME]", remembered=False),
-    ] = None
-    label_column: Annotated[str | None, Option("Column of the labels.", "Data", "NAME", remembered=False)] = None
-    match_labels: Annotated[
-        Literal["name", "index"],
-        Option("Match the data's labels to the model's by name or by index.", "Data", remembered=False),
-    ] = "name"
+    image_column: str | None = option(
+        None, "Column of the images. Default: found by type and name.", "Data", "NAME", remembered=False
+    )
+    text_column: str | None = option(
+        None, "Column of the texts; name two with a comma for text pairs.", "Data", "NAME[,NAME]", remembered=False
+    )
+    label_column: str | None = option(None, "Column of the labels.", "Data", "NAME", remembered=False)
+    match_labels: Literal["name", "index"] = option(
+        "name", "Match the data's labels to the model's by name or by index.", "Data", remembered=False
+    )
 
 
 #: All of a data set, its columns found by type and name.

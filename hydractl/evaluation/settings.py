@@ -14,7 +14,7 @@ from hydractl.data.reading import DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError, require
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
-from hydractl.options import Option, Rows, brief
+from hydractl.options import Option, Rows, brief, option
 
 if TYPE_CHECKING:
     ScoreName = str
@@ -56,29 +56,23 @@ class Sets:
         shift_data: `NAME/SEVERITY=SOURCE` each, or data by `NAME/SEVERITY`.
     """
 
-    id_data: Annotated[
-        DataLike | None, Option("Labelled in-distribution data.", "Data", "[NAME=]SOURCE[:SPLIT]", remembered=False)
-    ] = None
-    ood_data: Annotated[
-        DataSetsLike,
-        Option(
-            "Out-of-distribution data; repeat it for several sets.",
-            "Data",
-            "[near/|far/][NAME=]SOURCE[:SPLIT]",
-            remembered=False,
-        ),
-    ] = ()
-    calib_data: Annotated[
-        DataLike | None,
-        Option("Labelled data to fit on. They must not be evaluated on.", "Data", "SOURCE[:SPLIT]", remembered=False),
-    ] = None
-    shift_data: Annotated[
-        Sequence[str] | Mapping[str, str | Path | Indexed],
-        Option("Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False),
-    ] = ()
-    corrupt: Annotated[str | None, Option(f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")] = (
-        None
+    id_data: DataLike | None = option(
+        None, "Labelled in-distribution data.", "Data", "[NAME=]SOURCE[:SPLIT]", remembered=False
     )
+    ood_data: DataSetsLike = option(
+        (),
+        "Out-of-distribution data; repeat it for several sets.",
+        "Data",
+        "[near/|far/][NAME=]SOURCE[:SPLIT]",
+        remembered=False,
+    )
+    calib_data: DataLike | None = option(
+        None, "Labelled data to fit on. They must not be evaluated on.", "Data", "SOURCE[:SPLIT]", remembered=False
+    )
+    shift_data: Sequence[str] | Mapping[str, str | Path | Indexed] = option(
+        (), "Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False
+    )
+    corrupt: str | None = option(None, f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")
     skip_bad: SkipBad = False
 
     def __post_init__(self) -> None:
@@ -99,23 +93,19 @@ class Sets:
 class Settings:
     """Says what the numbers mean: what tells OOD from ID, whose definitions count, temperature and prediction sets."""
 
-    ood_score: Annotated[
-        ScoreName | None,
-        Option(
-            f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}. Default: the score in a calibrated file, "
-            "otherwise msp."
-        ),
-    ] = None
-    style: Annotated[StyleName, Option("Whose definitions to compute by.")] = "hydractl"
-    temperature: Annotated[
-        float | str | None,
-        Option(
-            "One for all, or fitted per system on `calib_data`. Default: each system's own.",
-            metavar="fit|T",
-            minimum=bounds.COLDEST,
-            maximum=bounds.HOTTEST,
-        ),
-    ] = None
+    ood_score: ScoreName | None = option(
+        None,
+        f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}. Default: the score in a calibrated file, "
+        "otherwise msp.",
+    )
+    style: StyleName = option("hydractl", "Whose definitions to compute by.")
+    temperature: float | str | None = option(
+        None,
+        "One for all, or fitted per system on `calib_data`. Default: each system's own.",
+        metavar="fit|T",
+        minimum=bounds.COLDEST,
+        maximum=bounds.HOTTEST,
+    )
     conformal: Annotated[
         Conformal | None, Option("Measure prediction sets fitted on `calib_data`."), Rows((Lac, Aps))
     ] = None
@@ -181,31 +171,27 @@ class Procedure:
         force: whether saved answers are replaced.
     """
 
-    bootstrap: Annotated[
-        int | None,
-        Option(
-            "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none. Default: 1000 for up "
-            "to 100,000 samples and our own `style`.",
-            metavar="R",
-            minimum=0,
-            maximum=bounds.DRAWS,
-        ),
-    ] = None
-    seeds: Annotated[bool, Option("Systems of one NAME are seeds of one system: mean and deviation.")] = False
-    members_curve: Annotated[
-        bool, Option("Evaluate the first member of each file as well, the first two, and so on: what each one adds.")
-    ] = False
-    allow_leak: Annotated[bool, Option("Evaluate also on samples that made a model; the report says which.")] = False
-    seed: Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)] = 0
-    save_logits: Annotated[
-        str | Path | None,
-        Option(
-            "Save FOLDER/NAME for predictions:FOLDER/NAME, with features where the score reads them.",
-            "Output",
-            "FOLDER",
-            remembered=False,
-        ),
-    ] = None
-    resume: Annotated[bool, Option("Reuse what `save_logits` has saved before.", "Output", remembered=False)] = False
+    bootstrap: int | None = option(
+        None,
+        "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none. Default: 1000 for up "
+        "to 100,000 samples and our own `style`.",
+        metavar="R",
+        minimum=0,
+        maximum=bounds.DRAWS,
+    )
+    seeds: bool = option(False, "Systems of one NAME are seeds of one system: mean and deviation.")
+    members_curve: bool = option(
+        False, "Evaluate the first member of each file as well, the first two, and so on: what each one adds."
+    )
+    allow_leak: bool = option(False, "Evaluate also on samples that made a model; the report says which.")
+    seed: int = option(0, "Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)
+    save_logits: str | Path | None = option(
+        None,
+        "Save FOLDER/NAME for predictions:FOLDER/NAME, with features where the score reads them.",
+        "Output",
+        "FOLDER",
+        remembered=False,
+    )
+    resume: bool = option(False, "Reuse what `save_logits` has saved before.", "Output", remembered=False)
     curves: bool = False
     force: bool = False

@@ -10,7 +10,7 @@ from hydractl import bounds
 from hydractl.data.corruptions import describe_kinds
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
-from hydractl.options import Option, Without, function, remembered
+from hydractl.options import Option, Without, function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Seed, as_member
 from hydractl.steps.material import SOURCE, LabelledData, open_material, origin_of
@@ -60,9 +60,9 @@ class AnalyseHeads:
 
     model: Model
     circuit: Annotated[CircuitLike, Option("The circuit whose heads are compared.", metavar="FILE|-", remembered=False)]
-    budget: Annotated[
-        int | None, Option("Heads to drop. Default: all that the circuit ranks.", minimum=1, maximum=bounds.HEADS)
-    ] = None
+    budget: int | None = option(
+        None, "Heads to drop. Default: all that the circuit ranks.", minimum=1, maximum=bounds.HEADS
+    )
     id_data: LabelledData
     ood_data: Annotated[DataLike, Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)]
     reading: Reading = Reading()
@@ -243,12 +243,9 @@ class AnalyseNoise:
     corrupt: Annotated[str, Option(f"Make the data noisy: {describe_kinds()}.", metavar="KIND,...[:1-5]")] = field(
         kw_only=True
     )
-    noise_draws: Annotated[
-        int,
-        Option(
-            "Random signs for the estimate of the curvature; its error is reported.", minimum=2, maximum=bounds.DRAWS
-        ),
-    ] = 16
+    noise_draws: int = option(
+        16, "Random signs for the estimate of the curvature; its error is reported.", minimum=2, maximum=bounds.DRAWS
+    )
     seed: Seed = 0
     id_data: LabelledData = field(kw_only=True)
     reading: Annotated[Reading, Without("text_column")] = Reading()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.options import Option, function, remembered
+from hydractl.options import function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, ScoresLike, as_member, model_name
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
@@ -80,27 +80,23 @@ class AnalyseBudgets:
     """
 
     model: Model
-    files: Annotated[
-        Sequence[ModelLike],
-        Option("Existing members, fine-tuned ones too.", "Model", "FILE...", positional=True, remembered=False),
-    ] = ()
-    circuit: Annotated[
-        Sequence[CircuitLike],
-        Option("Circuit whose first heads are dropped; repeat it for several.", metavar="FILE", remembered=False),
-    ] = ()
-    scores: Annotated[
-        Sequence[ScoresLike],
-        Option("Head scores whose lowest heads are dropped; repeat it for several.", metavar="FILE", remembered=False),
-    ] = ()
-    budgets: Annotated[
-        str | None,
-        Option("Heads to drop: from each layer, or numbers or shares of all.", metavar="2,4,6,8/layer|12,24,33%"),
-    ] = None
+    files: Sequence[ModelLike] = option(
+        (), "Existing members, fine-tuned ones too.", "Model", "FILE...", positional=True, remembered=False
+    )
+    circuit: Sequence[CircuitLike] = option(
+        (), "Circuit whose first heads are dropped; repeat it for several.", metavar="FILE", remembered=False
+    )
+    scores: Sequence[ScoresLike] = option(
+        (), "Head scores whose lowest heads are dropped; repeat it for several.", metavar="FILE", remembered=False
+    )
+    budgets: str | None = option(
+        None, "Heads to drop: from each layer, or numbers or shares of all.", metavar="2,4,6,8/layer|12,24,33%"
+    )
     id_data: LabelledData = field(kw_only=True)
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
-    allow_leak: Annotated[
-        bool, Option("Allow samples that heads were chosen on; the result records it.", "Data", remembered=False)
-    ] = False
+    allow_leak: bool = option(
+        False, "Allow samples that heads were chosen on; the result records it.", "Data", remembered=False
+    )
     reading: Reading = Reading()
     compute: Compute = Compute()
     picture: PlotOptions = PlotOptions()

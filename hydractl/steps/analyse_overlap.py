@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.errors import ArtifactError, OptionError
-from hydractl.options import Option, function
+from hydractl.options import Option, function, option
 from hydractl.steps.inputs import CircuitLike, ModelLike, PlotOptions, ScoresLike, as_checkpoint, as_circuit, as_scores
 from hydractl.steps.result import Finding
 from hydractl.surgery.choose import Scope
@@ -83,18 +83,13 @@ class AnalyseOverlap:
             positional=True,
         ),
     ]
-    budget: Annotated[
-        int | None,
-        Option(
-            "Compare the first N heads of each. Default: as many as a model lacks or all circuits rank.",
-            minimum=1,
-            maximum=bounds.HEADS,
-        ),
-    ] = None
-    scope: Annotated[
-        Scope | None,
-        Option("Drop the lowest of all head scores, or evenly over layers. Default: global."),
-    ] = None
+    budget: int | None = option(
+        None,
+        "Compare the first N heads of each. Default: as many as a model lacks or all circuits rank.",
+        minimum=1,
+        maximum=bounds.HEADS,
+    )
+    scope: Scope | None = option(None, "Drop the lowest of all head scores, or evenly over layers. Default: global.")
     picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> Finding[Overlaps]:

@@ -14,7 +14,7 @@ from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import claim, write_bytes
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError, OutputError, require
-from hydractl.options import Option, function
+from hydractl.options import Option, function, option
 from hydractl.selection.candidates import SelectionObjective, require_measurable
 from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.steps.compute import Compute
@@ -131,105 +131,80 @@ class Build:
             positional=True,
         ),
     ]
-    members: Annotated[int, Option("Number of members.", minimum=1, maximum=100)] = 3
-    objective: Annotated[
-        SelectionObjective,
-        Option("What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."),
-    ] = "nll"
-    budgets: Annotated[
-        str, Option("Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%")
-    ] = "8%,17%,33%"
-    draws: Annotated[
-        int | None,
-        Option("Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100),
-    ] = None
-    random: Annotated[int | None, Option("Draws from all heads, per budget.", minimum=0, maximum=1000)] = None
-    trunks: Annotated[
-        str | None,
-        Option(
-            "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
-            metavar="0,2,4",
-        ),
-    ] = None
-    max_accuracy_drop: Annotated[
-        float,
-        Option("Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1),
-    ] = 0.005
+    members: int = option(3, "Number of members.", minimum=1, maximum=100)
+    objective: SelectionObjective = option(
+        "nll", "What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."
+    )
+    budgets: str = option(
+        "8%,17%,33%", "Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%"
+    )
+    draws: int | None = option(None, "Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100)
+    random: int | None = option(None, "Draws from all heads, per budget.", minimum=0, maximum=1000)
+    trunks: str | None = option(
+        None,
+        "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
+        metavar="0,2,4",
+    )
+    max_accuracy_drop: float = option(
+        0.005, "Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1
+    )
     limits: Limits = Limits()
-    units: Annotated[
-        Literal["yes", "no"] | None,
-        Option(
-            "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
-            "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
-            "members is given."
-        ),
-    ] = None
-    budget_latency: Annotated[
-        str | None,
-        Option("Time that the Hydra may take against the network's, measured on this machine.", metavar="1.5x"),
-    ] = None
-    teacher: Annotated[
-        Sequence[str],
-        Option(
-            "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.",
-            metavar="MODEL",
-        ),
-    ] = ()
-    recipe: Annotated[
-        str | None, Option("Recipe by which members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml")
-    ] = None
-    settings: Annotated[
-        Sequence[str], Option("Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",))
-    ] = ()
+    units: Literal["yes", "no"] | None = option(
+        None,
+        "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
+        "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
+        "members is given.",
+    )
+    budget_latency: str | None = option(
+        None, "Time that the Hydra may take against the network's, measured on this machine.", metavar="1.5x"
+    )
+    teacher: Sequence[str] = option(
+        (), "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.", metavar="MODEL"
+    )
+    recipe: str | None = option(
+        None, "Recipe by which members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml"
+    )
+    settings: Sequence[str] = option(
+        (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",)
+    )
     seed: Seed = 0
-    id_data: Annotated[
-        str, Option("Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
-    ] = ""
-    ood_data: Annotated[
-        Sequence[str],
-        Option("Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", SOURCE),
-    ] = ()
-    train_data: Annotated[str | None, Option("Labelled data to fine-tune members on.", "Data", SOURCE)] = None
-    eval_data: Annotated[
-        str | None, Option("Labelled data to measure on, in place of a part of `id_data`.", "Data", SOURCE)
-    ] = None
-    eval_ood_data: Annotated[
-        Sequence[str],
-        Option(
-            "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.",
-            "Data",
-            "[near/|far/][NAME=]SOURCE[:SPLIT]",
-        ),
-    ] = ()
+    id_data: str = option("", "Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
+    ood_data: Sequence[str] = option(
+        (), "Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", SOURCE
+    )
+    train_data: str | None = option(None, "Labelled data to fine-tune members on.", "Data", SOURCE)
+    eval_data: str | None = option(
+        None, "Labelled data to measure on, in place of a part of `id_data`.", "Data", SOURCE
+    )
+    eval_ood_data: Sequence[str] = option(
+        (),
+        "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.",
+        "Data",
+        "[near/|far/][NAME=]SOURCE[:SPLIT]",
+    )
     reading: Reading = Reading()
-    search: Annotated[
-        ModeName | None,
-        Option("How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows."),
-    ] = None
-    search_samples: Annotated[
-        int | None,
-        Option(
-            "Samples of each set to search circuits on; a search takes most of the time.",
-            "Data",
-            minimum=1,
-            maximum=bounds.SAMPLES,
-        ),
-    ] = None
-    time: Annotated[
-        str,
-        Option(
-            "Time to take; it decides the search, the draws and the samples that are not given. none: all of them.",
-            "Compute",
-            "30m|2h|none",
-        ),
-    ] = "30m"
+    search: ModeName | None = option(
+        None, "How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows."
+    )
+    search_samples: int | None = option(
+        None,
+        "Samples of each set to search circuits on; a search takes most of the time.",
+        "Data",
+        minimum=1,
+        maximum=bounds.SAMPLES,
+    )
+    time: str = option(
+        "30m",
+        "Time to take; it decides the search, the draws and the samples that are not given. none: all of them.",
+        "Compute",
+        "30m|2h|none",
+    )
     compute: Compute = Compute()
     precision: Precision = "no"
-    output: Annotated[
-        str | Path | None,
-        Option("Folder of all results; a build begun there continues.", "Output", "FOLDER", flags=("--output", "-o")),
-    ] = None
-    dry_run: Annotated[bool, Option("Print the commands, and do nothing.", "Output")] = False
+    output: str | Path | None = option(
+        None, "Folder of all results; a build begun there continues.", "Output", "FOLDER", flags=("--output", "-o")
+    )
+    dry_run: bool = option(False, "Print the commands, and do nothing.", "Output")
 
     @property
     def folder(self) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.errors import OptionError
-from hydractl.options import Option
+from hydractl.options import Option, option
 
 if TYPE_CHECKING:
     import torch
@@ -89,15 +89,13 @@ class Compute:
 
     device: Device = "auto"
     dtype: Dtype = None
-    batch_size: Annotated[
-        int,
-        Option(
-            "Samples per forward pass. It fixes the batches, and so the result.",
-            "Compute",
-            minimum=1,
-            maximum=bounds.BATCH,
-        ),
-    ] = DEFAULT_BATCH_SIZE
+    batch_size: int = option(
+        DEFAULT_BATCH_SIZE,
+        "Samples per forward pass. It fixes the batches, and so the result.",
+        "Compute",
+        minimum=1,
+        maximum=bounds.BATCH,
+    )
 
     @property
     def torch_device(self) -> torch.device:

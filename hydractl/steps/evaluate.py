@@ -11,7 +11,7 @@ from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
-from hydractl.options import Option, flat, function, make
+from hydractl.options import Option, flat, function, make, option
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Compiled, Workers
 from hydractl.steps.report import Outputs, Reported
@@ -65,14 +65,12 @@ class Evaluate:
             positional=True,
         ),
     ]
-    suite: Annotated[
-        SuiteLike | None,
-        Option(
-            "Evaluate on each task of a suite, built-in or a file; see hydractl list suites.",
-            "Data",
-            "NAME|FILE.toml",
-        ),
-    ] = None
+    suite: SuiteLike | None = option(
+        None,
+        "Evaluate on each task of a suite, built-in or a file; see hydractl list suites.",
+        "Data",
+        "NAME|FILE.toml",
+    )
     sets: Sets = Sets()
     settings: Settings = Settings()
     procedure: Procedure = Procedure()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
 from hydractl.errors import OptionError, require
-from hydractl.options import Option, Rows, function
+from hydractl.options import Option, Rows, function, option
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, Model, as_checkpoint
 from hydractl.steps.result import Result
@@ -36,7 +36,7 @@ class HuggingFace:
     help: ClassVar[str] = "a folder for transformers, timm or OpenCLIP"
     suffix: ClassVar[str] = ""
 
-    report: Annotated[ReportLike | None, Option("A report of evaluate, for the model card.", metavar="JSON")] = None
+    report: ReportLike | None = option(None, "A report of evaluate, for the model card.", metavar="JSON")
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
         from hydractl.checkpoint.folders import write_folder
@@ -75,7 +75,7 @@ class Peft:
 class Graph:
     """Says what goes into a graph, and whether to run it afterwards."""
 
-    check: Annotated[bool, Option("Run what was written on random inputs and compare its answers.")] = False
+    check: bool = option(False, "Run what was written on random inputs and compare its answers.")
     classes: Classes = None
     template: Template = DEFAULT_TEMPLATE
     dtype: Dtype = None

@@ -17,7 +17,7 @@ from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import BASELINE, SearchScore
-from hydractl.options import Option, Rows, function, remembered
+from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Resume
 from hydractl.steps.material import LABELLED, OOD_SETS, SEARCH_SCORE, origin_of
@@ -113,16 +113,13 @@ class ExtractCircuit:
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     task: Annotated[TasksLike | None, TASKS] = None
     budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")] = field(kw_only=True)
-    objective: Annotated[
-        str,
-        Option("What to keep: ID accuracy, AUROC, or their mean.", metavar="acc|ood|avg[,...]", remembered=False),
-    ] = "avg"
-    ood_score: Annotated[SearchScore, SEARCH_SCORE] = BASELINE
-    towers: Annotated[str | None, Option("Towers to take heads from. Default: all.", metavar="vision,text")] = None
-    layers: Annotated[str | None, Option("Layers to take heads from, both included, from 0 on.", metavar="A-B")] = None
-    tie_break: Annotated[Literal["order", "nll"], Option("Break ties by the first head, or by the lowest ID loss.")] = (
-        "order"
+    objective: str = option(
+        "avg", "What to keep: ID accuracy, AUROC, or their mean.", metavar="acc|ood|avg[,...]", remembered=False
     )
+    ood_score: Annotated[SearchScore, SEARCH_SCORE] = BASELINE
+    towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text")
+    layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B")
+    tie_break: Literal["order", "nll"] = option("order", "Break ties by the first head, or by the lowest ID loss.")
     search: Annotated[
         Mode,
         Option(f"How candidates are measured. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}"),
@@ -130,16 +127,14 @@ class ExtractCircuit:
     ] = Exact()
     reading: Reading = Reading()
     compute: Compute = Compute()
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File to write; {objective} in it stands for each objective.",
-            "Output",
-            "FILE|-",
-            flags=("--output", "-o"),
-            remembered=False,
-        ),
-    ] = None
+    output: str | Path | None = option(
+        None,
+        "File to write; {objective} in it stands for each objective.",
+        "Output",
+        "FILE|-",
+        flags=("--output", "-o"),
+        remembered=False,
+    )
     resume: Resume = False
     force: Force = False
 

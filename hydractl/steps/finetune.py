@@ -14,7 +14,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, make_folder, output_paths
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
-from hydractl.options import Option, Rows, Without, function
+from hydractl.options import Option, Rows, Without, function, option
 from hydractl.steps.compute import choose_device
 from hydractl.steps.inputs import ModelLike, as_checkpoint, as_several
 from hydractl.steps.result import Result
@@ -60,8 +60,8 @@ class Finetune:
         kw_only=True
     )
     hyperparameters: Hyperparameters = Hyperparameters()
-    apart: Annotated[bool, Option("Train each member of a Hydra on its own.")] = False
-    joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False
+    apart: bool = option(False, "Train each member of a Hydra on its own.")
+    joint: bool = option(False, "Train a Hydra as it is fused, on the mean of its members' losses.")
     method: Annotated[
         Method | None,
         Option(
@@ -70,9 +70,9 @@ class Finetune:
         ),
         Rows(METHODS),
     ] = None
-    members: Annotated[
-        int | None, Option("Number of members that `method` makes.", metavar="N", minimum=1, maximum=bounds.MEMBERS)
-    ] = None
+    members: int | None = option(
+        None, "Number of members that `method` makes.", metavar="N", minimum=1, maximum=bounds.MEMBERS
+    )
     seeds: Seeds = Seeds()
     sources: TrainingSources = TrainingSources()
     reading: Annotated[Reading, Without("classes", "template")] = Reading()

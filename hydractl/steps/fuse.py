@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import OptionError
-from hydractl.options import Option, function, remembered
+from hydractl.options import function, option, remembered
 from hydractl.report.summary import fusing_line
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint, as_several
@@ -68,28 +68,23 @@ class Fuse:
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
 
-    models: Annotated[
-        Sequence[ModelLike],
-        Option(
-            "The members, in order. With `selection`: the files that it names, if they have moved.",
-            "Model",
-            "MODEL...",
-            positional=True,
-            remembered=False,
-        ),
-    ] = ()
-    selection: Annotated[
-        SelectionLike | None,
-        Option("Fuse the members that hydractl select has chosen.", metavar="FILE|-", remembered=False),
-    ] = None
-    separate: Annotated[
-        str | None,
-        Option(
-            "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER. Default: the text "
-            "tower of a zero-shot model.",
-            metavar="mlp,norm,embeddings,classifier,pooler|all|none",
-        ),
-    ] = None
+    models: Sequence[ModelLike] = option(
+        (),
+        "The members, in order. With `selection`: the files that it names, if they have moved.",
+        "Model",
+        "MODEL...",
+        positional=True,
+        remembered=False,
+    )
+    selection: SelectionLike | None = option(
+        None, "Fuse the members that hydractl select has chosen.", metavar="FILE|-", remembered=False
+    )
+    separate: str | None = option(
+        None,
+        "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER. Default: the text "
+        "tower of a zero-shot model.",
+        metavar="mlp,norm,embeddings,classifier,pooler|all|none",
+    )
     dtype: Dtype = None
     output: Output = None
     force: Force = False

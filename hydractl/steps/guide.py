@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hydractl.errors import OptionError, require
-from hydractl.options import Option, function
+from hydractl.options import function, option
 from hydractl.steps.inputs import Force
 from hydractl.steps.result import Result
 from hydractl.text import continued
@@ -87,12 +87,12 @@ class Guide:
         OutputError: the folder exists and `force` is not set, or it holds files that hydractl did not write.
     """
 
-    topic: Annotated[
-        Topic | None, Option("The page to show. Default: list the pages.", "Model", metavar="TOPIC", positional=True)
-    ] = None
-    html: Annotated[
-        str | Path | None, Option("Write all pages as a small site with offline search.", "Output", metavar="FOLDER")
-    ] = None
+    topic: Topic | None = option(
+        None, "The page to show. Default: list the pages.", "Model", metavar="TOPIC", positional=True
+    )
+    html: str | Path | None = option(
+        None, "Write all pages as a small site with offline search.", "Output", metavar="FOLDER"
+    )
     force: Force = False
 
     def run(self, watch: Watcher) -> Manual:

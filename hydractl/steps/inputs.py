@@ -12,7 +12,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.circuit.circuit_file import Circuit, read_circuit
 from hydractl.circuit.scores import ScoreTable, read_scores
 from hydractl.errors import OptionError
-from hydractl.options import Option
+from hydractl.options import Option, option
 from hydractl.report.drawing import check_picture, write_picture
 
 if TYPE_CHECKING:
@@ -60,10 +60,9 @@ Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.",
 class PlotOptions:
     """The picture of a result and whether to replace an old one."""
 
-    plot: Annotated[
-        str | Path | None,
-        Option("Draw the result too; .svg and .pdf also work.", "Output", "FILE.png", remembered=False),
-    ] = None
+    plot: str | Path | None = option(
+        None, "Draw the result too; .svg and .pdf also work.", "Output", "FILE.png", remembered=False
+    )
     force: Force = False
 
     def check(self) -> None:

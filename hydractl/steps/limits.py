@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from hydractl.bounds import real
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError, OutputError
-from hydractl.options import Option
+from hydractl.options import option
 from hydractl.schema import Origin, read_json
 from hydractl.watch import Watcher
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class Limits:
     """Limits on the cost of a Hydra, as multiples of the network's; None for no limit."""
 
-    budget_macs: Annotated[
-        str | None, Option("Multiply-adds that the Hydra may have against the network's.", metavar="1.3x")
-    ] = None
-    budget_params: Annotated[
-        str | None, Option("Parameters that the Hydra may have against the network's.", metavar="1.2x")
-    ] = None
+    budget_macs: str | None = option(
+        None, "Multiply-adds that the Hydra may have against the network's.", metavar="1.3x"
+    )
+    budget_params: str | None = option(
+        None, "Parameters that the Hydra may have against the network's.", metavar="1.2x"
+    )
 
     def __post_init__(self) -> None:
         _ = self.multiply_adds, self.parameters  # raises OptionError for a text that is not a multiple

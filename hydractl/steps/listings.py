@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from hydractl.options import Option, function
+from hydractl.options import function, option
 from hydractl.steps.result import Finding
 from hydractl.text import aligned
 from hydractl.watch import Watcher
@@ -70,10 +70,9 @@ class ListRecipes:
         OptionError: neither a published recipe nor a readable file.
     """
 
-    recipe: Annotated[
-        str | Path | None,
-        Option("A published recipe, or a TOML file. Default: list all.", "Model", "RECIPE", positional=True),
-    ] = None
+    recipe: str | Path | None = option(
+        None, "A published recipe, or a TOML file. Default: list all.", "Model", "RECIPE", positional=True
+    )
 
     def run(self, watch: Watcher) -> Finding[Mapping[str, Recipe]]:
         from hydractl.training.published import RECIPES, find_recipe
@@ -105,10 +104,9 @@ class ListSuites:
         OptionError: neither a built-in suite nor a readable file.
     """
 
-    suite: Annotated[
-        str | Path | None,
-        Option("A built-in suite, or a TOML file. Default: list all.", "Model", "SUITE", positional=True),
-    ] = None
+    suite: str | Path | None = option(
+        None, "A built-in suite, or a TOML file. Default: list all.", "Model", "SUITE", positional=True
+    )
 
     def run(self, watch: Watcher) -> Finding[Mapping[str, Suite]]:
         import tomli_w

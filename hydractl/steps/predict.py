@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
 from hydractl.data.reading import Reading
 from hydractl.errors import DataError, NotFiniteError, OptionError
-from hydractl.options import Option, Without, function
+from hydractl.options import Without, function, option
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Model
 from hydractl.steps.result import Result
@@ -169,27 +169,23 @@ class Predict:
     """
 
     model: Model
-    inputs: Annotated[
-        Inputs,
-        Option(
-            "Images, folders of images, text files with a text a line, or tables; - is standard input.",
-            "Data",
-            "FILE...",
-            positional=True,
-        ),
-    ] = ()
-    data: Annotated[
-        Data,
-        Option(
-            "A data set under any name, such as one of the hub; repeat it for several.",
-            "Data",
-            "SOURCE[:SPLIT]",
-            repeated=True,
-        ),
-    ] = ()
-    text: Annotated[Sequence[str], Option("A text to classify; repeat it for several.", "Data", "TEXT")] = ()
+    inputs: Inputs = option(
+        (),
+        "Images, folders of images, text files with a text a line, or tables; - is standard input.",
+        "Data",
+        "FILE...",
+        positional=True,
+    )
+    data: Data = option(
+        (),
+        "A data set under any name, such as one of the hub; repeat it for several.",
+        "Data",
+        "SOURCE[:SPLIT]",
+        repeated=True,
+    )
+    text: Sequence[str] = option((), "A text to classify; repeat it for several.", "Data", "TEXT")
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
-    no_header: Annotated[bool, Option("Leave out the line in a pipe that names the columns.", "Output")] = False
+    no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output")
     compute: Compute = Compute()
 
     def run(self, watch: Watcher) -> Predictions:

@@ -15,7 +15,7 @@ from hydractl.checkpoint.output import make_folder, output_paths, refuse_existin
 from hydractl.circuit.ranking import require_towers
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.options import Option, Rows, Without, function, remembered
+from hydractl.options import Option, Rows, Without, function, option, remembered
 from hydractl.report.summary import pruning_line
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
@@ -129,46 +129,40 @@ class Prune:
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
 
-    model: Annotated[
-        ModelLike | None,
-        Option(
-            "A file of ours, a folder, or a hub id. Default: the model that the artifact names.",
-            "Model",
-            "MODEL",
-            positional=True,
-            remembered=False,
-        ),
-    ] = None
-    budget: Annotated[
-        Budget | None, Option("Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%")
-    ] = None
+    model: ModelLike | None = option(
+        None,
+        "A file of ours, a folder, or a hub id. Default: the model that the artifact names.",
+        "Model",
+        "MODEL",
+        positional=True,
+        remembered=False,
+    )
+    budget: Budget | None = option(
+        None, "Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%"
+    )
     method: Annotated[
         Method | None,
         Option(f"How to choose heads: {'; '.join(f'{row.name}: {row.help}' for row in PRUNE_METHODS)}."),
         Rows(PRUNE_METHODS),
     ] = None
     unit_cut: UnitCut = UnitCut()
-    selection: Annotated[
-        SelectionLike | None,
-        Option(
-            "Make every member that hydractl select has chosen, in place of `method` and `budget`.",
-            metavar="FILE|-",
-            remembered=False,
-        ),
-    ] = None
+    selection: SelectionLike | None = option(
+        None,
+        "Make every member that hydractl select has chosen, in place of `method` and `budget`.",
+        metavar="FILE|-",
+        remembered=False,
+    )
     seed: Seed = 0
     reading: Annotated[Reading, Without("limit")] = Reading()
     compute: Compute = Compute()
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File to write, or a folder for a file whose name says how it was made. Several members need a folder, or "
-            "a name with {member}.",
-            "Output",
-            flags=("--output", "-o"),
-            remembered=False,
-        ),
-    ] = None
+    output: str | Path | None = option(
+        None,
+        "File to write, or a folder for a file whose name says how it was made. Several members need a folder, or "
+        "a name with {member}.",
+        "Output",
+        flags=("--output", "-o"),
+        remembered=False,
+    )
     force: Force = False
 
     def run(self, watch: Watcher) -> Pruned:

@@ -22,7 +22,7 @@ from hydractl.circuit.score_methods import SCORE_METHODS, random_scores
 from hydractl.circuit.scores import ScoreTable
 from hydractl.data.reading import DataLike
 from hydractl.errors import ArtifactError, OptionError
-from hydractl.options import Option, Without
+from hydractl.options import Option, Without, option
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
 from hydractl.steps.limits import parse_ratio
 from hydractl.steps.material import SOURCE
@@ -53,27 +53,22 @@ class Spread:
         OptionError: a common circuit without the layer that it ends at.
     """
 
-    scope: Annotated[
-        Scope | None,
-        Option("One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer."),
-    ] = None
-    towers: Annotated[
-        str | None,
-        Option("Towers to prune. Default: all in the score file, for Taylor scores the first.", metavar="vision,text"),
-    ] = None
-    trunk: Annotated[
-        int | None,
-        Option(
-            "Keep all heads below layer L, a trunk that members have in common.",
-            metavar="L",
-            minimum=1,
-            maximum=bounds.LAYERS,
-        ),
-    ] = None
-    common_circuit: Annotated[
-        CircuitLike | None,
-        Option("Circuit of the heads that all members drop below `trunk`.", metavar="FILE|-", remembered=False),
-    ] = None
+    scope: Scope | None = option(
+        None, "One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer."
+    )
+    towers: str | None = option(
+        None, "Towers to prune. Default: all in the score file, for Taylor scores the first.", metavar="vision,text"
+    )
+    trunk: int | None = option(
+        None,
+        "Keep all heads below layer L, a trunk that members have in common.",
+        metavar="L",
+        minimum=1,
+        maximum=bounds.LAYERS,
+    )
+    common_circuit: CircuitLike | None = option(
+        None, "Circuit of the heads that all members drop below `trunk`.", metavar="FILE|-", remembered=False
+    )
 
     def __post_init__(self) -> None:
         if self.common_circuit is not None and self.trunk is None:
@@ -93,27 +88,22 @@ class UnitCut:
         OptionError: members or a deal without units, or a budget of multiply-adds that is none.
     """
 
-    units: Annotated[
-        Budget | None,
-        Option("MLP units to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%"),
-    ] = None
-    budget_macs: Annotated[
-        str | None,
-        Option(
-            "Multiply-adds to keep: remove heads and MLP units with the lowest scores per multiply-add.", metavar="0.4x"
-        ),
-    ] = None
-    members: Annotated[
-        int | None,
-        Option("Make so many members, which keep different units.", metavar="M", minimum=2, maximum=bounds.MEMBERS),
-    ] = None
-    deal: Annotated[
-        Deal | None,
-        Option(
-            "shared: members keep the best half in common and divide the rest; overlapping: each draws its other half; "
-            "independent: each draws all. Default: shared."
-        ),
-    ] = None
+    units: Budget | None = option(
+        None, "MLP units to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%"
+    )
+    budget_macs: str | None = option(
+        None,
+        "Multiply-adds to keep: remove heads and MLP units with the lowest scores per multiply-add.",
+        metavar="0.4x",
+    )
+    members: int | None = option(
+        None, "Make so many members, which keep different units.", metavar="M", minimum=2, maximum=bounds.MEMBERS
+    )
+    deal: Deal | None = option(
+        None,
+        "shared: members keep the best half in common and divide the rest; overlapping: each draws its other half; "
+        "independent: each draws all. Default: shared.",
+    )
 
     def __post_init__(self) -> None:
         if self.budget_macs is not None and self.units is not None:
@@ -226,15 +216,10 @@ class ByCircuit(Method):
     name = "circuit"
     help = "the first heads of a circuit"
 
-    circuit: Annotated[CircuitLike, Option("The circuit to follow.", metavar="FILE|-", remembered=False)] = (
-        "circuit.json"
+    circuit: CircuitLike = option("circuit.json", "The circuit to follow.", metavar="FILE|-", remembered=False)
+    pool: int | None = option(
+        None, "Draw the heads at random from the first P of the circuit.", metavar="P", minimum=1, maximum=bounds.HEADS
     )
-    pool: Annotated[
-        int | None,
-        Option(
-            "Draw the heads at random from the first P of the circuit.", metavar="P", minimum=1, maximum=bounds.HEADS
-        ),
-    ] = None
     spread: Annotated[Spread, Without("scope", "towers")] = Spread()
 
     @cached_property
@@ -263,9 +248,7 @@ class ByScores(Method):
     name = "scores"
     help = "those with the lowest scores of a file"
 
-    scores: Annotated[ScoresLike, Option("The head scores to follow.", metavar="FILE|-", remembered=False)] = (
-        "scores.json"
-    )
+    scores: ScoresLike = option("scores.json", "The head scores to follow.", metavar="FILE|-", remembered=False)
     spread: Spread = Spread()
 
     @cached_property
@@ -304,10 +287,9 @@ class ByTaylor(Method):
     id_data: Annotated[
         DataLike, Option("Labelled data that Taylor scores take gradients on.", "Data", SOURCE, remembered=False)
     ] = field(kw_only=True)
-    samples: Annotated[
-        int | None,
-        Option("Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES),
-    ] = None
+    samples: int | None = option(
+        None, "Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
+    )
 
     def heads(self, pruning: Pruning) -> list[Head]:
         assert pruning.network is not None

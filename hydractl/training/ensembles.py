@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args
 
 from hydractl.bounds import WIDTH
 from hydractl.errors import OptionError
-from hydractl.options import Option
+from hydractl.options import Option, option
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -57,10 +57,8 @@ class LoraEnsemble:
     )
     copied: ClassVar[tuple[str, ...]] = ("classifier",)
     trains: ClassVar[tuple[str, ...]] = ("adapter", "classifier")
-    rank: Annotated[int, Option("Rank of each member's deltas.", minimum=1, maximum=WIDTH)] = 4
-    alpha: Annotated[
-        float | None, Option("Multiply deltas by alpha / rank. Default: by 1.", minimum=0, maximum=WIDTH)
-    ] = None
+    rank: int = option(4, "Rank of each member's deltas.", minimum=1, maximum=WIDTH)
+    alpha: float | None = option(None, "Multiply deltas by alpha / rank. Default: by 1.", minimum=0, maximum=WIDTH)
     fold: Fold = False
 
     def start(self, checkpoint: Checkpoint, members: int, recipe: Recipe, generator: Generator) -> Start:
@@ -121,14 +119,12 @@ class MaskEnsemble:
     help: ClassVar[str] = "each member keeps some of the MLPs' features, always the same, and all train together"
     copied: ClassVar[tuple[str, ...]] = ()
     trains: ClassVar[tuple[str, ...]] = ()
-    mask_scale: Annotated[
-        float,
-        Option(
-            "The larger, the fewer features members have in common; 1 makes them keep every feature.",
-            minimum=1,
-            maximum=100,
-        ),
-    ] = 1.5
+    mask_scale: float = option(
+        1.5,
+        "The larger, the fewer features members have in common; 1 makes them keep every feature.",
+        minimum=1,
+        maximum=100,
+    )
     fold: ClassVar[bool] = False
 
     def start(self, checkpoint: Checkpoint, members: int, recipe: Recipe, generator: Generator) -> Start:

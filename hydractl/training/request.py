@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.reading import DataLike, DataSetsLike
-from hydractl.options import Option
+from hydractl.options import option
 
 if TYPE_CHECKING:
     import torch
@@ -30,34 +30,24 @@ Precision = Literal["no", "bf16", "fp16"]
 class Hyperparameters:
     """A recipe and what replaces its settings."""
 
-    recipe: Annotated[
-        RecipeLike | None, Option("What is computed; see hydractl list recipes.", metavar="NAME|FILE.toml")
-    ] = None
-    settings: Annotated[
-        Mapping[str, Any] | Sequence[str],
-        Option("Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True),
-    ] = ()
-    lr_grid: Annotated[Numbers | None, Option("Learning rates to try; validation chooses.", metavar="A,B,...")] = None
-    epochs: Annotated[
-        float | None, Option("Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
-    ] = None
-    steps: Annotated[int | None, Option("Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)] = None
-    train_only: Annotated[
-        Names | None, Option("Train these parts only: attention, mlp, text.norm ...", metavar="PART,...")
-    ] = None
-    freeze_below: Annotated[
-        int | None,
-        Option(
-            "Freeze the layers below this; negative counts from the top.",
-            metavar="L",
-            minimum=-bounds.LAYERS,
-            maximum=bounds.LAYERS,
-        ),
-    ] = None
-    new_classifier: Annotated[
-        Literal["no", "zeros", "normal"] | None,
-        Option("Replace the classifier by an untrained one over the data's labels, or give a base network one."),
-    ] = None
+    recipe: RecipeLike | None = option(None, "What is computed; see hydractl list recipes.", metavar="NAME|FILE.toml")
+    settings: Mapping[str, Any] | Sequence[str] = option(
+        (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True
+    )
+    lr_grid: Numbers | None = option(None, "Learning rates to try; validation chooses.", metavar="A,B,...")
+    epochs: float | None = option(None, "Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
+    steps: int | None = option(None, "Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)
+    train_only: Names | None = option(None, "Train these parts only: attention, mlp, text.norm ...", metavar="PART,...")
+    freeze_below: int | None = option(
+        None,
+        "Freeze the layers below this; negative counts from the top.",
+        metavar="L",
+        minimum=-bounds.LAYERS,
+        maximum=bounds.LAYERS,
+    )
+    new_classifier: Literal["no", "zeros", "normal"] | None = option(
+        None, "Replace the classifier by an untrained one over the data's labels, or give a base network one."
+    )
 
     def changed_recipe(self) -> Recipe:
         """Returns the recipe with the settings that replace its own; an option wins over `settings`.
@@ -81,25 +71,21 @@ class Hyperparameters:
 class Seeds:
     """The seeds of a run's draws; each may be varied alone ([HE] B.5)."""
 
-    seed: Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)] = 0
-    order_seed: Annotated[
-        int | None,
-        Option(
-            "Seed of the samples' order, for all members. Default: each member's own seed.",
-            "Compute",
-            minimum=0,
-            maximum=bounds.SEED,
-        ),
-    ] = None
-    noise_seed: Annotated[
-        int | None,
-        Option(
-            "Seed of dropout and augmentation, for all members. Default: each member's own seed.",
-            "Compute",
-            minimum=0,
-            maximum=bounds.SEED,
-        ),
-    ] = None
+    seed: int = option(0, "Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)
+    order_seed: int | None = option(
+        None,
+        "Seed of the samples' order, for all members. Default: each member's own seed.",
+        "Compute",
+        minimum=0,
+        maximum=bounds.SEED,
+    )
+    noise_seed: int | None = option(
+        None,
+        "Seed of dropout and augmentation, for all members. Default: each member's own seed.",
+        "Compute",
+        minimum=0,
+        maximum=bounds.SEED,
+    )
 
     @property
     def order(self) -> int:
@@ -120,71 +106,57 @@ class Seeds:
 class TrainingSources:
     """Data to learn from beside the training data."""
 
-    val_data: Annotated[DataLike | None, Option("Labelled validation data.", "Data", "SOURCE[:SPLIT]")] = None
-    val_split: Annotated[
-        int | None,
-        Option(
-            "Hold N training samples out for validation, always the same ones.",
-            "Data",
-            "N",
-            minimum=1,
-            maximum=bounds.SAMPLES,
-        ),
-    ] = None
-    outlier_data: Annotated[
-        DataSetsLike,
-        Option(
-            "Samples of no class, on which the network learns to be unsure; repeat it for several sets.",
-            "Data",
-            "SOURCE[:SPLIT]",
-            repeated=True,
-        ),
-    ] = ()
-    teacher: Annotated[
-        Any,
-        Option(
-            "Classifier whose probabilities members learn in place of labels, which the data then need not have; "
-            "repeat it for the mean of several.",
-            metavar="MODEL",
-            repeated=True,
-        ),
-    ] = ()
+    val_data: DataLike | None = option(None, "Labelled validation data.", "Data", "SOURCE[:SPLIT]")
+    val_split: int | None = option(
+        None,
+        "Hold N training samples out for validation, always the same ones.",
+        "Data",
+        "N",
+        minimum=1,
+        maximum=bounds.SAMPLES,
+    )
+    outlier_data: DataSetsLike = option(
+        (),
+        "Samples of no class, on which the network learns to be unsure; repeat it for several sets.",
+        "Data",
+        "SOURCE[:SPLIT]",
+        repeated=True,
+    )
+    teacher: Any = option(
+        (),
+        "Classifier whose probabilities members learn in place of labels, which the data then need not have; "
+        "repeat it for the mean of several.",
+        metavar="MODEL",
+        repeated=True,
+    )
 
 
 @dataclass(frozen=True)
 class Execution:
     """The machine and the output of a run. Only `precision` changes the result beyond rounding."""
 
-    device: Annotated[
-        DeviceLike, Option("Where to compute; auto takes a GPU if there is one.", "Compute", "auto|cpu|cuda[:N]|mps")
-    ] = "auto"
-    precision: Annotated[Precision | None, Option("Mixed precision of products; weights stay float32.", "Compute")] = (
-        "no"
+    device: DeviceLike = option(
+        "auto", "Where to compute; auto takes a GPU if there is one.", "Compute", "auto|cpu|cuda[:N]|mps"
     )
-    batch_size: Annotated[
-        int | None,
-        Option(
-            "Samples per forward pass and device; a step adds up as many passes as it needs. Default: one pass.",
-            "Compute",
-            minimum=1,
-            maximum=bounds.BATCH,
-        ),
-    ] = None
-    workers: Annotated[
-        int,
-        Option(
-            "Processes that decode images; the result is the same for any number.", "Compute", minimum=0, maximum=1024
-        ),
-    ] = 0
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File to write; for several members a folder, or a name with {member}.", "Output", flags=("--output", "-o")
-        ),
-    ] = None
-    resume: Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output")] = False
-    save_every: Annotated[
-        int | None,
-        Option("Steps between saved states. Default: at each validation.", "Output", minimum=1, maximum=bounds.STEPS),
-    ] = None
-    force: Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"))] = False
+    precision: Precision | None = option("no", "Mixed precision of products; weights stay float32.", "Compute")
+    batch_size: int | None = option(
+        None,
+        "Samples per forward pass and device; a step adds up as many passes as it needs. Default: one pass.",
+        "Compute",
+        minimum=1,
+        maximum=bounds.BATCH,
+    )
+    workers: int = option(
+        0, "Processes that decode images; the result is the same for any number.", "Compute", minimum=0, maximum=1024
+    )
+    output: str | Path | None = option(
+        None,
+        "File to write; for several members a folder, or a name with {member}.",
+        "Output",
+        flags=("--output", "-o"),
+    )
+    resume: bool = option(False, "Continue an interrupted run, if there is one.", "Output")
+    save_every: int | None = option(
+        None, "Steps between saved states. Default: at each validation.", "Output", minimum=1, maximum=bounds.STEPS
+    )
+    force: bool = option(False, "Replace an output that exists.", "Output", flags=("--force", "-f"))
