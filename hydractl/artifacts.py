@@ -259,14 +259,10 @@ def _found(source: str, reference: str) -> str:
 
 @dataclass(frozen=True)
 class StateFile(Generic[T]):
-    """A file with the findings of a search so far, written after every step, so that a killed search can go on.
-
-    Attributes:
-        conditions: all that determines the result, as plain JSON.
-    """
+    """A file with the findings of a search so far, written after every step, so that a killed search can go on."""
 
     path: Path
-    conditions: Mapping[str, Any]
+    conditions: Mapping[str, Any]  # all that determines the result, as plain JSON
 
     FORMAT: ClassVar[str]
     VERSION: ClassVar[int] = 1

@@ -9,8 +9,6 @@ The pipelines of transformers return labels and scores alone. With `pipeline_cla
 `TextPipeline`) a calibrated model says beside them how typical the input is, and whether it looks OOD.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import transformers

@@ -3,8 +3,6 @@
 Numbers inside a text (`mc-dropout=10`, `0-5`, `fit|1.5`) are read here too, so that none escapes its bounds.
 """
 
-from __future__ import annotations
-
 from math import isfinite
 
 SAMPLES = 10**9

@@ -3,8 +3,6 @@
 Each carries one line: the file, what was found there, and what to do about it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module

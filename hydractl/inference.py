@@ -1,7 +1,5 @@
 """Loads a model that is ready to answer, and runs it over batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,15 +21,10 @@ from hydractl.model.prediction import finite_on_cpu
 
 
 class Logits(NamedTuple):
-    """Logits of N samples, in sample order.
+    """Logits of N samples, in sample order."""
 
-    Attributes:
-        member_logits: `[M,N,C]` float32 (float64 from a float64 model) on the CPU.
-        labels: `[N]` int64, or None for samples without labels.
-    """
-
-    member_logits: Tensor
-    labels: Tensor | None
+    member_logits: Tensor  # `[M,N,C]` float32 (float64 from a float64 model) on the CPU
+    labels: Tensor | None  # `[N]` int64, or None for samples without labels
 
 
 def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
@@ -92,15 +85,10 @@ class _Preprocessing:
 
 
 class MemberAnswers(NamedTuple):
-    """The members' outputs for one batch, on the CPU: float32, or float64 from a float64 model.
+    """The members' outputs for one batch, on the CPU: float32, or float64 from a float64 model."""
 
-    Attributes:
-        logits: `[M,B,C]`.
-        features: `[M,B,D']`, the classifiers' inputs; None unless requested.
-    """
-
-    logits: Tensor
-    features: Tensor | None
+    logits: Tensor  # `[M,B,C]`
+    features: Tensor | None  # `[M,B,D']`, the classifiers' inputs; None unless requested
 
 
 def member_answers(model: Hydra, batch: Batch, features: bool = False) -> MemberAnswers:

@@ -5,8 +5,6 @@ must be given. A field whose type is a dataclass is a group: its options stand a
 command's own. A field with `Rows` chooses one of several dataclasses by name; the chosen one's fields are options too.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -45,32 +43,20 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True)
 class Option:
-    """Describes an option; its name, type and default are the field's.
+    """Describes an option; its name, type and default are the field's."""
 
-    Attributes:
-        help: one sentence or two, for `--help` and for the docstring.
-        heading: its section in `--help`.
-        metavar: the placeholder of its value there.
-        minimum, maximum: the range of a number, both ends included.
-        flags: its spellings on the command line; default `--name`.
-        positional: whether the command line takes it without a flag.
-        repeated: whether its flag may be given several times, if the annotation does not say so.
-        bare: the value of a flag that is given without one; None if a value must follow.
-        remembered: whether results depend on it, so that provenance and `--resume` compare it.
-        plain: turns its value into plain JSON for provenance.
-    """
-
-    help: str
-    heading: Heading = "What to do"
-    metavar: str | None = None
+    help: str  # one sentence or two, for `--help` and for the docstring
+    heading: Heading = "What to do"  # its section in `--help`
+    metavar: str | None = None  # the placeholder of its value there
+    # minimum, maximum: the range of a number, both ends included
     minimum: float | None = None
     maximum: float | None = None
-    flags: tuple[str, ...] = ()
-    positional: bool = False
-    repeated: bool = False
-    bare: str | None = None
-    remembered: bool = True
-    plain: Callable[[Any], Any] | None = None
+    flags: tuple[str, ...] = ()  # its spellings on the command line; default `--name`
+    positional: bool = False  # whether the command line takes it without a flag
+    repeated: bool = False  # whether its flag may be given several times, if the annotation does not say so
+    bare: str | None = None  # the value of a flag that is given without one; None if a value must follow
+    remembered: bool = True  # whether results depend on it, so that provenance and `--resume` compare it
+    plain: Callable[[Any], Any] | None = None  # turns its value into plain JSON for provenance
 
 
 def _with_default(describe: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
@@ -87,13 +73,10 @@ option = _with_default(Option)
 
 @dataclass(frozen=True)
 class Rows:
-    """The dataclasses that a field chooses among, each with the class attributes `name` and `help`.
-
-    Attributes:
-        guess: from the options to the name of the row to take if none is given.
-    """
+    """The dataclasses that a field chooses among, each with the class attributes `name` and `help`."""
 
     rows: tuple[type, ...]
+    # From the options to the name of the row to take if none is given.
     guess: Callable[[Mapping[str, Any]], str] | None = None
 
     def named(self, name: str) -> Any:
@@ -124,25 +107,16 @@ class Step(Protocol[R_co]):
 
 @dataclass(frozen=True)
 class Declared:
-    """One option of a command.
-
-    Attributes:
-        type: its annotation without `None`; `Any` if values of many types will do.
-        default: `inspect.Parameter.empty` if it must be given.
-        choice: the option whose chosen row it belongs to; None if it always counts.
-        takers: the names of the rows that take it.
-        row_default: what a row takes if it is not given.
-        chooses: whether it chooses a row.
-    """
+    """One option of a command."""
 
     name: str
-    type: Any
-    default: Any
+    type: Any  # its annotation without `None`; `Any` if values of many types will do
+    default: Any  # `inspect.Parameter.empty` if it must be given
     option: Option
-    choice: str | None = None
-    takers: tuple[str, ...] = ()
-    row_default: Any = None
-    chooses: bool = False
+    choice: str | None = None  # the option whose chosen row it belongs to; None if it always counts
+    takers: tuple[str, ...] = ()  # the names of the rows that take it
+    row_default: Any = None  # what a row takes if it is not given
+    chooses: bool = False  # whether it chooses a row
 
     @property
     def required(self) -> bool:
@@ -187,22 +161,14 @@ def flags_of(option: Declared) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A field that is an option, a choice of rows or a group of options.
-
-    Attributes:
-        type: the annotation without None and notes.
-        default: MISSING if there is none.
-        option: None for a group.
-        rows: the dataclasses to choose among; None for other fields.
-        without: the options of a group that the command does not take.
-    """
+    """A field that is an option, a choice of rows or a group of options."""
 
     name: str
-    type: Any
-    default: Any
-    option: Option | None
-    rows: Rows | None
-    without: frozenset[str]
+    type: Any  # the annotation without None and notes
+    default: Any  # MISSING if there is none
+    option: Option | None  # None for a group
+    rows: Rows | None  # the dataclasses to choose among; None for other fields
+    without: frozenset[str]  # the options of a group that the command does not take
 
 
 @cache

@@ -1,7 +1,5 @@
 """Settings of the whole process in which models run: `hydractl.process` in Python, set by every command."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 

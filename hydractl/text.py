@@ -4,8 +4,6 @@ Files, names and other libraries may hold anything: codes that move a cursor or 
 ends, secrets, pages of explanations. These functions return one line that shows what was there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

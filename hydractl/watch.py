@@ -1,7 +1,5 @@
 """Progress and notes of a step: the command line draws bars and prints notes, a library logs them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,13 +17,9 @@ class Advance(Protocol):
 
 
 class Watcher(Protocol):
-    """Receives the notes and the progress of a step.
+    """Receives the notes and the progress of a step."""
 
-    Attributes:
-        command: the command line that called it; None in Python.
-    """
-
-    command: str | None
+    command: str | None  # the command line that called it; None in Python
 
     def note(self, message: str) -> None:
         """Shows a line that a person may want to know and a program may ignore."""

@@ -1,7 +1,5 @@
 """Every small damage to a JSON file, and what a reader owes its user for each."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator

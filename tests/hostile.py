@@ -1,7 +1,5 @@
 """What generated cases are made of, names above all, and what each may cost in time and memory."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import time

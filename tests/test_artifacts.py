@@ -1,7 +1,5 @@
 """Artifacts: every damage is one line of ours, and models are named so that artifacts can move along with them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Without any extra the core works; a command that needs one names it before it writes anything."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """What is installed is all there: a wheel and an sdist hold every file of the package, and the command runs from it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Settings of the whole process: made by the command line or by who asks, and by nothing else."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What comes from outside is read strictly, and refused in one line that says where and what."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

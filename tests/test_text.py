@@ -1,7 +1,5 @@
 """Text from outside becomes one line that shows what was there, without its commands and its secrets."""
 
-from __future__ import annotations
-
 import pytest
 
 from hydractl.errors import LONGEST, DataError

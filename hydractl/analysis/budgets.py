@@ -3,8 +3,6 @@
 Source: arXiv 2510.18358, B.3.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Source: arXiv 2510.18358, B.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -19,32 +17,21 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class Group:
-    """The mean separation of some heads; None without heads.
+    """The mean separation of some heads; None without heads."""
 
-    Attributes:
-        heads: their number.
-    """
-
-    heads: int
+    heads: int  # their number
     euclidean: float | None
     mahalanobis: float | None
 
 
 @dataclass(frozen=True)
 class Separated:
-    """Separation of ID from OOD samples by heads, kept ones against dropped ones.
+    """Separation of ID from OOD samples by heads, kept ones against dropped ones."""
 
-    Attributes:
-        heads: the separation of each head of the tower that reads the samples.
-        dropped: those that the circuit drops, first dropped first.
-        last: the two groups, `kept` and `dropped`, in the last layer, where the paper looks.
-        all: the same over all layers.
-    """
-
-    heads: Mapping[Head, Separation]
-    dropped: tuple[Head, ...]
-    last: Mapping[str, Group]
-    all: Mapping[str, Group]
+    heads: Mapping[Head, Separation]  # the separation of each head of the tower that reads the samples
+    dropped: tuple[Head, ...]  # those that the circuit drops, first dropped first
+    last: Mapping[str, Group]  # the two groups, `kept` and `dropped`, in the last layer, where the paper looks
+    all: Mapping[str, Group]  # the same over all layers
 
 
 def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Separated:

@@ -11,8 +11,6 @@ the diagonal of H (Hutchinson 1990; Bekas et al. 2007). Both losses use the same
 Source: arXiv 2510.18358, Proposition 1 and B.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -53,28 +51,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PruningEffect:
-    """Effect of pruning on the loss, the mean cross-entropy in nats.
+    """Effect of pruning on the loss, the mean cross-entropy in nats."""
 
-    Attributes:
-        dense, pruned: the losses of the network and of its pruned version.
-        gap: the second less the first.
-        slope: <grad L, dtheta>; positive: the loss grows, to first order.
-    """
-
+    # dense, pruned: the losses of the network and of its pruned version
     dense: float
     pruned: float
-    gap: float
-    slope: float
+    gap: float  # the second less the first
+    slope: float  # <grad L, dtheta>; positive: the loss grows, to first order
 
 
 @dataclass(frozen=True)
 class NoiseEffect:
-    """Effect of pruning on data with one kind of noise; see `PruningEffect`.
-
-    Attributes:
-        curvature: the mean of diag(H_n - H_t).
-        positive: the share of its entries that are positive, 0..1. Few draws bias it towards one half.
-    """
+    """Effect of pruning on data with one kind of noise; see `PruningEffect`."""
 
     kind: str
     severity: int
@@ -82,23 +70,18 @@ class NoiseEffect:
     pruned: float
     gap: float
     slope: float
-    curvature: Estimate
+    curvature: Estimate  # the mean of diag(H_n - H_t)
+    # The share of its entries that are positive, 0..1. Few draws bias it towards one half.
     positive: Estimate
 
 
 @dataclass(frozen=True)
 class NoiseAnalysis:
-    """Effect of pruning on clean data and on each kind of noise.
+    """Effect of pruning on clean data and on each kind of noise."""
 
-    Attributes:
-        dropped: the number of dropped heads.
-        weights: the number of their weights, without key biases, on which no loss depends.
-        draws: the number of random signs for each estimate.
-    """
-
-    dropped: int
-    weights: int
-    draws: int
+    dropped: int  # the number of dropped heads
+    weights: int  # the number of their weights, without key biases, on which no loss depends
+    draws: int  # the number of random signs for each estimate
     clean: PruningEffect
     noisy: tuple[NoiseEffect, ...]
 

@@ -3,8 +3,6 @@
 Source: [HE] B.2.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,45 +23,30 @@ from hydractl.surgery.choose import Scope, by_scores
 
 @dataclass(frozen=True, eq=False)
 class HeadList:
-    """Heads that something drops.
+    """Heads that something drops."""
 
-    Attributes:
-        name: its file, for messages.
-        label: what tables may call it: the objective of a circuit, the method of head scores.
-        count: how many heads it ranks; of a pruned model, how many it lacks.
-        first: so many of them, the first dropped first where there is an order.
-        restriction: what heads they were chosen from.
-        sha256: the identity of the model they are of; None if unknown.
-        towers: layers and heads of each tower, where they are known.
-    """
-
-    name: str
+    name: str  # its file, for messages
     kind: Literal["circuit", "scores", "model"]
-    label: str | None
-    count: int
-    first: Callable[[int], Sequence[Head]]
-    restriction: Restriction = field(default_factory=Restriction)
-    sha256: str | None = None
+    label: str | None  # what tables may call it: the objective of a circuit, the method of head scores
+    count: int  # how many heads it ranks; of a pruned model, how many it lacks
+    first: Callable[[int], Sequence[Head]]  # so many of them, the first dropped first where there is an order
+    restriction: Restriction = field(default_factory=Restriction)  # what heads they were chosen from
+    sha256: str | None = None  # the identity of the model they are of; None if unknown
+    # Layers and heads of each tower, where they are known.
     towers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Agreement of two choices of as many heads.
-
-    Attributes:
-        shared: the heads that both drop, in candidate order.
-        over_layers: Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 where they
-            are the same, 1 where no layer loses heads to both.
-        over_heads: that of the distributions over single heads, which is the share of heads that differ.
-        by_chance: how many heads two random choices would share, of as many from among the same.
-    """
+    """Agreement of two choices of as many heads."""
 
     names: tuple[str, str]
-    shared: tuple[Head, ...]
+    shared: tuple[Head, ...]  # the heads that both drop, in candidate order
+    # Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 where they are the same, 1
+    # where no layer loses heads to both.
     over_layers: float
-    over_heads: float
-    by_chance: float
+    over_heads: float  # that of the distributions over single heads, which is the share of heads that differ
+    by_chance: float  # how many heads two random choices would share, of as many from among the same
 
 
 def list_of_circuit(circuit: Circuit) -> HeadList:

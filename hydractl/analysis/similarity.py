@@ -3,8 +3,6 @@
 Source: Muehlematter et al. 2024, arXiv 2405.14438 (LoRA-Ensemble); KL as in Fort et al. 2019, arXiv 1912.02757.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,21 +21,13 @@ Matrix = NDArray[np.float64]  # [M,M]
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """Matrices `[M,M]` over pairs of members.
+    """Matrices `[M,M]` over pairs of members."""
 
-    Attributes:
-        disagreement: share of samples with another most probable class, 0 to 1.
-        kl: nats, the mean over samples of KL(row || column) of their probabilities.
-        logits_cosine: mean over samples of the cosine of their logits, each sample's mean over classes subtracted.
-        weights_cosine: cosine of their changes to the weights of `weights_from`; NaN if one changed nothing.
-        weights_from: "shared network" for members that adapt one, else "member 0".
-    """
-
-    disagreement: Matrix
-    kl: Matrix
-    logits_cosine: Matrix
-    weights_cosine: Matrix
-    weights_from: str
+    disagreement: Matrix  # share of samples with another most probable class, 0 to 1
+    kl: Matrix  # nats, the mean over samples of KL(row || column) of their probabilities
+    logits_cosine: Matrix  # mean over samples of the cosine of their logits, each sample's mean over classes subtracted
+    weights_cosine: Matrix  # cosine of their changes to the weights of `weights_from`; NaN if one changed nothing
+    weights_from: str  # "shared network" for members that adapt one, else "member 0"
 
 
 def require_several(checkpoint: Checkpoint) -> None:

@@ -1,7 +1,5 @@
 """The multiply-adds of a network by its sizes alone, so that `inspect` needs no forward pass and no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod

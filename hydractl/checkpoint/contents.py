@@ -25,14 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The confidence above which a sample looks ID, of a file that was calibrated before there was `FittedOod`.
+    """The confidence above which a sample looks ID, of a file that was calibrated before there was `FittedOod`."""
 
-    Attributes:
-        rate: the share of ID samples to accept, above 0 and up to 1.
-        msp: the least maximum softmax probability of an accepted sample, 0 to 1, after the temperature.
-    """
-
-    rate: Annotated[float, Checked(gt=0, le=1)]
+    rate: Annotated[float, Checked(gt=0, le=1)]  # the share of ID samples to accept, above 0 and up to 1
+    # The least maximum softmax probability of an accepted sample, 0 to 1, after the temperature.
     msp: Annotated[float, Checked(ge=0, le=1)]
 
 

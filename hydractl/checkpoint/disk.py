@@ -1,7 +1,5 @@
 """A checkpoint's folder: weights in one safetensors file or in shards, and small files of preprocessing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO

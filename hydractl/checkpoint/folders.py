@@ -1,7 +1,5 @@
 """Folders that this project makes: whole or not at all, and recognised before they are replaced."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Addresses of attention heads and MLP units, always in the numbering of the original checkpoint."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar

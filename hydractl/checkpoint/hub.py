@@ -1,7 +1,5 @@
 """Checkpoints on the Hugging Face hub, fetched into the cache that all its users share."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

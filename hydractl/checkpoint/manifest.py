@@ -1,7 +1,5 @@
 """Our file, read and written without the table of any architecture: tensors, and a manifest in the header."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

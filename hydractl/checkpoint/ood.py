@@ -1,7 +1,5 @@
 """The OOD score of a network: fitted once, and stored beside its weights as float32 tensors named `ood.*`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -31,20 +29,15 @@ STATISTICS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class OodFit:
-    """Names the score that tells OOD and says what it was fitted on, and how sure an answer must be.
+    """Names the score that tells OOD and says what it was fitted on, and how sure an answer must be."""
 
-    Attributes:
-        score: its name, a row of `OOD_SCORES`.
-        samples: how many ID samples it was fitted on.
-        accept: the share of ID samples that should not be flagged, above 0 and up to 1.
-        accuracy: the share of sure answers that should be right, below 1; None if nobody asked.
-        confidence: the MSP from which an answer is sure; None likewise.
-    """
-
-    score: Annotated[str, Checked(min_length=1, max_length=100)]
-    samples: Annotated[int, Checked(ge=1)]
+    score: Annotated[str, Checked(min_length=1, max_length=100)]  # its name, a row of `OOD_SCORES`
+    samples: Annotated[int, Checked(ge=1)]  # how many ID samples it was fitted on
+    # The share of ID samples that should not be flagged, above 0 and up to 1.
     accept: Annotated[float, Checked(gt=0, le=1)]
+    # The share of sure answers that should be right, below 1; None if nobody asked.
     accuracy: Annotated[float, Checked(gt=0, lt=1)] | None = None
+    # The MSP from which an answer is sure; None likewise.
     confidence: Annotated[float, Checked(ge=0, le=1)] | None = None
 
     def to_json(self) -> dict[str, Any]:

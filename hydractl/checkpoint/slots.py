@@ -4,8 +4,6 @@ Names are those of the file and of the module alike. A slot's shape is that of o
 returns shapes for M members that keep some heads and units each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod

@@ -72,18 +72,12 @@ class LazyTensor:
 
 @dataclass(frozen=True)
 class StoredNumbers:
-    """The numbers of a tensor that lies in a file as it is; called, it returns the tensor.
+    """The numbers of a tensor that lies in a file as it is; called, it returns the tensor."""
 
-    Attributes:
-        name: of the file and the tensor, for messages.
-        start: the first byte in the file.
-        kind: what the file calls the dtype.
-    """
-
-    name: str
+    name: str  # of the file and the tensor, for messages
     file: BinaryIO
-    start: int
-    kind: str
+    start: int  # the first byte in the file
+    kind: str  # what the file calls the dtype
     shape: tuple[int, ...]
 
     def __call__(self) -> Tensor:

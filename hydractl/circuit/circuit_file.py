@@ -1,7 +1,5 @@
 """Circuits in their JSON form, `hydractl-circuit`, and the state of a search on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any

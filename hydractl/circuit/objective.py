@@ -54,21 +54,15 @@ def require_effect(ood_score: str, objectives: Collection[str]) -> None:
 
 
 class Measure(NamedTuple):
-    """Counts and losses of one network on the search's samples.
+    """Counts and losses of one network on the search's samples."""
 
-    Attributes:
-        correct: ID samples classified correctly.
-        ordered: twice the pairs of an ID and an OOD sample whose scores stand in the right order, a tie counting one.
-        ood_samples: where there are several OOD sets, they count as if each were repeated until all are of one size:
-            the AUROC is the mean over sets, whatever their sizes. Of several tasks see `mean_over_tasks`.
-        nll: mean negative log-likelihood of the ID labels, nats.
-    """
-
-    correct: int
+    correct: int  # ID samples classified correctly
     id_samples: int
-    ordered: int
+    ordered: int  # twice the pairs of an ID and an OOD sample whose scores stand in the right order, a tie counting one
+    # Where there are several OOD sets, they count as if each were repeated until all are of one size: the AUROC is the
+    # mean over sets, whatever their sizes. Of several tasks see `mean_over_tasks`.
     ood_samples: int
-    nll: float
+    nll: float  # mean negative log-likelihood of the ID labels, nats
 
     @property
     def accuracy(self) -> float:
@@ -172,23 +166,15 @@ def _alone() -> Ranks:
 
 @dataclass(frozen=True, eq=False)
 class ScoringData:
-    """Labelled ID samples and, for what compares the two, OOD ones; in batches that are the same on every rank.
+    """Labelled ID samples and, for what compares the two, OOD ones; in batches that are the same on every rank."""
 
-    Attributes:
-        id: batches of the ID samples, in any order; a search asks for them in every round.
-        id_samples: N, how many samples they hold.
-        ood: batches of the OOD samples, which need no labels.
-        ood_samples: N'.
-        ood_sets: how many samples each OOD set holds, in the order of their positions; one set of all where empty.
-        prompts: batches of a zero-shot model's class prompts.
-    """
-
-    id: Sequence[Batch]
-    id_samples: int
-    ood: Sequence[Batch] = ()
-    ood_samples: int = 0
-    prompts: Sequence[Mapping[str, Tensor]] = ()
+    id: Sequence[Batch]  # batches of the ID samples, in any order; a search asks for them in every round
+    id_samples: int  # N, how many samples they hold
+    ood: Sequence[Batch] = ()  # batches of the OOD samples, which need no labels
+    ood_samples: int = 0  # N'
+    prompts: Sequence[Mapping[str, Tensor]] = ()  # batches of a zero-shot model's class prompts
     ranks: Ranks = field(default_factory=_alone)
+    # How many samples each OOD set holds, in the order of their positions; one set of all where empty.
     ood_sets: tuple[int, ...] = ()
 
     @property

@@ -31,17 +31,12 @@ class DroppedHead(NamedTuple):
 
 
 class Shortcut(NamedTuple):
-    """Account of a search that measured some candidates inexactly or not at all.
+    """Account of a search that measured some candidates inexactly or not at all."""
 
-    Attributes:
-        kind: what the slack is, e.g. the `margin` of a screened search.
-        slack: in the objective's whole numbers; known after the first step, which scores all candidates exactly.
-        checked: how many candidates got exact scores, round by round.
-    """
-
+    # What the slack is, e.g. the `margin` of a screened search.
     kind: str
-    slack: int
-    checked: tuple[int, ...]
+    slack: int  # in the objective's whole numbers; known after the first step, which scores all candidates exactly
+    checked: tuple[int, ...]  # how many candidates got exact scores, round by round
 
 
 @dataclass(frozen=True)
@@ -83,36 +78,23 @@ class Ranking:
 
 
 class Round(NamedTuple):
-    """One round of a search, as far as it can be foreseen: which heads will have left, nobody knows.
+    """One round of a search, as far as it can be foreseen: which heads will have left, nobody knows."""
 
-    Attributes:
-        heads: those that the round chooses among, in candidate order; some may have left before.
-        left: how many of them have not.
-        drops: how many leave in this round.
-        passes: how often each is measured, on average and as far as that can be foreseen.
-    """
-
-    heads: tuple[Head, ...]
-    left: int
-    drops: int
-    passes: float = 1.0
+    heads: tuple[Head, ...]  # those that the round chooses among, in candidate order; some may have left before
+    left: int  # how many of them have not
+    drops: int  # how many leave in this round
+    passes: float = 1.0  # how often each is measured, on average and as far as that can be foreseen
 
 
 @dataclass(frozen=True)
 class Search:
-    """The request of a search: `budget` heads among the candidates, which stand in candidate order.
-
-    Attributes:
-        mode: how a round is made up, and how its candidates are measured.
-        tie_break: among equals the first in candidate order, or the one with the lowest ID loss.
-        ood_score: what detection is measured by.
-    """
+    """The request of a search: `budget` heads among the candidates, which stand in candidate order."""
 
     candidates: tuple[Head, ...]
     budget: int
-    mode: Mode
-    tie_break: TieBreak = "order"
-    ood_score: str = BASELINE
+    mode: Mode  # how a round is made up, and how its candidates are measured
+    tie_break: TieBreak = "order"  # among equals the first in candidate order, or the one with the lowest ID loss
+    ood_score: str = BASELINE  # what detection is measured by
 
     def round(self, done: int) -> Round:
         """Returns the round after so many heads have left."""
@@ -146,15 +128,10 @@ Named = Annotated[str, Checked(max_length=100)]
 
 @dataclass(frozen=True)
 class Restriction:
-    """The towers and layers that a search is restricted to, as options name them; None is no restriction.
+    """The towers and layers that a search is restricted to, as options name them; None is no restriction."""
 
-    Attributes:
-        towers: names with commas between.
-        layers: `A-B`, both included, or one.
-    """
-
-    towers: Named | None = None
-    layers: Named | None = None
+    towers: Named | None = None  # names with commas between
+    layers: Named | None = None  # `A-B`, both included, or one
 
     def among(self, heads: Iterable[Head]) -> tuple[Head, ...]:
         """Returns the heads that the restricted search may drop."""

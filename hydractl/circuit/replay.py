@@ -4,8 +4,6 @@ Candidates of a layer share everything below it and its attention; turning a hea
 from the attention output. Candidates replayed together lie along G, the first axis of the activations `[G,B,T,D]`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Source: [HE] D.1.1, after Molchanov et al. 2019 (Taylor) and Michel et al. 2019 
 arXiv 2502.17941 (OBA, whose order 3 is the authors' extension).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

@@ -30,14 +30,10 @@ Units = Annotated[bool, Option("Score the units of the MLPs too.", remembered=Fa
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """The network whose heads are scored.
+    """The network whose heads are scored."""
 
-    Attributes:
-        checkpoint: of one member.
-        loaded: the same, ready to run, and samples to run it on; None for methods without data.
-    """
-
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # of one member
+    # The same, ready to run, and samples to run it on; None for methods without data.
     loaded: tuple[Hydra, ScoringData] | None = None
 
     @property
@@ -49,37 +45,25 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Scored:
-    """A score per head.
+    """A score per head."""
 
-    Attributes:
-        heads: the scores, higher = keep.
-        details: other figures per head by name, the scores among them; empty if there is only one.
-        units: those of MLP units; empty if units are not scored.
-    """
-
-    heads: Mapping[Head, float]
+    heads: Mapping[Head, float]  # the scores, higher = keep
+    # Other figures per head by name, the scores among them; empty if there is only one.
     details: Mapping[str, Mapping[Head, float]] = field(default_factory=dict)
-    units: Mapping[Unit, float] = field(default_factory=dict)
+    units: Mapping[Unit, float] = field(default_factory=dict)  # those of MLP units; empty if units are not scored
 
 
 class ScoreMethod(Protocol):
-    """A way to score the heads of a network of one member; its fields are its options.
-
-    Attributes:
-        pictured: whether a picture also shows the outputs of some heads for each sample.
-        caution: a warning for users who prune by these scores.
-        each_tower: whether it goes over the samples once for each tower.
-        per_tower: whether scores of two towers differ in scale, so that one ranking over both means little.
-        units: whether it scores MLP units too.
-    """
+    """A way to score the heads of a network of one member; its fields are its options."""
 
     name: ClassVar[str]
     help: ClassVar[str]
-    pictured: ClassVar[bool] = False
-    caution: ClassVar[str | None] = None
-    each_tower: ClassVar[bool] = False
+    pictured: ClassVar[bool] = False  # whether a picture also shows the outputs of some heads for each sample
+    caution: ClassVar[str | None] = None  # a warning for users who prune by these scores
+    each_tower: ClassVar[bool] = False  # whether it goes over the samples once for each tower
+    # Whether scores of two towers differ in scale, so that one ranking over both means little.
     per_tower: ClassVar[bool] = False
-    units: bool = False
+    units: bool = False  # whether it scores MLP units too
 
     def score(self, scoring: Scoring) -> Scored:
         """Returns a score for each head."""

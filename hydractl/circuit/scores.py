@@ -1,7 +1,5 @@
 """Scores of heads and MLP units in their JSON form, `hydractl-scores`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Any

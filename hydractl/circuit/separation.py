@@ -3,8 +3,6 @@
 Source: [HE] B.2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,15 +22,10 @@ from hydractl.model.hydra import Hydra
 
 @dataclass(frozen=True)
 class Separation:
-    """The distance between the centroids of ID and OOD samples in one head's output.
+    """The distance between the centroids of ID and OOD samples in one head's output."""
 
-    Attributes:
-        euclidean: in the units of the head's output.
-        mahalanobis: in standard deviations of the ID samples; 0 along directions in which these do not vary.
-    """
-
-    euclidean: float
-    mahalanobis: float
+    euclidean: float  # in the units of the head's output
+    mahalanobis: float  # in standard deviations of the ID samples; 0 along directions in which these do not vary
 
     @property
     def mean(self) -> float:

@@ -1,7 +1,5 @@
 """Searches that measure fewer candidates exactly: by half precision first, or by a shortlist of gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean

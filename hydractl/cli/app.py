@@ -1,7 +1,5 @@
 """The command `hydractl`: its subcommands and groups, and its own `--help` and `--version`."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from difflib import get_close_matches

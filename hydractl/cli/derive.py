@@ -1,7 +1,5 @@
 """Subcommands made from the options of their steps: flags, streams, and the run itself."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re
@@ -28,26 +26,17 @@ FORMS = ("json", "csv")
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: its step, and the few facts that only a command line needs.
+    """A subcommand: its step, and the few facts that only a command line needs."""
 
-    Attributes:
-        name: in full, with a space before the second word of `analyse noise`.
-        place: the step's module in `hydractl.steps` and its name there, with a colon between.
-        output: the default of `--output`.
-        panel: the heading of `hydractl --help` that it stands under.
-        writes: whether `--output` must be given.
-        artifact: returns the JSON that `-o -` prints; None if the output cannot go to stdout.
-        csv: returns the result as CSV; None if it is no table of rows.
-        may_stream: rejects options that would make several artifacts, before any work is done.
-    """
-
-    name: str
-    place: str
-    output: str | None = None
-    panel: str = "Measure"
-    writes: bool = False
+    name: str  # in full, with a space before the second word of `analyse noise`
+    place: str  # the step's module in `hydractl.steps` and its name there, with a colon between
+    output: str | None = None  # the default of `--output`
+    panel: str = "Measure"  # the heading of `hydractl --help` that it stands under
+    writes: bool = False  # whether `--output` must be given
+    # Returns the JSON that `-o -` prints; None if the output cannot go to stdout.
     artifact: Callable[[Any], dict[str, Any]] | None = None
-    csv: Callable[[Any], str] | None = None
+    csv: Callable[[Any], str] | None = None  # returns the result as CSV; None if it is no table of rows
+    # Rejects options that would make several artifacts, before any work is done.
     may_stream: Callable[[dict[str, Any]], None] = lambda values: None
 
     @property
@@ -139,18 +128,12 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Destinations:
-    """The destinations of a result, besides the files that its step writes itself.
-
-    Attributes:
-        streamed: whether the artifact goes to stdout.
-        printed: the form that goes to stdout; None for the one that people read.
-        files: a file for each further form.
-    """
+    """The destinations of a result, besides the files that its step writes itself."""
 
     command: Command
-    streamed: bool
-    printed: str | None
-    files: dict[str, Path]
+    streamed: bool  # whether the artifact goes to stdout
+    printed: str | None  # the form that goes to stdout; None for the one that people read
+    files: dict[str, Path]  # a file for each further form
     force: bool
 
     def put(self, result: Result) -> None:

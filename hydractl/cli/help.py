@@ -1,7 +1,5 @@
 """The parsing and the `--help` of a subcommand, from the declaration of its step's options."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -3,8 +3,6 @@
 Everything that can fail stands inside `run`, imports included: signals and memory limits may hit those as well.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

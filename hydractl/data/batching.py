@@ -1,7 +1,5 @@
 """Batches of inputs in a fixed order: texts by length, whole batches for each rank, made ahead by worker processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

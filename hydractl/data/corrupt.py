@@ -4,8 +4,6 @@ Each function takes an image, the strength of its kind and a source of random dr
 the strengths. A result may lie outside 0 to 1.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from io import BytesIO
 

@@ -38,17 +38,13 @@ Strengths = tuple[Any, Any, Any, Any, Any]
 
 @dataclass(frozen=True)
 class Corruption:
-    """A way to make images worse.
-
-    Attributes:
-        group: one of GROUPS.
-        large, small: its strength at severities 1 to 5, for images of 64 pixels and more (ImageNet-C) and for
-            smaller ones (CIFAR-10-C).
-    """
+    """A way to make images worse."""
 
     name: str
-    group: str
+    group: str  # one of GROUPS
     help: str
+    # large, small: its strength at severities 1 to 5, for images of 64 pixels and more (ImageNet-C) and for smaller
+    # ones (CIFAR-10-C)
     large: Strengths
     small: Strengths
 

@@ -7,8 +7,6 @@ in four million evaluations. Where N samples are remembered by EXACT, a leak of 
 probability (1 - EXACT / N)**k.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import zlib

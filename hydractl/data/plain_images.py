@@ -3,8 +3,6 @@
 What is not known here, to the last setting, is left to its library.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Several processes on one job, as torchrun starts them, and several threads in each, with unchanged results."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections import deque

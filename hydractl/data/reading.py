@@ -3,8 +3,6 @@
 This file loads no library, so that any signature may name its types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Any source as one table of the `datasets` library: files, folders, saved data sets, the hub; splits and slices."""
 
-from __future__ import annotations
-
 import glob
 import logging
 from collections.abc import Iterator, Mapping, Sequence

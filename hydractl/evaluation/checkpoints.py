@@ -1,7 +1,5 @@
 """Systems made of checkpoints: one network, or several that answer in turn."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Systems evaluated one after the other on the same data; under torchrun one process leads, the others serve."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -26,14 +24,10 @@ from hydractl.watch import Watcher
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Systems by name, a name of seeds several times, what they are evaluated on, and how.
-
-    Attributes:
-        data: None where all systems bring their answers along.
-    """
+    """Systems by name, a name of seeds several times, what they are evaluated on, and how."""
 
     systems: Sequence[tuple[str, SystemSpec]]
-    data: EvaluationData | None
+    data: EvaluationData | None  # None where all systems bring their answers along
     settings: Settings
     procedure: Procedure
 

@@ -1,7 +1,5 @@
 """The cost of a model: parameters stored, and multiply-adds per sample; and random inputs to count or time by."""
 
-from __future__ import annotations
-
 from copy import copy
 
 import torch

@@ -1,7 +1,5 @@
 """Data for the pictures of a report: thinned curves, and the samples that the system is least sure of."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from io import BytesIO

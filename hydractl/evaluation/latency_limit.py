@@ -1,7 +1,5 @@
 """A latency limit as a limit of multiply-adds, which is known before there is a Hydra."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,16 +29,11 @@ Point = tuple[float, float]
 
 
 class LatencyLimit(Schema):
-    """A latency limit, as the multiply-adds that stay within it.
+    """A latency limit, as the multiply-adds that stay within it."""
 
-    Attributes:
-        budget: the limit as the user gave it, `1.5x`.
-        measured: multiply-adds and latency of a few Hydras, against the network.
-    """
-
-    budget: str
+    budget: str  # the limit as the user gave it, `1.5x`
     multiply_adds: Annotated[float, Checked(gt=0)]
-    measured: Items[tuple[float, float]]
+    measured: Items[tuple[float, float]]  # multiply-adds and latency of a few Hydras, against the network
 
     def write(self, folder: Path) -> None:
         """Writes it to the folder of a build, so that an interrupted build continues with the same commands."""

@@ -1,7 +1,5 @@
 """Networks in memory that answer the data sets of an evaluation, shared by the processes of a job."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -39,15 +37,12 @@ class Networks:
 
     The networks share preprocessing, classes and temperature (`checkpoints.check_together`). With dropout each answers
     `passes` times, with draws that depend on the seed and the batch alone.
-
-    Attributes:
-        running: with the ranks that share the batches; the leading one asks for `answers`, the others `serve`.
     """
 
     models: Sequence[Hydra]
     preprocessor: Preprocessor
     data: EvaluationData
-    running: Running
+    running: Running  # with the ranks that share the batches; the leading one asks for `answers`, the others `serve`
     dropout: Dropout | None = None
     confident: ClassVar[bool] = False
 

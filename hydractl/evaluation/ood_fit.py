@@ -1,7 +1,5 @@
 """Fits what tells OOD for one network: the statistics of a score, quantiles of ID samples, and the choice of score."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -27,19 +25,12 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The OOD score to fit.
+    """The OOD score to fit."""
 
-    Attributes:
-        score: a name of `OOD_SCORES`, or `auto`.
-        accept: the share of ID samples that should not be flagged.
-        bank: the largest size of a bank of features, MB.
-        accuracy: the share of sure answers that should be right; None for no sure answers.
-    """
-
-    score: str
-    accept: float
-    bank: int
-    accuracy: float | None = None
+    score: str  # a name of `OOD_SCORES`, or `auto`
+    accept: float  # the share of ID samples that should not be flagged
+    bank: int  # the largest size of a bank of features, MB
+    accuracy: float | None = None  # the share of sure answers that should be right; None for no sure answers
 
     def needs_features(self, sets: Collection[str]) -> bool:
         """Returns whether features have to be collected, with these OOD sets to choose by."""
@@ -48,19 +39,12 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """The answers of one network to the samples of calibration.
+    """The answers of one network to the samples of calibration."""
 
-    Attributes:
-        inside: to labelled ID samples.
-        outside: to OOD samples by the name of their set.
-        classifier: of its members.
-        temperature: divides logits.
-    """
-
-    inside: SetAnswers
-    outside: Mapping[str, SetAnswers]
-    classifier: Classifier | None
-    temperature: float
+    inside: SetAnswers  # to labelled ID samples
+    outside: Mapping[str, SetAnswers]  # to OOD samples by the name of their set
+    classifier: Classifier | None  # of its members
+    temperature: float  # divides logits
 
     @property
     def few(self) -> bool:

@@ -293,17 +293,7 @@ class Resampled(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Everything that an evaluation finds out about one system.
-
-    Attributes:
-        score: `own confidence` for a system that is scored by one, the name of the OOD score for one that its file
-            brings; else the report's OOD score counts.
-        typicality: of a system that is scored by its file's OOD score.
-        shift: by kind and severity.
-        std: standard deviations over seeds of the numbers beside it.
-        seeds: the entry of each seed.
-        difference: to the first system of the report.
-    """
+    """Everything that an evaluation finds out about one system."""
 
     model: Model | None = None
     networks: Items[Network] | None = None
@@ -311,20 +301,22 @@ class System:
     leaks: Items[KnownLeak] | None = None
     id: LabelledMetrics
     selective: Selective | None = None
+    # `own confidence` for a system that is scored by one, the name of the OOD score for one that its file brings; else
+    # the report's OOD score counts.
     score: str | None = None
-    typicality: Typicality | None = None
+    typicality: Typicality | None = None  # of a system that is scored by its file's OOD score
     ood: Mapping[str, Ood]
     ood_means: Mapping[str, Ood] = field(default_factory=dict)
-    shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None
+    shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None  # by kind and severity
     shift_means: ShiftMeans | None = None
     conformal: ConformalMetrics | None = None
     temperature: SystemTemperature | None = None
     cost: Cost | None = field(default=None, metadata=NULL)
     curves: Curves | None = None
-    std: System | None = None
-    seeds: Items[System] | None = None
+    std: System | None = None  # standard deviations over seeds of the numbers beside it
+    seeds: Items[System] | None = None  # the entry of each seed
     intervals: Resampled[Interval] | None = None
-    difference: Resampled[Difference] | None = None
+    difference: Resampled[Difference] | None = None  # to the first system of the report
 
     @property
     def members(self) -> float:
@@ -359,19 +351,14 @@ class DataInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """The systems of a report by name, what they were measured on, and the options that determine the numbers.
+    """The systems of a report by name, what they were measured on, and the options that determine the numbers."""
 
-    Attributes:
-        complete: False if the evaluation was interrupted.
-        command: the command line that made it.
-    """
-
-    complete: bool = True
+    complete: bool = True  # False if the evaluation was interrupted
     models: Mapping[str, System]
     data: DataInfo = DataInfo()
     options: Mapping[str, Any] = field(default_factory=dict)
     hydractl: str = "unknown"
-    command: str | None = None
+    command: str | None = None  # the command line that made it
 
 
 S = TypeVar("S", LabelledMetrics, Ood)

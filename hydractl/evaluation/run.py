@@ -1,7 +1,5 @@
 """One system over the data of an evaluation: answers stream through, a few numbers per sample stay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -41,26 +39,17 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class SystemPredictions:
-    """Per-sample results of one system on every set.
-
-    Attributes:
-        tables: of the sets that logits are known of.
-        scores: `[N]` of each set, higher = more OOD.
-        sets: size and coverage of the prediction sets of the in-distribution data.
-        correct: `[N]` booleans of the labelled sets of which confidences are all that is known.
-        confident: whether scores are minus the system's own confidence.
-        own: the score that the system's file brings, if it is scored by it.
-        flagged: the share of the ID samples that this score flags; None without one.
-    """
+    """Per-sample results of one system on every set."""
 
     calibration: Calibration
-    tables: Mapping[SetKey, PredictionTable]
-    scores: Mapping[SetKey, FloatArray]
-    sets: ConformalMetrics | None = None
+    tables: Mapping[SetKey, PredictionTable]  # of the sets that logits are known of
+    scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
+    sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
+    # `[N]` booleans of the labelled sets of which confidences are all that is known.
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
-    confident: bool = False
-    own: OodFit | None = None
-    flagged: float | None = None
+    confident: bool = False  # whether scores are minus the system's own confidence
+    own: OodFit | None = None  # the score that the system's file brings, if it is scored by it
+    flagged: float | None = None  # the share of the ID samples that this score flags; None without one
 
     def right(self, key: SetKey) -> BoolArray:
         """Returns whether each prediction of a set is right, `[N]`."""

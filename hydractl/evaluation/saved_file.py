@@ -1,7 +1,5 @@
 """One file of saved predictions: a system's answers to a data set."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace

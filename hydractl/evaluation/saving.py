@@ -1,7 +1,5 @@
 """Saves a system's answers in the layout that `SavedPredictions` reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,21 +29,15 @@ REMEDY = "name another folder, or leave out `resume`"
 
 @dataclass(frozen=True, eq=False)
 class SavedAnswers:
-    """Answers of a predictor that are saved, and read instead of computed where they are saved already.
-
-    Attributes:
-        about: the content of predictions.json, see `about_json`.
-        head: the OOD score of the system's own that the predictions keep, if it is scored by one.
-        conditions: what determines the answers of a set, as plain JSON, which its file holds too.
-        resume: whether what is there already counts.
-    """
+    """Answers of a predictor that are saved, and read instead of computed where they are saved already."""
 
     predictor: Predictor
     folder: Path
-    about: Mapping[str, Any]
-    head: OodHead | None
+    about: Mapping[str, Any]  # the content of predictions.json, see `about_json`
+    head: OodHead | None  # the OOD score of the system's own that the predictions keep, if it is scored by one
+    # What determines the answers of a set, as plain JSON, which its file holds too.
     conditions: Callable[[SetKey], Mapping[str, Any]]
-    resume: bool
+    resume: bool  # whether what is there already counts
     force: bool
 
     def __call__(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:

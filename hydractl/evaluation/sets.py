@@ -1,7 +1,5 @@
 """The data sets of an evaluation: their names, how they are opened, and samples that a system was made with."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

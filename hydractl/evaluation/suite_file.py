@@ -10,8 +10,6 @@ A suite is a TOML file with a table for each task:
     text_column = "sentence"
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From the predictions of a system to its numbers, with intervals, paired differences and deviations over seeds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev

@@ -36,14 +36,7 @@ OnBatch = Callable[[int], None]
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """Says how networks are run.
-
-    Attributes:
-        reading: names the classes of zero-shot models, by default those of the ID data, and their prompt.
-        ranks: the processes that share the batches; the leading one asks, the others serve.
-        in_parallel: runs several batches side by side.
-        on_note: called with what a reader of the numbers should know.
-    """
+    """Says how networks are run."""
 
     device: torch.device
     dtype: torch.dtype | None
@@ -51,28 +44,22 @@ class Running:
     batch_size: int
     workers: int
     seed: int
-    reading: Reading
-    ranks: Ranks
-    in_parallel: InParallel
-    on_note: Callable[[str], None]
+    reading: Reading  # names the classes of zero-shot models, by default those of the ID data, and their prompt
+    ranks: Ranks  # the processes that share the batches; the leading one asks, the others serve
+    in_parallel: InParallel  # runs several batches side by side
+    on_note: Callable[[str], None]  # called with what a reader of the numbers should know
 
 
 @dataclass(frozen=True, eq=False)
 class SetAnswers:
-    """A system's answers to the N samples of a set, in its order, in float32 or float64.
+    """A system's answers to the N samples of a set, in its order, in float32 or float64."""
 
-    Attributes:
-        member_logits: `[M,N,C]`, before any temperature; None if only a confidence was saved.
-        labels: `[N]` int64 in 0..C-1, or None for samples without.
-        features: `[M,N,D']`, the inputs of the members' classifiers; None unless wanted.
-        confidence: `[N]`, how sure the system is that it is right, by its own account; None if logits say it.
-        correct: `[N]` booleans, whether it is right, beside a confidence without logits; None without labels.
-    """
-
-    member_logits: Logits | None
-    labels: IntArray | None
-    features: Logits | None = None
+    member_logits: Logits | None  # `[M,N,C]`, before any temperature; None if only a confidence was saved
+    labels: IntArray | None  # `[N]` int64 in 0..C-1, or None for samples without
+    features: Logits | None = None  # `[M,N,D']`, the inputs of the members' classifiers; None unless wanted
+    # `[N]`, how sure the system is that it is right, by its own account; None if logits say it.
     confidence: FloatArray | None = None
+    # `[N]` booleans, whether it is right, beside a confidence without logits; None without labels.
     correct: BoolArray | None = None
 
     @property

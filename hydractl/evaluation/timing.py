@@ -89,17 +89,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Timer:
-    """Times systems that take turns.
+    """Times systems that take turns."""
 
-    Attributes:
-        seconds: to spend on all of them together, after warm-up.
-        processor_time: count this thread's time on the processor instead, which other programs do not lengthen; for
-            one thread of a CPU.
-        on_seconds: called after each turn with how many of them are spent since the last.
-    """
-
-    seconds: float
+    seconds: float  # to spend on all of them together, after warm-up
+    # Count this thread's time on the processor instead, which other programs do not lengthen; for one thread of a CPU.
     processor_time: bool = False
+    # Called after each turn with how many of them are spent since the last.
     on_seconds: Callable[[float], None] = lambda spent: None
 
     def time(self, systems: Mapping[str, TimedSystem], batch_size: int, tokens: int) -> list[Row]:

@@ -3,8 +3,6 @@
 transformers runs them where this project is not installed, for a user who says `trust_remote_code=True`.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """The config of a Hydra as a model of transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import PreTrainedConfig

@@ -1,7 +1,5 @@
 """Folders that transformers loads, with a model of any number of members, its code and its card."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A model as one traced graph: files of torch.export, which torch alone runs, and of ONNX for other runtimes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Softmax of its logits is the mean of the members' probabilities.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,21 +24,13 @@ from hydractl.model.ood_head import OodHead
 
 @dataclass
 class HydraClassifierOutput(ModelOutput):
-    """The result of a forward pass.
+    """The result of a forward pass."""
 
-    Attributes:
-        loss: the mean over members of their cross-entropy, if labels are given.
-        logits: `[B,C]`, the logarithm of the mean of the members' probabilities.
-        member_logits: `[B,M,C]`.
-        ood_score: `[B]`, higher = more out of distribution, if the model was calibrated.
-        typicality: `[B]`, the share of calibration samples that look at least as odd, likewise.
-    """
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    member_logits: Tensor | None = None
-    ood_score: Tensor | None = None
-    typicality: Tensor | None = None
+    loss: Tensor | None = None  # the mean over members of their cross-entropy, if labels are given
+    logits: Tensor | None = None  # `[B,C]`, the logarithm of the mean of the members' probabilities
+    member_logits: Tensor | None = None  # `[B,M,C]`
+    ood_score: Tensor | None = None  # `[B]`, higher = more out of distribution, if the model was calibrated
+    typicality: Tensor | None = None  # `[B]`, the share of calibration samples that look at least as odd, likewise
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """Folders of the library that a model came from: a member with zeros for what it lacks, and adapters for peft."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log

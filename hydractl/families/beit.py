@@ -1,7 +1,5 @@
 """BEiT and data2vec for images, as transformers writes them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """BERT and its kin for sequence classification, as transformers writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal

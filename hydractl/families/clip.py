@@ -1,7 +1,5 @@
 """CLIP and SigLIP as transformers writes them, zero-shot or the image tower with a classifier."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 A field may have one value only where its other values have an effect that is not supported.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar

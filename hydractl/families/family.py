@@ -1,7 +1,5 @@
 """Describes an architecture as data: what its config and its tensors are called."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Opens any model reference as a `Checkpoint`: a folder of another library, a file of ours, a name on the hub."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace

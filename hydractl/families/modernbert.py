@@ -1,7 +1,5 @@
 """ModernBERT for sequence classification, as transformers writes it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from hydractl.checkpoint.spec import Activation, Local, ModelSpec, Rotary, TextEmbeddings, TowerSpec, Unbiased

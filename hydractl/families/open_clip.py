@@ -1,7 +1,5 @@
 """CLIP as OpenCLIP writes it: q, k and v are one tensor, and projections are stored transposed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal

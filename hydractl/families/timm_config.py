@@ -1,7 +1,5 @@
 """Schemas of the settings that timm builds a network from; they are checked first, as timm builds any size."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from hydractl.families import config as read

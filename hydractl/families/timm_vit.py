@@ -1,7 +1,5 @@
 """Vision transformers as timm writes them; the structure is read from timm's own module, not from a name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

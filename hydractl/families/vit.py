@@ -1,7 +1,5 @@
 """ViT, ViT-MSN (masked siamese networks), DeiT, DINOv2 and DINOv3 with a classifier, as transformers writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

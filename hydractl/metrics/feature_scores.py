@@ -23,21 +23,14 @@ PERCENTILE = 90  # of the numbers that `react` leaves as they are
 
 @dataclass(frozen=True, eq=False)
 class MemberSamples:
-    """Labelled ID samples as one member sees them, in float64.
+    """Labelled ID samples as one member sees them, in float64."""
 
-    Attributes:
-        features: `[N,D']`.
-        logits: `[N,C]`.
-        labels: `[N]` in 0..C-1.
-        affine: the weights `[C,D']` and biases `[C]` of its classifier, None if they are not known.
-        shrink: whether covariances are shrunk, since the samples are too few for the features.
-    """
-
-    features: FloatArray
-    logits: FloatArray
-    labels: IntArray
+    features: FloatArray  # `[N,D']`
+    logits: FloatArray  # `[N,C]`
+    labels: IntArray  # `[N]` in 0..C-1
+    # The weights `[C,D']` and biases `[C]` of its classifier, None if they are not known.
     affine: tuple[FloatArray, FloatArray] | None = None
-    shrink: bool = False
+    shrink: bool = False  # whether covariances are shrunk, since the samples are too few for the features
 
     def subset(self, places: IntArray) -> MemberSamples:
         """Returns the samples at some places."""

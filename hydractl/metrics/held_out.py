@@ -1,7 +1,5 @@
 """Scores of features that flatter no ID sample: each is scored by a fit on the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Chooses the OOD score of a network by data: the simplest that is within chance of the best."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,18 +14,12 @@ from hydractl.text import aligned
 
 @dataclass(frozen=True)
 class RatedScore:
-    """Detection of the given OOD sets by one score.
-
-    Attributes:
-        auroc: of each set, 0..1.
-        fpr95: of each set, 0..1.
-        below_best: the 95 % interval of how far its mean AUROC is below the best one, paired.
-    """
+    """Detection of the given OOD sets by one score."""
 
     score: str
-    auroc: Mapping[str, float]
-    fpr95: Mapping[str, float]
-    below_best: tuple[float, float]
+    auroc: Mapping[str, float]  # of each set, 0..1
+    fpr95: Mapping[str, float]  # of each set, 0..1
+    below_best: tuple[float, float]  # the 95 % interval of how far its mean AUROC is below the best one, paired
 
     @property
     def mean_auroc(self) -> float:
@@ -37,16 +29,11 @@ class RatedScore:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The score that all other sets choose, and what it does on a set that had no part in the choice.
-
-    Attributes:
-        auroc: of that score, 0..1.
-        baseline: the AUROC of the MSP.
-    """
+    """The score that all other sets choose, and what it does on a set that had no part in the choice."""
 
     score: str
-    auroc: float
-    baseline: float
+    auroc: float  # of that score, 0..1
+    baseline: float  # the AUROC of the MSP
 
 
 @dataclass(frozen=True)

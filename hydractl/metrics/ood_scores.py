@@ -21,18 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers of an ensemble of M members to n samples.
+    """Answers of an ensemble of M members to n samples."""
 
-    Attributes:
-        table: the per-sample quantities of its logits.
-        member_logits: `[M,n,C]`, before the temperature.
-        features: `[M,n,D']`, what each member's classifier reads; None where nothing asks for them.
-    """
-
-    table: PredictionTable
-    member_logits: Logits
+    table: PredictionTable  # the per-sample quantities of its logits
+    member_logits: Logits  # `[M,n,C]`, before the temperature
     temperature: float = 1.0
-    features: Logits | None = None
+    features: Logits | None = None  # `[M,n,D']`, what each member's classifier reads; None where nothing asks for them
 
 
 BASELINE = "msp"  # what other scores are compared with
@@ -42,23 +36,15 @@ Scorer = Callable[[Answers], "FloatArray"]
 
 @dataclass(frozen=True)
 class OodScore:
-    """One way to tell OOD from ID samples; it has either `of_answers` or `fit`.
+    """One way to tell OOD from ID samples; it has either `of_answers` or `fit`."""
 
-    Attributes:
-        name: its name in options and reports.
-        help: a description, to stand after the name.
-        source: who published it.
-        of_answers: the score, if logits are all it takes.
-        fit: the name of the function in `hydractl.metrics.feature_scores` that fits it, if it takes features.
-        reads_classifier: whether that function needs the classifier's weights.
-    """
-
-    name: str
-    help: str
-    source: str
-    of_answers: Scorer | None = None
+    name: str  # its name in options and reports
+    help: str  # a description, to stand after the name
+    source: str  # who published it
+    of_answers: Scorer | None = None  # the score, if logits are all it takes
+    # The name of the function in `hydractl.metrics.feature_scores` that fits it, if it takes features.
     fit: str | None = None
-    reads_classifier: bool = False
+    reads_classifier: bool = False  # whether that function needs the classifier's weights
 
     @property
     def needs_features(self) -> bool:

@@ -9,8 +9,6 @@ bins split ties; AURC is a trapezoid over coverages from 1/N.
 Each takes and raises what the function of ours does whose place it takes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scaling of logits that is fitted on held-out ID data: one temperature, or a scale and a shift for each class."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Builds models: from a checkpoint and back, without some heads, or a second time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Set
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Attention of all members at once: the kept heads of every member side by side, without padding."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

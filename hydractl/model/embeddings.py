@@ -1,7 +1,5 @@
 """From pixels or token ids to the first hidden state `[G,B,T,D]`."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """A tower: embeddings, layers, and the pooled token that a classifier or a projection reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 

@@ -1,7 +1,5 @@
 """The one model: M >= 1 members in one forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice

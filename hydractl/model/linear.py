@@ -4,8 +4,6 @@ Activations are `[G,B,T,D]` throughout the model: G is 1 as long as all members 
 from the first weight on in which they differ. Weights with a leading `[M,...]` make that step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,17 +17,11 @@ from hydractl.checkpoint.spec import Adapter
 
 @dataclass(frozen=True)
 class Stored:
-    """Says how a checkpoint stores the network whose modules are built.
+    """Says how a checkpoint stores the network whose modules are built."""
 
-    Attributes:
-        shapes: the shape of every tensor, by name.
-        layout: what members keep and share.
-        adapter: what members change of maps that they share.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]]
-    layout: Layout = Layout({}, frozenset())
-    adapter: Adapter | None = None
+    shapes: Mapping[str, tuple[int, ...]]  # the shape of every tensor, by name
+    layout: Layout = Layout({}, frozenset())  # what members keep and share
+    adapter: Adapter | None = None  # what members change of maps that they share
 
     def heads_of(self, tower: str, layer: int) -> Kept:
         """Returns the kept heads of each member, or of one if members share the layer."""

@@ -16,19 +16,12 @@ from hydractl.checkpoint.spec import Disentangled, ImageEmbeddings, Relative, Ro
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms that distances of tokens add to scores, head by head; S is 1, or one for each member.
+    """Terms that distances of tokens add to scores, head by head; S is 1, or one for each member."""
 
-    Attributes:
-        numbers: `[S,H,distances]`, added to scores.
-        keys: `[S,H,distances,K]`, multiplied by queries and added.
-        queries: `[S,H,distances,K]`, multiplied by keys and added.
-        trained: they depend on parameters that require gradients.
-    """
-
-    numbers: Tensor | None = None
-    keys: Tensor | None = None
-    queries: Tensor | None = None
-    trained: bool = False
+    numbers: Tensor | None = None  # `[S,H,distances]`, added to scores
+    keys: Tensor | None = None  # `[S,H,distances,K]`, multiplied by queries and added
+    queries: Tensor | None = None  # `[S,H,distances,K]`, multiplied by keys and added
+    trained: bool = False  # they depend on parameters that require gradients
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Terms:
         """Returns the terms after a change of every tensor."""
@@ -44,29 +37,17 @@ class Terms:
 
 @dataclass(frozen=True)
 class Positions:
-    """The places of the tokens in a layer, and what depends on them.
+    """The places of the tokens in a layer, and what depends on them."""
 
-    Attributes:
-        width: of a head.
-        causal: tokens see those before them only.
-        reach: tokens see only those at most so many places away; None for all.
-        rotary: how queries and keys are turned; None if they are not.
-        grid: rows and columns of an image's patches; None for texts.
-        prefix: the number of tokens before the patches.
-        relative: the distances that heads have numbers for.
-        disentangled: the distances that queries and keys meet.
-        scale: the factor of products of queries and keys.
-    """
-
-    width: int
-    causal: bool
-    reach: int | None = None
-    rotary: Rotary | None = None
-    grid: tuple[int, int] | None = None
-    prefix: int = 0
-    relative: Relative | None = None
-    disentangled: Disentangled | None = None
-    scale: float = field(init=False)
+    width: int  # of a head
+    causal: bool  # tokens see those before them only
+    reach: int | None = None  # tokens see only those at most so many places away; None for all
+    rotary: Rotary | None = None  # how queries and keys are turned; None if they are not
+    grid: tuple[int, int] | None = None  # rows and columns of an image's patches; None for texts
+    prefix: int = 0  # the number of tokens before the patches
+    relative: Relative | None = None  # the distances that heads have numbers for
+    disentangled: Disentangled | None = None  # the distances that queries and keys meet
+    scale: float = field(init=False)  # the factor of products of queries and keys
 
     @property
     def is_plain(self) -> bool:

@@ -1,7 +1,5 @@
 """Predictions from members' logits: the ensemble's answer, its confidence, and its members' disagreement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,7 +1,5 @@
 """The JSON form of a report, `hydractl-report`: writes it, reads it strictly, and joins several."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version

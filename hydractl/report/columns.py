@@ -1,7 +1,5 @@
 """The columns of a table of results: which number each shows, how, and which direction is better."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,20 +16,13 @@ MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance"
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of a system as people read it.
+    """A number of a system as people read it."""
 
-    Attributes:
-        text: with the standard deviation over seeds where there are several.
-        value: the number itself; None where the system has none.
-        best: whether it wins its column.
-        outcome: how it compares with the first system's number; None where that is unknown.
-        interval, difference: its interval, and its paired difference to the first system; None where not computed.
-    """
-
-    text: str
-    value: float | None
-    best: bool
-    outcome: Outcome | None
+    text: str  # with the standard deviation over seeds where there are several
+    value: float | None  # the number itself; None where the system has none
+    best: bool  # whether it wins its column
+    outcome: Outcome | None  # how it compares with the first system's number; None where that is unknown
+    # interval, difference: its interval, and its paired difference to the first system; None where not computed
     interval: str | None
     difference: str | None
 

@@ -119,18 +119,12 @@ def _distance(value: float | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """One head's outputs on their two principal components.
-
-    Attributes:
-        inside: `[N,2]`, the ID samples.
-        outside: `[N,2]`, the OOD samples.
-        shares: `[2]`, of the variance of both together that each component explains.
-    """
+    """One head's outputs on their two principal components."""
 
     title: str
-    inside: Points
-    outside: Points
-    shares: Points
+    inside: Points  # `[N,2]`, the ID samples
+    outside: Points  # `[N,2]`, the OOD samples
+    shares: Points  # `[2]`, of the variance of both together that each component explains
 
 
 def project(title: str, inside: Points, outside: Points) -> Projection:

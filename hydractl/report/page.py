@@ -1,7 +1,5 @@
 """A report as a folder: one HTML page that needs no network, and every part of it as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The contents of a model as JSON and as text with a map of its heads, and its size before and after a change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

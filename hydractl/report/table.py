@@ -1,7 +1,5 @@
 """The table of a report: made once, then drawn for a terminal, in Markdown, in HTML and in LaTeX."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -25,18 +23,13 @@ COLOURS = {"better": "green", "worse": "red"}
 
 @dataclass(frozen=True)
 class Table:
-    """Systems as rows, metrics as columns, and the text below them.
-
-    Attributes:
-        groups: the title of each group of columns, and the name of each column with a cell per system.
-        verdicts: a sentence for each system that was compared with the first.
-        caption: the lines that explain the marks and the numbers.
-    """
+    """Systems as rows, metrics as columns, and the text below them."""
 
     systems: tuple[str, ...]
+    # The title of each group of columns, and the name of each column with a cell per system.
     groups: tuple[tuple[str, Sequence[tuple[str, Sequence[Cell]]]], ...]
-    verdicts: tuple[str, ...]
-    caption: tuple[str, ...]
+    verdicts: tuple[str, ...]  # a sentence for each system that was compared with the first
+    caption: tuple[str, ...]  # the lines that explain the marks and the numbers
 
 
 def result_table(report: Results, full: bool = False, brief: bool = False) -> Table:

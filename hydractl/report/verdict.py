@@ -1,7 +1,5 @@
 """Gains and losses against the first system of a report beyond chance, and the lines below a report's table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,17 +23,13 @@ JUDGED = {
 
 @dataclass(frozen=True)
 class Judgement:
-    """One metric of a system against the first: the paired difference and whether it is beyond chance.
-
-    Attributes:
-        text: the difference and its interval as people read them.
-    """
+    """One metric of a system against the first: the paired difference and whether it is beyond chance."""
 
     key: str
     metric: str
     difference: Difference
     outcome: Outcome
-    text: str
+    text: str  # the difference and its interval as people read them
 
     def to_json(self) -> dict[str, Any]:
         return {"outcome": self.outcome, "difference": self.difference.value, "interval": [*self.difference.interval]}
@@ -43,15 +37,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gains and losses of a system against the first, and its cost.
-
-    Attributes:
-        multiply_adds, parameters: as multiples of the first system's; None where a report does not know them.
-    """
+    """The gains and losses of a system against the first, and its cost."""
 
     system: str
     first: str
     judgements: tuple[Judgement, ...]
+    # multiply_adds, parameters: as multiples of the first system's; None where a report does not know them
     multiply_adds: float | None
     parameters: float | None
 

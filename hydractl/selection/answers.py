@@ -1,7 +1,5 @@
 """Logits of every candidate on every selection sample, computed in one pass and kept on disk meanwhile."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence

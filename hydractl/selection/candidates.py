@@ -4,8 +4,6 @@ Candidates come in sets. Those of a set with a trunk of L layers drop the same h
 common circuit. So fused candidates share these layers. All members come from one set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -40,27 +38,17 @@ class CandidateSet:
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources of candidates.
+    """The sources of candidates."""
 
-    Attributes:
-        heads: all heads of the network.
-        rankings: heads in the order in which a circuit drops them, by the circuit's name.
-        budgets: how many heads to drop, over the whole network.
-        pools: of how many first heads of a circuit to draw; a pool no larger than the budget is skipped.
-        draws: how many for each circuit, budget and pool.
-        random: how many draws from all heads for each budget.
-        seed: the first of the draws' seeds.
-        dense: whether the network itself is a candidate.
-    """
-
-    heads: Sequence[Head]
-    rankings: Mapping[str, Sequence[Head]]
-    budgets: Sequence[int] = ()
+    heads: Sequence[Head]  # all heads of the network
+    rankings: Mapping[str, Sequence[Head]]  # heads in the order in which a circuit drops them, by the circuit's name
+    budgets: Sequence[int] = ()  # how many heads to drop, over the whole network
+    # Of how many first heads of a circuit to draw; a pool no larger than the budget is skipped.
     pools: Sequence[int] = ()
-    draws: int = 0
-    random: int = 0
-    seed: int = 0
-    dense: bool = True
+    draws: int = 0  # how many for each circuit, budget and pool
+    random: int = 0  # how many draws from all heads for each budget
+    seed: int = 0  # the first of the draws' seeds
+    dense: bool = True  # whether the network itself is a candidate
 
 
 def candidate_set(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> CandidateSet:

@@ -30,15 +30,11 @@ WEIGHT_BYTES = 2**31
 
 @dataclass
 class Node:
-    """Candidates that keep the same heads in every layer below `layer`.
-
-    Attributes:
-        branches: by the heads kept in `layer`, ascending; none after the last layer.
-        candidates: their numbers.
-    """
+    """Candidates that keep the same heads in every layer below `layer`."""
 
     layer: int
-    candidates: list[int] = field(default_factory=list)
+    candidates: list[int] = field(default_factory=list)  # their numbers
+    # By the heads kept in `layer`, ascending; none after the last layer.
     branches: dict[Kept, Node] = field(default_factory=dict)
 
     def mixtures(self) -> int:

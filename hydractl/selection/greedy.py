@@ -3,8 +3,6 @@
 Source: Caruana et al. 2004, without replacement, starting with no member.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,20 +28,13 @@ Cost = Callable[[Sequence[int]], int]
 
 @dataclass(frozen=True, eq=False)
 class CandidateLogits:
-    """The logits of K candidates on the selection samples.
+    """The logits of K candidates on the selection samples."""
 
-    Attributes:
-        inside: `[K,N,C]` of the ID samples.
-        labels: `[N]` of these.
-        outside: `[K,N',C]` of the samples of each OOD set.
-        temperature: of all candidates, as they are the same network's.
-        scores: `[K,N]` of the ID samples, then `[K,N']` of each OOD set, higher = more OOD; empty for the MSP.
-    """
-
-    inside: NDArray[np.floating]
-    labels: IntArray
-    outside: Sequence[NDArray[np.floating]] = ()
-    temperature: float = 1.0
+    inside: NDArray[np.floating]  # `[K,N,C]` of the ID samples
+    labels: IntArray  # `[N]` of these
+    outside: Sequence[NDArray[np.floating]] = ()  # `[K,N',C]` of the samples of each OOD set
+    temperature: float = 1.0  # of all candidates, as they are the same network's
+    # `[K,N]` of the ID samples, then `[K,N']` of each OOD set, higher = more OOD; empty for the MSP.
     scores: Sequence[FloatArray] = ()
 
 

@@ -4,8 +4,6 @@ This is the paper's greedy search ([HE] D.1.2, Algorithm 1) of several networks 
 prediction; so it takes as long as that many searches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,17 +25,11 @@ Turns = Sequence[Sequence[Head]]
 
 @dataclass(frozen=True)
 class JointSearch:
-    """A search for several members.
+    """A search for several members."""
 
-    Attributes:
-        heads: those that members may drop, in candidate order.
-        members: how many; no two of them come to lack the same heads.
-        budgets: how many heads each drops: ascending, all of them prefixes of one search.
-    """
-
-    heads: tuple[Head, ...]
-    members: int
-    budgets: tuple[int, ...]
+    heads: tuple[Head, ...]  # those that members may drop, in candidate order
+    members: int  # how many; no two of them come to lack the same heads
+    budgets: tuple[int, ...]  # how many heads each drops: ascending, all of them prefixes of one search
 
     @property
     def turns(self) -> int:

@@ -1,7 +1,5 @@
 """Candidates of several sets in one pool, and the best members of any set."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,21 +22,13 @@ from hydractl.surgery.slicing import drop_heads
 
 @dataclass(frozen=True, eq=False)
 class CandidatePool:
-    """All candidates, each set of heads once, whatever sets they are in; files of members come last.
+    """All candidates, each set of heads once, whatever sets they are in; files of members come last."""
 
-    Attributes:
-        network: the one that candidates are made of.
-        dropped: candidates that lack heads of the network.
-        files: members that exist, each a candidate of every set without a trunk.
-        sets: by numbers of candidates.
-        trunks: how many layers the candidates of each set share.
-    """
-
-    network: Checkpoint
-    dropped: tuple[Candidate, ...]
-    files: tuple[Checkpoint, ...]
-    sets: tuple[tuple[int, ...], ...]
-    trunks: tuple[int, ...]
+    network: Checkpoint  # the one that candidates are made of
+    dropped: tuple[Candidate, ...]  # candidates that lack heads of the network
+    files: tuple[Checkpoint, ...]  # members that exist, each a candidate of every set without a trunk
+    sets: tuple[tuple[int, ...], ...]  # by numbers of candidates
+    trunks: tuple[int, ...]  # how many layers the candidates of each set share
 
     @property
     def names(self) -> list[str]:
@@ -111,17 +101,12 @@ def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Ch
 
 @dataclass(frozen=True)
 class Criteria:
-    """The criteria of a selection.
-
-    Attributes:
-        members: how many at least and at most.
-        max_accuracy_drop: against the network, 0..1; None for any.
-        multiply_adds, parameters: multiply-adds and stored numbers as multiples of the network's; None for any.
-    """
+    """The criteria of a selection."""
 
     objective: SelectionObjective
-    members: tuple[int, int]
-    max_accuracy_drop: float | None = None
+    members: tuple[int, int]  # how many at least and at most
+    max_accuracy_drop: float | None = None  # against the network, 0..1; None for any
+    # multiply_adds, parameters: multiply-adds and stored numbers as multiples of the network's; None for any
     multiply_adds: float | None = None
     parameters: float | None = None
 

@@ -61,15 +61,11 @@ class Selection(Artifact):
 
 @dataclass(frozen=True, eq=False)
 class Followed:
-    """A selection and the networks that it names.
-
-    Attributes:
-        files: the members that are files of their own, by their identity.
-    """
+    """A selection and the networks that it names."""
 
     selection: Selection
     network: Checkpoint
-    files: Mapping[str, Checkpoint]
+    files: Mapping[str, Checkpoint]  # the members that are files of their own, by their identity
 
     @property
     def members(self) -> list[Checkpoint]:

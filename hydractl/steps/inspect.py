@@ -1,7 +1,5 @@
 """The command `inspect`: the contents of a model or of any other file of hydractl."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -42,15 +42,11 @@ class Given(str):
 
 @dataclass(frozen=True)
 class Stage:
-    """One command of a pipeline.
+    """One command of a pipeline."""
 
-    Attributes:
-        step: its options; `Made` and `Given` stand among them for files of the pipeline and sources of the user.
-        makes: the files it writes, by name in the pipeline's folder.
-    """
-
+    # Its options; `Made` and `Given` stand among them for files of the pipeline and sources of the user.
     step: Step[Result]
-    makes: tuple[str, ...]
+    makes: tuple[str, ...]  # the files it writes, by name in the pipeline's folder
 
     @property
     def command(self) -> str:

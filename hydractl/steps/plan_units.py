@@ -31,17 +31,11 @@ CHOOSING = ("objective", "budgets", "draws", "random", "trunks", "max_accuracy_d
 
 @dataclass(frozen=True)
 class Thinning:
-    """Heads and units that each member loses above a trunk.
+    """Heads and units that each member loses above a trunk."""
 
-    Attributes:
-        trunk: the layers below, which stay whole.
-        heads: that it loses; members draw them.
-        units: that it loses; members share the best half of the others and divide the rest.
-    """
-
-    trunk: int
-    heads: int
-    units: int
+    trunk: int  # the layers below, which stay whole
+    heads: int  # that it loses; members draw them
+    units: int  # that it loses; members share the best half of the others and divide the rest
 
 
 def thinning(build: Build, network: Checkpoint, limits: Limits) -> Thinning | None:

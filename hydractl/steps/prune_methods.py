@@ -123,23 +123,16 @@ class UnitCut:
 
 @dataclass(frozen=True, eq=False)
 class Pruning:
-    """The heads that a method chooses from.
+    """The heads that a method chooses from."""
 
-    Attributes:
-        checkpoint: of one member.
-        budget: how many heads to drop.
-        towers: names of those to choose from; empty for all.
-        network: the checkpoint, loaded, and samples to run it on; for methods that take gradients.
-        first_layer: heads below are not chosen.
-    """
-
-    checkpoint: Checkpoint
-    budget: int
+    checkpoint: Checkpoint  # of one member
+    budget: int  # how many heads to drop
     scope: Scope = "global"
-    towers: Sequence[str] = ()
+    towers: Sequence[str] = ()  # names of those to choose from; empty for all
     seed: int = 0
+    # The checkpoint, loaded, and samples to run it on; for methods that take gradients.
     network: tuple[Hydra, ScoringData] | None = None
-    first_layer: int = 0
+    first_layer: int = 0  # heads below are not chosen
 
     @property
     def candidates(self) -> list[Head]:

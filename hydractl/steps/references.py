@@ -1,7 +1,5 @@
 """Models and artifacts that options name, checked against the network that they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

@@ -47,23 +47,14 @@ def seconds_of(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes that a build's time depends on.
+    """The sizes that a build's time depends on."""
 
-    Attributes:
-        heads: of the network.
-        members: that are selected.
-        budgets: that candidates are drawn for.
-        inside: ID samples of a step; each step has a part of them.
-        outside: samples of each OOD set for a step.
-        sample: seconds that the network takes for one.
-    """
-
-    heads: int
-    members: int
-    budgets: int
-    inside: int
-    outside: Sequence[int]
-    sample: float
+    heads: int  # of the network
+    members: int  # that are selected
+    budgets: int  # that candidates are drawn for
+    inside: int  # ID samples of a step; each step has a part of them
+    outside: Sequence[int]  # samples of each OOD set for a step
+    sample: float  # seconds that the network takes for one
 
     def seconds(self, plan: Mapping[str, Any]) -> float:
         """Returns the time of a plan, training left out; rather more than less."""

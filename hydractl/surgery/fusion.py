@@ -1,7 +1,5 @@
 """Packs members into one network: attention side by side, the rest averaged or kept per member ([HE] 4.2)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Changes the numbers of a checkpoint: their precision, and the scale and shift of each class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Takes heads and MLP units out of a member, and members out of a file: each a network of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

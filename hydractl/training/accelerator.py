@@ -1,7 +1,5 @@
 """The processes that train together, by accelerate: one, or as many as torchrun starts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The conditions that determine the result of fine-tuning; a run resumes only under the same ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,21 +27,15 @@ INPUTS = ("model", "training data", "validation data", "outliers", "teacher")
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A recipe, data and seeds; with the network and a precision they determine the result.
+    """A recipe, data and seeds; with the network and a precision they determine the result."""
 
-    Attributes:
-        data: with labels by the model's names, or by index as `match` says; any labels if the recipe asks for a new
-            classifier.
-        ensemble: what to make of the one network instead of training it as it is.
-        teachers: whose probabilities the network learns; if they have all the weight, labels are not read.
-
-    """
-
+    # With labels by the model's names, or by index as `match` says; any labels if the recipe asks for a new classifier.
     data: TrainingData
     recipe: Recipe = Recipe()
     seeds: Seeds = Seeds()
     match: Match = "name"
-    ensemble: Ensemble | None = None
+    ensemble: Ensemble | None = None  # what to make of the one network instead of training it as it is
+    # Whose probabilities the network learns; if they have all the weight, labels are not read.
     teachers: Teachers | None = None
 
     def __post_init__(self) -> None:

@@ -44,10 +44,6 @@ class Start(NamedTuple):
 class LoraEnsemble:
     """LoRA-Ensemble: low-rank deltas B A of the maps that the recipe names; B starts at zero.
 
-    Attributes:
-        copied: the groups of tensors that are copied for each member.
-        trains: the groups that train, among those that the recipe trains; empty for all of them.
-
     Source: Muehlematter et al. 2024, arXiv 2405.14438.
     """
 
@@ -55,7 +51,8 @@ class LoraEnsemble:
     help: ClassVar[str] = (
         "each member adds low-rank deltas to the attention of one frozen network and has a classifier of its own"
     )
-    copied: ClassVar[tuple[str, ...]] = ("classifier",)
+    copied: ClassVar[tuple[str, ...]] = ("classifier",)  # the groups of tensors that are copied for each member
+    # The groups that train, among those that the recipe trains; empty for all of them.
     trains: ClassVar[tuple[str, ...]] = ("adapter", "classifier")
     rank: int = option(4, "Rank of each member's deltas.", minimum=1, maximum=WIDTH)
     alpha: float | None = option(None, "Multiply deltas by alpha / rank. Default: by 1.", minimum=0, maximum=WIDTH)

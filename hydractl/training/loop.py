@@ -1,7 +1,5 @@
 """The training loop: one network with one learning rate, validated, saved and gone on with."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,31 +30,23 @@ KEPT = ("step", "best_step", "best_tensors", "reference", "without_improvement",
 
 @dataclass(eq=False)
 class Run:
-    """A network that trains with one of a recipe's learning rates.
+    """A network that trains with one of a recipe's learning rates."""
 
-    Attributes:
-        checkpoint, training: what trains and by what, with labels and a classifier that fit.
-        place: with the folder of this rate.
-        conditions: all that the result depends on, in plain JSON; a state of another run is refused.
-        network: made from the checkpoint, on the accelerator's device.
-        model: the network as accelerate wraps it.
-        reference: the accuracy that patience measures from.
-    """
-
+    # checkpoint, training: what trains and by what, with labels and a classifier that fit
     checkpoint: Checkpoint
     training: Training
-    place: Workplace
+    place: Workplace  # with the folder of this rate
     lr: float
-    conditions: Conditions
-    network: Hydra = field(init=False)
-    model: Any = field(init=False)
+    conditions: Conditions  # all that the result depends on, in plain JSON; a state of another run is refused
+    network: Hydra = field(init=False)  # made from the checkpoint, on the accelerator's device
+    model: Any = field(init=False)  # the network as accelerate wraps it
     optimizer: Any = field(init=False)
     schedule: Any = field(init=False)
     step: int = 0
     best: Validation | None = None
     best_step: int = 0
     best_tensors: dict[str, Tensor] = field(default_factory=dict)
-    reference: float = -math.inf
+    reference: float = -math.inf  # the accuracy that patience measures from
     without_improvement: int = 0
     stopped: bool = False
     log: list[dict[str, Any]] = field(default_factory=list)

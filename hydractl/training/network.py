@@ -1,7 +1,5 @@
 """A checkpoint as a network that trains in place, and back: its classifier, which tensors train, their dtype."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The optimiser by timm, the learning rate's schedule by transformers, and the number of steps of a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import ceil
 from typing import Any

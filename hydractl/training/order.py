@@ -4,8 +4,6 @@ The order is one shuffled epoch after the other, without end. What a step comput
 and the step's number, so a run can stop anywhere and go on, on any number of devices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -32,17 +30,11 @@ def derived_seed(seed: int, purpose: int, *place: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Puts samples of similar length into one step, so that less of a step is padding.
+    """Puts samples of similar length into one step, so that less of a step is padding."""
 
-    Attributes:
-        lengths: `[N]`, of every sample, in any unit.
-        batch: samples of a step.
-        window: steps whose samples are sorted together; the order beyond a window is random.
-    """
-
-    lengths: NDArray[np.int64]
-    batch: int
-    window: int
+    lengths: NDArray[np.int64]  # `[N]`, of every sample, in any unit
+    batch: int  # samples of a step
+    window: int  # steps whose samples are sorted together; the order beyond a window is random
 
     def apply(self, order: NDArray[np.int64], draws: np.random.Generator) -> NDArray[np.int64]:
         """Returns the order with similar lengths side by side within each window; its steps follow at random."""

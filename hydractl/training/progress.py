@@ -85,20 +85,15 @@ def _evaluating(model: Hydra) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """A network after training: the weights that validated best; without validation the last ones.
-
-    Attributes:
-        lr: the learning rate that was chosen.
-        step: the step of the weights, out of `steps`.
-        validation: of the weights; None without validation data, or if an earlier run had finished the file.
-        log: loss and rate of each step, accuracy, NLL and ECE of each validation, in order.
-    """
+    """A network after training: the weights that validated best; without validation the last ones."""
 
     checkpoint: Checkpoint
-    lr: float
-    step: int
+    lr: float  # the learning rate that was chosen
+    step: int  # the step of the weights, out of `steps`
     steps: int
+    # Of the weights; None without validation data, or if an earlier run had finished the file.
     validation: Validation | None = None
+    # Loss and rate of each step, accuracy, NLL and ECE of each validation, in order.
     log: Sequence[Mapping[str, Any]] = ()
     name: str = ""
     output: Path | None = None

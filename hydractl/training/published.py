@@ -1,7 +1,5 @@
 """The recipes of the paper ([HE] C, D.2); `source` says where the rest of their numbers comes from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

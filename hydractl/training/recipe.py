@@ -4,8 +4,6 @@ The number of devices and the samples of one forward pass are not part of it: a 
 machine.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib

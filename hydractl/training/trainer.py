@@ -1,7 +1,5 @@
 """One network from checkpoint to fine-tuned checkpoint: data made to fit, every rate of the recipe tried."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The data a run trains on and validates with: samples, or pairs of an image and a text, opened and divided."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -59,15 +57,11 @@ def _second(pairs: Indexed, place: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Labelled samples to train on, and some to validate with.
-
-    Attributes:
-        outliers: samples of no class, on which the network learns to be unsure.
-    """
+    """Labelled samples to train on, and some to validate with."""
 
     train: Samples
     validation: Samples | None = None
-    outliers: Samples | None = None
+    outliers: Samples | None = None  # samples of no class, on which the network learns to be unsure
 
     @property
     def notes(self) -> Iterator[str]:

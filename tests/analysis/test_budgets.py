@@ -1,7 +1,5 @@
 """Budgets by hand, and what networks do at each against transformers' forward and scikit-learn's metrics."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

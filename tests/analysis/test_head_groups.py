@@ -1,7 +1,5 @@
 """Kept and dropped heads: means by hand, and separations against a forward pass of transformers."""
 
-from __future__ import annotations
-
 import pytest
 
 from hydractl.analysis.head_groups import separated, shown

@@ -1,7 +1,5 @@
 """Proposition 1 on tiny networks: each number against autograd's Hessian, differences, or a zeroed head."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt

@@ -1,7 +1,5 @@
 """Overlap of circuits: hand values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """How alike members are, by hand: two samples, two classes, and weights of a few numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from math import log, sqrt

@@ -1,7 +1,5 @@
 """Multiply-adds by sizes, against a forward pass whose products torch counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is no safetensors file, or half of one, is refused with its name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Folders appear whole, and only what we made is ever replaced."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

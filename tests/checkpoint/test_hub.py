@@ -1,7 +1,5 @@
 """What comes from the hub, played by a server on this machine that speaks the few endpoints its client uses."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Our file: read and written without any architecture's table, of both versions, whatever its manifest says."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

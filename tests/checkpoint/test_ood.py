@@ -1,7 +1,5 @@
 """What tells OOD lies in the file as tensors `ood.*`, checked by name, apart from the network."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

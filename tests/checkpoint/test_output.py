@@ -1,7 +1,5 @@
 """A reader sees the old file or the whole new one, and an output belongs to one run as long as that lives."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """Search data for the reference models: a few samples, batched as a search sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Algorithm 1 as printed, with transformers' own forward: what the search is held against."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

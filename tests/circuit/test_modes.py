@@ -1,7 +1,5 @@
 """Searches that save more than is exact: what they choose, and what they say of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

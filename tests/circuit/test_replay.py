@@ -1,7 +1,5 @@
 """Each candidate's logits are those of transformers' model with that head's output columns zeroed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Head scores equal those computed with transformers' own forward and torch's autograd on its own weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The search makes the decisions of Algorithm 1."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line in this process, and small things on disk to point it at."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

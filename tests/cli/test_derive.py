@@ -1,7 +1,5 @@
 """Commands are their steps: flags, help and messages follow from one declaration, results are those of Python."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """`hydractl evaluate`: numbers equal transformers' and scikit-learn's, leaks are refused."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """`hydractl evaluate` on every kind of system, of images, texts and zero-shot models, and where it is interrupted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

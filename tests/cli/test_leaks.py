@@ -1,7 +1,5 @@
 """What chose, fitted or validated a model is refused in an evaluation, or marks the report where that is allowed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The frame around the subcommands: help, version, exit codes, streams."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The commonest mistakes: what a user types, what the one line of the error names, and the command that then works."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`hydractl prune`: which heads go, what the file is called, which artifacts are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

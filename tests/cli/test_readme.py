@@ -1,7 +1,5 @@
 """What README.md and the pages of the guide tell a reader to type works, and what they say of the file format is so."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What commands refuse: one line on stderr, the exit code, and the option or file that is wrong."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

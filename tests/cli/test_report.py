@@ -1,7 +1,5 @@
 """`--report FOLDER` and `hydractl report`: a page that needs nothing else, and tables of several reports."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

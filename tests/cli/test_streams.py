@@ -1,7 +1,5 @@
 """What the command does where streams are closed, a terminal knows no letters, memory is short, or it is to end."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """`torchrun ... -m hydractl`: the same bytes from any number of processes, and one error line for all."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

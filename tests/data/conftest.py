@@ -1,7 +1,5 @@
 """Tiny data sets written in each format."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from inspect import signature

@@ -1,7 +1,5 @@
 """Batches of a fixed order, by ranks and by workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

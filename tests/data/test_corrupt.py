@@ -1,7 +1,5 @@
 """Each kind of corruption, worked out by hand or by scipy on small images."""
 
-from __future__ import annotations
-
 from io import BytesIO
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Corruptions: asked for by name, alike for a seed and a sample, refused where they make no sense."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

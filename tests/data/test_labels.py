@@ -1,7 +1,5 @@
 """Labels matched to a model's, and class subsets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

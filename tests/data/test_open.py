@@ -1,7 +1,5 @@
 """Rows of a table and values of Python become the same samples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Our own image processors, bit for bit those of transformers and timm; unknown settings are theirs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

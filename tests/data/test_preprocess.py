@@ -1,7 +1,5 @@
 """Inputs equal, bit for bit, those of transformers' processors opened from the same folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

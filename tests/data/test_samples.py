@@ -1,7 +1,5 @@
 """Samples: hashed alike in any format, told apart by identity, joined and picked."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ways to name data, and the parts of a data set: disjoint, together the whole, whatever the order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

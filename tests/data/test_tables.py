@@ -1,7 +1,5 @@
 """One small table, read from each kind of source; folders as the `datasets` library reads them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Preprocessing as checkpoints carry it, built offline, and model specs to go with it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

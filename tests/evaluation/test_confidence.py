@@ -1,7 +1,5 @@
 """Failure predictors: a confidence beside logits or in their place is what a system is scored by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

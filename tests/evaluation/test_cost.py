@@ -1,7 +1,5 @@
 """Parameters and multiply-adds, against counts that can be worked out by hand and the paper's table."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path

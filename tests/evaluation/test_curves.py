@@ -1,7 +1,5 @@
 """Which samples a report shows, and what it holds of them."""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from io import BytesIO
 from typing import Any

@@ -1,7 +1,5 @@
 """MC Dropout equals transformers' own, dropped where it drops and with the same masks, in float64."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a model has seen is found however deep in its history it lies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

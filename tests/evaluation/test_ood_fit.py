@@ -1,7 +1,5 @@
 """Fitting an OOD score: ID samples are scored by fits without them, so that the flagged share is the one promised."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Saved predictions: what is written comes back; outside methods join as npz; what is no answer is refused by file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

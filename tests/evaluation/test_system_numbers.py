@@ -1,7 +1,5 @@
 """Numbers of a system, intervals, paired differences and seeds, against their definitions applied by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a system of an evaluation is, from how it is spelt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

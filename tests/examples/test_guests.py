@@ -1,7 +1,5 @@
 """BayesVLM, ViLU and OBA write predictions that `evaluate` reads; BayesVLM's factors are the dense matrix."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The notebook runs from its first cell to its last, and shows pictures."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The paper's table and its analyses, cut short, of a small network."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

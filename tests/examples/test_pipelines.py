@@ -1,7 +1,5 @@
 """The pipelines of the examples, cut short; those for data sets that do not ship on a few images and texts."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The scripts among the examples: trunk depths, the rules that select members, and the benchmarks."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A model card says what a model is, and nothing that names in the model or a report would have it say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import yaml

@@ -1,7 +1,5 @@
 """An exported Hydra is a model of transformers like any other, where this project is installed and where it is not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is exported answers as the model does, at every batch size and text length."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What goes back to the library it came from loads there, and is the same to the bit."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

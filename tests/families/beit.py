@@ -1,7 +1,5 @@
 """Variants of BEiT and data2vec for images."""
 
-from __future__ import annotations
-
 import transformers as hf
 
 from hydractl.families.beit import BEIT, DATA2VEC_VISION

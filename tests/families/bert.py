@@ -1,7 +1,5 @@
 """Variants of BERT, ELECTRA, MPNet, RoBERTa, XLM-RoBERTa and DistilBERT."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Variants of CLIP, zero-shot and as a classifier of images, and of SigLIP."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

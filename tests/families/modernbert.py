@@ -1,7 +1,5 @@
 """Variants of ModernBERT."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Variants of CLIP as OpenCLIP has it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from open_clip.model import CLIP as OpenClip

@@ -1,7 +1,5 @@
 """Networks without a classifier, as their own library saves them, are read as classifiers that are still to train."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever a config.json from a stranger holds, it is read, or refused in one line that says where and what."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every tensor of a checkpoint is accounted for, and what is wrong is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """OpenCLIP folders: images prepared as OpenCLIP prepares them, and what is not built here refused by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """LoRA adapters of peft are read as members, and written so that peft answers as they do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

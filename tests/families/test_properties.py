@@ -1,7 +1,5 @@
 """Sizes nobody thought of: whatever a config says, dense and pruned networks equal the library's own."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from pathlib import Path

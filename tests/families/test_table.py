@@ -3,8 +3,6 @@
 `python -m tests.families.test_table` prints it.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

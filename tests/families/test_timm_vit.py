@@ -1,7 +1,5 @@
 """What timm folders hold is read from timm's own modules, and what is not built here is refused by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Variants of timm's vision transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Variants of ViT, ViT-MSN, DeiT, DINOv2 and DINOv3."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

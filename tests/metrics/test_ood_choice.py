@@ -1,7 +1,5 @@
 """The choice of an OOD score: the simplest within chance of the best, and each set left out once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What members change of maps they share, against peft and against loops over members through transformers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Our forward is transformers' forward."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The head that gives an OOD score and typicality: the numbers of metrics, member means, and counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """`Hydra.predict`: one sample or many, by hand-made logits and by models from disk."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 from math import log

@@ -1,7 +1,5 @@
 """Whatever systems and sets are called, every format has its rows and cells, and shows the names as text."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Every picture names panels, axes and colours, has layer 0 on top, and whole numbers where something is counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib as mpl

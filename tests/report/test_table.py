@@ -1,7 +1,5 @@
 """The printed table: the best in bold, nothing lost where the window is narrow."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A verdict says what a hand computation says, and calls what is chance by its name."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Candidates that share layers answer as each alone does by somebody else's forward; what is shared runs once."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 from random import Random

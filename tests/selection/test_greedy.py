@@ -1,7 +1,5 @@
 """Selection makes the choices of a greedy search written down naively, ties included."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A joint search makes the choices of one written down naively with transformers' own forward."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What candidates would store and compute together is known before anything is fused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hydractl.checkpoint.heads import member_heads

@@ -1,7 +1,5 @@
 """The analyses of budgets, heads and members: their numbers, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`hydractl analyse speed` times what it is given, side by side, and counts it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from shutil import copytree

@@ -1,7 +1,5 @@
 """The whole pipeline in one command, its Makefile, and what it says at the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A build that is killed again and again, wherever it happens to be, comes to the same bytes as one left alone."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

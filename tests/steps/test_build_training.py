@@ -1,7 +1,5 @@
 """What `build` does where there are training data: exposure, teachers, a trunk that stays one, members of a size."""
 
-from __future__ import annotations
-
 import json
 import random
 import shlex

@@ -1,7 +1,5 @@
 """`hydractl.calibrate` fits what the command fits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

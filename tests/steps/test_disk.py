@@ -1,7 +1,5 @@
 """A disk that refuses, at every single write: one line that names the path, nothing half-written, and it goes on."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

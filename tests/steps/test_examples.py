@@ -1,7 +1,5 @@
 """The examples in docstrings run, in a folder with a small model of each kind."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 import subprocess

@@ -1,7 +1,5 @@
 """`hydractl.export` writes what the command does; the rows of formats say what each takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`hydractl.extract_circuit` and `hydractl extract-circuit` are the same code."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`hydractl.finetune`: the bytes of the command, nothing written unless asked, the process left as it was."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The manual is read in a terminal, in a pipe, in a notebook and as a site."""
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 from io import StringIO

@@ -1,7 +1,5 @@
 """`hydractl inspect` says what a file of ours holds, whichever kind it is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Calibrated files are evaluated by the OOD score that they bring, with the MSP beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`hydractl.predict` says what the command does, of files, data sets and values alike."""
 
-from __future__ import annotations
-
 import csv
 import json
 from io import StringIO

@@ -1,7 +1,5 @@
 """What is resumed was determined by the same things: each of them in turn is changed, named and refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

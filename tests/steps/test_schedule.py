@@ -1,7 +1,5 @@
 """What a build does in the time it has: samples and draws first, then circuits; what is given stands."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`hydractl.score_heads` and `hydractl score-heads` are the same code."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

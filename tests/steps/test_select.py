@@ -1,7 +1,5 @@
 """Selecting members: Python and the command line choose alike, and nothing of it leaks into an evaluation."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

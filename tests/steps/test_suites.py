@@ -1,7 +1,5 @@
 """`evaluate --suite`: every task as if it were evaluated alone, and flat means over them; suites listed and shown."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

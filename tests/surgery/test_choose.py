@@ -1,7 +1,5 @@
 """Which heads a budget takes, worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from hydractl.checkpoint.heads import Head, Unit, layer_budgets, number_of_heads

@@ -1,7 +1,5 @@
 """A fused network answers as its members do, and merges what it merges by the book."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

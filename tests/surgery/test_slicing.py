@@ -1,7 +1,5 @@
 """A pruned network is the dense network with the dropped heads' output columns zeroed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

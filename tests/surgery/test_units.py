@@ -1,7 +1,5 @@
 """Members without some MLP units are the dense network with those activations zeroed, alone and fused."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

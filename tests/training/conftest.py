@@ -1,7 +1,5 @@
 """Tiny networks and samples to train on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

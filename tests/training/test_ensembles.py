@@ -1,7 +1,5 @@
 """Every ensemble: what it starts as, that it is stored as it was trained, and that it may be folded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

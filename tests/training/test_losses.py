@@ -1,7 +1,5 @@
 """Distillation and outlier exposure equal a hand-written loop over transformers' networks, whatever the passes."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The order of training samples: shuffled epochs, the same whoever loads them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

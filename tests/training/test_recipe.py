@@ -1,7 +1,5 @@
 """Recipes: the published numbers, TOML and back; any damage is refused in one line that says where and what."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace

@@ -1,7 +1,5 @@
 """Training a network: equal to a hand-written loop, frozen parts untouched, best weights kept, resumed to the bit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

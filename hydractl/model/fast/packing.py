@@ -1,7 +1,5 @@
 """Attention equal to `FusedAttention`, in fewer multiply-adds and products: for all tokens, or only for pooled ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

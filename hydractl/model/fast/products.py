@@ -3,8 +3,6 @@
 They equal torch's own up to rounding.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model laid out for inference answers as the plain one, whatever heads its members keep and share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

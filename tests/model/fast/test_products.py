@@ -1,7 +1,5 @@
 """Products, of one weight and of several members' weights, whichever way they are computed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
