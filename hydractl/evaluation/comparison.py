@@ -132,7 +132,7 @@ def _evaluate(
                 folder,
                 about_json(data.id.name, predictor, made_of, head),
                 head,
-                conditions=partial(_conditions, system.conditions(running), data, predictor.labels),
+                conditions=partial(answer_conditions, system.conditions(running), data, predictor.labels),
                 resume=comparison.procedure.resume,
                 force=comparison.procedure.force,
             )
@@ -163,7 +163,7 @@ def _named(running: Running, name: str, told: set[str]) -> Running:
     return replace(running, on_note=on_note)
 
 
-def _conditions(
+def answer_conditions(
     made_of: Mapping[str, Any], data: EvaluationData, labels: Sequence[str] | None, key: SetKey
 ) -> dict[str, Any]:
     """Returns everything that determines a system's answers on a set, as plain JSON."""

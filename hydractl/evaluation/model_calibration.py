@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,23 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.data.samples import Samples
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
+from hydractl.evaluation.comparison import answer_conditions
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
+from hydractl.evaluation.run import Answering
+from hydractl.evaluation.saving import SavedAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.metrics.checks import Logits
 from hydractl.metrics.ood_choice import Choice
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
+from hydractl.selection.answers import Store
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 
 Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
+#: Opens the folder of answers that were computed under these conditions, plain JSON.
+Keep = Callable[[Mapping[str, Any]], Store]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +42,13 @@ class Fits:
         fitted: the temperature or scales.
         ood: the OOD score with its statistics; None for a zero-shot network, whose classes may change.
         choice: how the score was chosen, if it was.
+        kept: the folder of the answers, to be removed when the result is written.
     """
 
     fitted: FittedTemperature | FittedVector
     ood: FittedOod | None = None
     choice: Choice | None = None
+    kept: Store | None = None
 
 
 def fit_network(
@@ -50,6 +59,7 @@ def fit_network(
     *,
     fit: Fit,
     wanted: Wanted | None,
+    keep: Keep | None,
     on_batch: Callable[[int], None],
 ) -> Fits:
     """Returns what a fit on labelled ID samples finds, and the OOD score that goes with it.
@@ -58,25 +68,36 @@ def fit_network(
         ood_sets: to choose the score by.
         fit: from member logits `[M,N,C]` and labels `[N]`.
         wanted: None for no OOD score.
+        keep: opens the folder of the leading rank in which the answers to each finished set are kept; None for none.
         on_batch: called with the size of each batch that is answered.
 
     Raises:
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
-    data = {SetKey("id", samples.name): samples, **{SetKey("ood", name): one for name, one in ood_sets.items()}}
-    networks = NetworkSystem((network,)).load(EvaluationData(data, running.reading.match_labels), running)
+    sets = {SetKey("id", samples.name): samples, **{SetKey("ood", name): one for name, one in ood_sets.items()}}
+    data, system = EvaluationData(sets, running.reading.match_labels), NetworkSystem((network,))
+    networks = system.load(data, running)
     features = wanted is not None and wanted.needs_features(ood_sets)
-    inside, *outside = _answers(networks, features, on_batch)
+    kept: Store | None = None
+    answers: Answering = networks.answers
+    if keep is not None:
+        made_of = {**system.conditions(running), "features": features}
+        conditions = partial(answer_conditions, made_of, data, networks.labels)
+        kept = keep({key.path: conditions(key) for key in sets})
+        answers = SavedAnswers(
+            networks, kept.folder, about={}, head=None, conditions=conditions, resume=True, force=True
+        )
+    inside, *outside = _answers(networks, answers, features, on_batch)
     fitted = fit(*inside.to_fit_on())
     if wanted is None:
-        return Fits(fitted)
+        return Fits(fitted, kept=kept)
     held = Held(inside, dict(zip(ood_sets, outside, strict=True)), networks.classifier, fitted.temperature)
     if isinstance(fitted, FittedVector):
         held = _scaled(held, fitted)
-    return Fits(fitted, *fit_ood(held, wanted, running.on_note))
+    return Fits(fitted, *fit_ood(held, wanted, running.on_note), kept=kept)
 
 
-def _answers(networks: Networks, features: bool, on_batch: OnBatch) -> Sequence[SetAnswers]:
+def _answers(networks: Networks, answers: Answering, features: bool, on_batch: OnBatch) -> Sequence[SetAnswers]:
     """Returns the answers to every set, on every rank."""
     ranks = networks.running.ranks
     if not ranks.leads:
@@ -86,7 +107,7 @@ def _answers(networks: Networks, features: bool, on_batch: OnBatch) -> Sequence[
         ranks.reply(None)
         return found
     with ranks.leading():
-        found = [networks.answers(key, features, on_batch) for key in networks.data.sets]
+        found = [answers(key, features, on_batch) for key in networks.data.sets]
         networks.dismiss()
         ranks.ask(found)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from hydractl.bounds import real
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import OodFit
-from hydractl.checkpoint.output import refuse_existing
+from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Running
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Force, Model, Output, Workers, as_checkpoint
+from hydractl.steps.inputs import Force, Model, Output, Resume, Workers, as_checkpoint
 from hydractl.steps.material import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.steps.result import MadeModel
 from hydractl.watch import LOG, Watcher
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
+    from hydractl.selection.answers import Store
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class Calibrate:
 
     With OOD data, the OOD score is the simplest one whose mean AUROC on them is within chance of the best. Some scores
     read features and often detect more than the confidence. Evaluations refuse all data that was used.
-    torchrun shares the batches among processes; any number of them gives the same bytes.
+    torchrun shares the batches among processes; any number of them gives the same bytes. Until the output is written, a
+    .state folder beside it holds the finished data sets' answers; after an interruption, `resume` continues from them.
 
     With `accuracy`, finds the lowest confidence (MSP) from which answers are right that often, by the one-sided 95 %
     bound of Clopper and Pearson. `predict` then says of which answers it is sure.
@@ -172,7 +175,8 @@ class Calibrate:
             confidence reaches the `accuracy`.
         OptionError: a zero-shot model without classes, `accept` or `accuracy` is not a share, or a method does not
             fit the model.
-        OutputError: the output exists and `force` is not set, or the disk refuses it.
+        OutputError: the output exists and `force` is not set, an interrupted run is neither gone on with nor given up,
+            or the disk refuses the output.
     """
 
     model: Model
@@ -203,6 +207,7 @@ class Calibrate:
     compute: Compute = Compute()
     workers: Workers = 0
     output: Output = None
+    resume: Resume = False
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
@@ -215,15 +220,19 @@ class Calibrate:
         accuracy = None if self.accuracy is None else _share("accuracy", self.accuracy)
         if accuracy == 1:
             raise OptionError("`accuracy` 1: no number of samples shows that answers are always right: give less")
-        if self.output is not None:
-            refuse_existing(Path(self.output), self.force)
+        output = None if self.output is None else Path(self.output)
+        if output is not None:
+            refuse_existing(output, self.force)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
         modality = modality_of(checkpoint)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
         ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
         tell_oddities([samples, *ood_sets.values()], watch)
-        with join_ranks(local_device(self.compute.torch_device)) as ranks:
+        with (
+            join_ranks(local_device(self.compute.torch_device)) as ranks,
+            claim(output) if output is not None and ranks.leads else nullcontext(),
+        ):
             watch = watch if ranks.leads else LOG
             found = self._fits(checkpoint, samples, ood_sets, rate, accuracy=accuracy, ranks=ranks, watch=watch)
             fitted = found.fitted
@@ -234,11 +243,12 @@ class Calibrate:
                     watch.note(line)
             options = remembered(self, accept=rate, accuracy=accuracy, template=None)
             warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
-            output = None if self.output is None else Path(self.output)
             fit = None if found.ood is None else found.ood.fit
             result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice, output=output)
             if output is not None and ranks.leads:
                 write_checkpoint(warm, output, self.force)
+                if found.kept is not None:
+                    found.kept.remove()
                 watch.note(str(result))
         return result
 
@@ -284,8 +294,21 @@ class Calibrate:
             )
             network = self.model if isinstance(self.model, Hydra) else checkpoint
             return fit_network(
-                network, samples, ood_sets, running, fit=self.method.fit, wanted=wanted, on_batch=advance
+                network,
+                samples,
+                ood_sets,
+                running,
+                fit=self.method.fit,
+                wanted=wanted,
+                keep=self._state if self.output is not None and ranks.leads else None,
+                on_batch=advance,
             )
+
+    def _state(self, conditions: Mapping[str, Any]) -> Store:
+        """Opens the folder that keeps answers until the output is written."""
+        from hydractl.selection.answers import Store
+
+        return Store(Path(f"{self.output}.state"), conditions, self.resume, self.force)
 
 
 calibrate = function(Calibrate)

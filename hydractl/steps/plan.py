@@ -206,6 +206,7 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
         reading=_reading(build),
         compute=build.compute,
         output=output,
+        resume=True,
     )
     return Stage(step, (output,))
 

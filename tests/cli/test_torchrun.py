@@ -11,6 +11,7 @@ import torch
 
 from hydractl.checkpoint.contents import identity
 from hydractl.families.load import read_checkpoint
+from hydractl.selection.answers import Store
 from tests.cli.conftest import TORCHRUN, Command, contents, save_images
 
 pytestmark = pytest.mark.slow
@@ -81,6 +82,21 @@ def test_where_one_of_two_processes_is_told_to_end_both_do_and_one_alone_resumes
     assert "acc.json" not in left and not [name for name in left if name.endswith(".part")]
     assert hydractl(*slow_search, "--resume").code == 0
     assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted
+
+
+def test_two_processes_go_on_with_a_fit_that_one_began(
+    hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = LINES["calibrate"].replace("held", "pets").split()
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "remove", lambda self: None)
+        hydractl(*fit, code=0)
+    whole = Path("warm").rename("whole")
+    Path("warm.state/ood/noise.safetensors").unlink()
+    done = in_two(place, *fit, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert Path("warm").read_bytes() == whole.read_bytes()
+    assert not Path("warm.state").exists()
 
 
 def test_two_processes_train_like_one_with_twice_the_batch(hydractl: Command, place: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import scipy.stats
@@ -11,6 +12,7 @@ from transformers import ViTForImageClassification
 import hydractl as library
 from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import OptionError
+from hydractl.evaluation.networks import Networks
 from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
@@ -123,3 +125,28 @@ def test_predict_flags_what_is_less_typical_than_a_share_of_the_data(
         assert row["ood"] == (row["typicality"] < 0.25) and row["ood_score"] == pytest.approx(-row["msp"])
     hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
     assert read_checkpoint(tmp_path / "m1").ood is None  # found for other weights
+
+
+def test_an_interrupted_fit_goes_on_to_the_same_bytes(
+    hydractl: Command, vit: Path, held_out: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = ("calibrate", vit, "--id-data", held_out, "--ood-data", noise, "--ood-score=react", "-o")
+    hydractl(*fit, tmp_path / "whole", code=0)
+    answers, asked = Networks.answers, list[str]()
+
+    def interrupted(self: Networks, key: Any, *rest: Any) -> Any:
+        asked.append(key.path)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return answers(self, key, *rest)
+
+    monkeypatch.setattr(Networks, "answers", interrupted)
+    assert hydractl(*fit, tmp_path / "m").code == 130
+    assert "--resume" in hydractl(*fit, tmp_path / "m").err
+    for option, changed in (("--limit=9", "data"), ("--ood-score=msp", "features"), ("--batch-size=3", "batch_size")):
+        refused = hydractl(*fit, tmp_path / "m", "--resume", option)
+        assert (refused.code, f"another id {changed} (" in refused.err) == (1, True)
+    hydractl(*fit, tmp_path / "m", "--resume", code=0)
+    assert asked == ["id", "ood/noise", "ood/noise"]
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "whole"]

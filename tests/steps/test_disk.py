@@ -76,6 +76,7 @@ def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
         "extract": lambda out: hydractl.extract_circuit(
             vit, budget=1, **data, output=out / "c.json", resume=True, force=True
         ),
+        "calibrate": lambda out: hydractl.calibrate(vit, **data, output=out / "m", resume=True, force=True),
     }
 
 
@@ -85,7 +86,7 @@ def steady(found: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["finetune", "prune", "export", "evaluate", "select", "extract"])
+@pytest.mark.parametrize("name", ["finetune", "prune", "export", "evaluate", "select", "extract", "calibrate"])
 def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action], tmp_path: Path) -> None:
     run = actions[name]
     (tmp_path / "whole").mkdir()
@@ -115,7 +116,7 @@ def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action]
     assert refused >= len(numbers) // 3
 
 
-@pytest.mark.parametrize("name", ["finetune", "export", "evaluate", "select", "extract"])
+@pytest.mark.parametrize("name", ["finetune", "export", "evaluate", "select", "extract", "calibrate"])
 def test_a_second_run_on_one_output_is_refused_by_who_holds_it(
     name: str, actions: dict[str, Action], tmp_path: Path
 ) -> None:
