@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
 from hydractl.circuit.ranking import DroppedHead, Ranking, Search
-from hydractl.circuit.replay import Group, Replay
+from hydractl.circuit.replay import Affine, Group, Replay
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
@@ -91,13 +92,19 @@ class _Answers:
         """Returns the answers of all ranks."""
         return _Answers(**{name: ranks.total(torch.from_numpy(part)).numpy() for name, part in vars(self).items()})
 
-    def certainties(self, row: int, score: OodScore, cuts: Sequence[int]) -> list[NDArray[np.float64]]:
-        """Returns how much one network takes the ID samples for ID ones, and those of each OOD set, cut at `cuts`."""
+    def certainties(
+        self, row: int, score: OodScore, cuts: Sequence[int], affine: Callable[[], Affine]
+    ) -> list[NDArray[np.float64]]:
+        """Returns how much one network takes the ID samples for ID ones, and those of each OOD set, cut at `cuts`.
+
+        Args:
+            affine: returns its classifier.
+        """
         if score.fit is None:
             return np.split(self.msp[row], cuts)
         parts = zip(np.split(self.features[row], cuts), np.split(self.logits[row], cuts), strict=True)
         inside, *outside = parts
-        return [-found for found in search_scores(score, inside, self.labels, outside)]
+        return [-found for found in search_scores(score, inside, self.labels, outside, affine=affine())]
 
 
 def ablate(
@@ -161,7 +168,7 @@ def _ablate(
             deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
         finally:
             stop.set()
-    return _measures(answers.total(data.ranks), rows, data, score)
+    return _measures(answers.total(data.ranks), rows, data, score, network=network)
 
 
 def parts(batch: Batch, size: int) -> Iterator[Batch]:
@@ -181,12 +188,12 @@ def _wide(values: Tensor) -> NDArray[Any]:
 
 
 def _measures(
-    answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData, score: OodScore
+    answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData, score: OodScore, *, network: Replay
 ) -> dict[Head | None, Measure]:
     # What comes before each OOD set: the ID samples, and the sets before it.
     sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
     starts = list(accumulate(sets, initial=data.id_samples))[:-1]
-    parts = {head: answers.certainties(row, score, starts) for head, row in rows.items()}
+    parts = {head: answers.certainties(row, score, starts, partial(network.affine, head)) for head, row in rows.items()}
     return {
         head: measure(answers.correct[row], parts[head][0], parts[head][1:], answers.nll[row])
         for head, row in rows.items()

@@ -61,9 +61,17 @@ def fitted(score: OodScore, inside: MemberSamples, places: IntArray, most: int |
 
 
 def search_scores(
-    score: OodScore, inside: tuple[Logits, Logits], labels: IntArray, outside: Sequence[tuple[Logits, Logits]]
+    score: OodScore,
+    inside: tuple[Logits, Logits],
+    labels: IntArray,
+    outside: Sequence[tuple[Logits, Logits]],
+    affine: tuple[FloatArray, FloatArray],
 ) -> list[FloatArray]:
-    """Returns `held_out_scores` of a network that a search measures, of features and logits in any precision."""
+    """Returns `held_out_scores` of a network that a search measures, of features and logits in any precision.
+
+    Args:
+        affine: the weights `[C,D']` and biases `[C]` of its classifier.
+    """
     features, logits = (part.astype(np.float64) for part in inside)
     shrink = few_in_folds(len(labels), logits.shape[1], features.shape[1])
-    return held_out_scores(score, MemberSamples(features, logits, labels, shrink=shrink), outside)
+    return held_out_scores(score, MemberSamples(features, logits, labels, affine, shrink=shrink), outside)

@@ -44,7 +44,6 @@ class OodScore:
     of_answers: Scorer | None = None  # the score, if logits are all it takes
     # The name of the function in `hydractl.metrics.feature_scores` that fits it, if it takes features.
     fit: str | None = None
-    reads_classifier: bool = False  # whether that function needs the classifier's weights
 
     @property
     def needs_features(self) -> bool:
@@ -106,7 +105,6 @@ OOD_SCORES = (
         "free energy of the logits of features clipped at their 90th percentile, mean over members",
         "Sun et al. 2021",
         fit="fit_react",
-        reads_classifier=True,
     ),
     OodScore(
         "mahalanobis",
@@ -125,7 +123,6 @@ OOD_SCORES = (
         "length of the features outside their principal space, as a logit, plus the free energy, mean over members",
         "Wang et al. 2022",
         fit="fit_vim",
-        reads_classifier=True,
     ),
     OodScore(
         "knn",
@@ -143,7 +140,7 @@ OOD_SCORES = (
 
 
 #: The scores that a search can measure networks by.
-SEARCH_SCORES = (BASELINE, *(score.name for score in OOD_SCORES if score.fit and not score.reads_classifier))
+SEARCH_SCORES = (BASELINE, *(score.name for score in OOD_SCORES if score.fit))
 if TYPE_CHECKING:
     SearchScore = str
 else:  # what the command line derives choices from

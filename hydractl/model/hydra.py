@@ -135,15 +135,19 @@ class Hydra(nn.Module):
             return pair / 2
         return self.classifier(pooled)
 
-    def classifier_weights(self) -> tuple[Tensor, Tensor]:
+    def classifier_weights(self, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns `[M,C,D']` and `[M,C]`, the affine map from each member's features to its logits.
+
+        Args:
+            classes: embeddings `[M,C,P]` for a zero-shot model, in place of its own.
 
         Raises:
             OptionError: a zero-shot model without classes.
         """
         if self.spec.task == "zero-shot":
-            classes = self._known(self.class_embeddings)
-            weight = classes * self.logit_scale.exp().view(-1, 1, 1)
+            weight = self._known(self.class_embeddings if classes is None else classes) * self.logit_scale.exp().view(
+                -1, 1, 1
+            )
             bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
             bias = bias.expand(-1, weight.shape[1])
         else:

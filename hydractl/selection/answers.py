@@ -130,7 +130,11 @@ def answer(
     scores: Sequence[FloatArray] = ()
     if width:
         pairs = [[(one[k, :, classes:], one[k, :, :classes]) for one in (inside, *outside)] for k in range(count)]
-        each = [search_scores(score, own[0], labels, own[1:]) for own in pairs]
+        maps = [affine for network in networks for affine in network.classifiers]
+        each = [
+            search_scores(score, own[0], labels, own[1:], affine=affine)
+            for own, affine in zip(pairs, maps, strict=True)
+        ]
         scores = list(map(np.stack, zip(*each, strict=True)))
     logits = [one[..., :classes] for one in (inside, *outside)]
     return CandidateLogits(logits[0], labels, logits[1:], temperature, scores=scores)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, without
-from hydractl.circuit.replay import Hidden, embed
+from hydractl.circuit.replay import Affine, Hidden, affine_maps, embed
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Place, Tower
 from hydractl.model.fast.optimize import FastLayer, FastTower
@@ -144,6 +144,13 @@ class CandidateNetworks:
         weights = self.classes[0] if self.classes else self.model.classifier_weights()[0]
         return weights.shape[2], weights.shape[1]
 
+    @property
+    def classifiers(self) -> list[Affine]:
+        """The classifier of each candidate."""
+        if self.classes:
+            return [found for own in self.classes for found in affine_maps(self.model, own)]
+        return affine_maps(self.model) * self.size
+
     @torch.inference_mode()
     def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Returns logits `[K,B,C]` and features `[K,B,D']`, in the model's dtype."""
@@ -177,6 +184,11 @@ class MemberNetworks:
         """D' and C: the widths of the features and of the logits."""
         weights = self.model.classifier_weights()[0]
         return weights.shape[2], weights.shape[1]
+
+    @property
+    def classifiers(self) -> list[Affine]:
+        """The classifier of each member."""
+        return affine_maps(self.model)
 
     @torch.inference_mode()
     def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking
-from hydractl.metrics.held_out import FOLDS
+from hydractl.metrics.feature_scores import MemberSamples
+from hydractl.metrics.held_out import FOLDS, few_in_folds, held_out_scores
+from hydractl.metrics.ood_scores import find_ood_score
 from tests.references import Reference
 from tests.surgery.test_slicing import head_columns
 
@@ -58,6 +60,23 @@ class Naive:
         self.model(**inputs, **self.extra)
         hook.remove()
         return caught[0].numpy()
+
+    @torch.no_grad()
+    def classifier(self, inputs: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
+        """What makes logits of these features."""
+        if hasattr(self.model, "classifier"):
+            return self.model.classifier.weight.numpy(), self.model.classifier.bias.numpy()
+        weight = self.model(**inputs, **self.extra).text_embeds * self.model.logit_scale.exp()
+        return weight.numpy(), np.zeros(len(weight))
+
+    def detection(self, score: str, id_inputs: dict[str, Tensor], labels: Tensor, ood: dict[str, Tensor]) -> float:
+        """The AUROC of a score of features by `hydractl.metrics`."""
+        inside, outside = ((self.features(inputs), self.logits(inputs)) for inputs in (id_inputs, ood))
+        count, width = inside[0].shape
+        shrink = few_in_folds(count, inside[1].shape[1], width)
+        known = MemberSamples(*inside, labels.numpy(), self.classifier(id_inputs), shrink=shrink)
+        scores = held_out_scores(find_ood_score(score), known, [outside])
+        return float(roc_auc_score(np.repeat([0, 1], list(map(len, scores))), np.concatenate(scores)))
 
     def measure(
         self, id_inputs: dict[str, Tensor], labels: Tensor, *ood_sets: dict[str, Tensor]

@@ -11,8 +11,12 @@ from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.search import extract_circuits
+from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.data.batching import JoinedBatches
+from hydractl.metrics.ood_scores import SEARCH_SCORES
+from hydractl.selection.answers import answer
+from hydractl.selection.forward import CandidateNetworks
+from hydractl.selection.greedy import quality
 from tests.circuit.conftest import OOD, Case, batches, samples
 from tests.circuit.naive import Naive, NaiveMahalanobis, assert_decides_alike
 from tests.references import CLASSES
@@ -54,6 +58,27 @@ def test_features_are_fitted_again_for_every_candidate(case: Case) -> None:
     wanted = Search(tuple(naive.heads), 2, Exact(), ood_score="mahalanobis")
     (ranking,) = extract_circuits(case.model, [data], wanted, [Ranking("avg")])
     assert_decides_alike(ranking, naive, (inputs, labels, case.ood_inputs, other))
+
+
+@pytest.mark.parametrize("score", SEARCH_SCORES[1:])
+def test_candidates_are_measured_as_metrics_score_their_features(case: Case, score: str) -> None:
+    case.id_inputs, case.labels = (
+        samples("bert" if "input_ids" in case.ood_inputs else "vit", 80),
+        torch.arange(80) % CLASSES,
+    )
+    naive, heads = case.naive(), member_heads(case.model.heads, 0)[::3]
+    data = (case.id_inputs, case.labels, case.ood_inputs)
+    ablated = ablate(case.model, [case.data(9)], heads, ood_score=score)
+    selected = answer(
+        [CandidateNetworks(case.model, [frozenset([head]) for head in heads], (case.prompts,) if case.prompts else ())],
+        replace(case.data(9), ood_sets=(OOD,)),
+        torch.device("cpu"),
+        ood_score=score,
+    )
+    for number, head in enumerate(heads):
+        with naive.without([head]):
+            expected = pytest.approx(naive.detection(score, *data), rel=0, abs=1e-12)
+        assert (ablated[head].auroc, float(quality(selected, [number]).auroc or 0)) == (expected, expected)
 
 
 class NaiveMean(Naive):
