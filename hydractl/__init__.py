@@ -40,40 +40,24 @@ if TYPE_CHECKING:
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
 
-#: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
-_PLACES = {
-    "load": "hydractl.steps.models",
-    "save": "hydractl.steps.models",
-    "build": "hydractl.steps.build",
-    "select": "hydractl.steps.select",
-    "finetune": "hydractl.steps.finetune",
-    "score_heads": "hydractl.steps.score_heads",
-    "extract_circuit": "hydractl.steps.extract_circuit",
-    "prune": "hydractl.steps.prune",
-    "fuse": "hydractl.steps.fuse",
-    "calibrate": "hydractl.steps.calibrate",
-    "evaluate": "hydractl.steps.evaluate",
-    "predict": "hydractl.steps.predict",
-    "export": "hydractl.steps.export",
-    "inspect": "hydractl.steps.inspect",
-    "analyse_budgets": "hydractl.steps.analyse_budgets",
-    "analyse_heads": "hydractl.steps.analyse",
-    "analyse_members": "hydractl.steps.analyse",
-    "analyse_noise": "hydractl.steps.analyse",
-    "analyse_overlap": "hydractl.steps.analyse_overlap",
-    "analyse_speed": "hydractl.steps.analyse_speed",
-    "guide": "hydractl.steps.guide",
-    "list_families": "hydractl.steps.listings",
-    "list_recipes": "hydractl.steps.listings",
-    "list_suites": "hydractl.steps.listings",
+#: The names in each file of steps. None is imported before it is asked for: `hydractl --help` imports this package too.
+_STEPS = {
+    "analyse": ("analyse_heads", "analyse_members", "analyse_noise"),
+    "listings": ("list_families", "list_recipes", "list_suites"),
+    "models": ("load", "save"),
 }
+_ALONE = (
+    "analyse_budgets", "analyse_overlap", "analyse_speed", "build", "calibrate", "evaluate", "export",
+    "extract_circuit", "finetune", "fuse", "guide", "inspect", "predict", "prune", "score_heads", "select",
+)  # fmt: skip
+_PLACES = dict.fromkeys(_ALONE) | {name: file for file, names in _STEPS.items() for name in names}
 
 __all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
+        return getattr(import_module(f"hydractl.steps.{_PLACES[name] or name}"), name)
     if name == "__version__":
         from importlib.metadata import version
 

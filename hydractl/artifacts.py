@@ -217,17 +217,16 @@ def with_references(content: Mapping[str, Any], change: Callable[[str], str]) ->
         if isinstance(listed := content.get(key), Sequence):
             result[key] = [_of_model(one, change) for one in listed]
     if isinstance(models := content.get("models"), Mapping):
-        result["models"] = {name: _of_system(entry, change) for name, entry in models.items()}
+        result["models"] = {
+            name: with_references(one, change) if isinstance(one, Mapping) else [_each(each, change) for each in one]
+            for name, one in models.items()
+        }
     return result
 
 
 def _of_model(model: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
     # A model made in memory has no file.
     return {**model, "reference": _each(model["reference"], change)} if "reference" in model else dict(model)
-
-
-def _of_system(entry: Any, change: Callable[[str], str]) -> Any:
-    return with_references(entry, change) if isinstance(entry, Mapping) else [_each(one, change) for one in entry]
 
 
 def _each(reference: str, change: Callable[[str], str]) -> str:

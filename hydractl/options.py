@@ -54,6 +54,7 @@ class Option:
     flags: tuple[str, ...] = ()  # its spellings on the command line; default `--name`
     positional: bool = False  # whether the command line takes it without a flag
     repeated: bool = False  # whether its flag may be given several times, if the annotation does not say so
+    choices: tuple[str, ...] = ()  # the values to choose from, if the annotation does not say so
     bare: str | None = None  # the value of a flag that is given without one; None if a value must follow
     remembered: bool = True  # whether results depend on it, so that provenance and `--resume` compare it
     plain: Callable[[Any], Any] | None = None  # turns its value into plain JSON for provenance
@@ -222,7 +223,8 @@ def _declared(kind: Any, start: Any) -> Iterator[Declared]:
             yield Declared(entry.name, Literal[names], _or_empty(chosen), entry.option, chooses=True)
             yield from _of_rows(entry.name, entry.rows)
         else:
-            yield Declared(entry.name, entry.type, _or_empty(entry.default), entry.option)
+            kind = Literal[entry.option.choices] if entry.option.choices else entry.type
+            yield Declared(entry.name, kind, _or_empty(entry.default), entry.option)
 
 
 def _of_rows(choice: str, rows: Rows) -> Iterator[Declared]:

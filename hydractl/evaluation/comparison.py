@@ -9,7 +9,6 @@ from typing import Any
 
 from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
-from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
@@ -178,7 +177,7 @@ def describe_data(comparison: Comparison) -> DataInfo:
         _, first = comparison.systems[0]
         described = {key: SetInfo(key.name, samples) for key, samples in first.sets.items()}
     else:
-        described = {key: _set_info(samples) for key, samples in comparison.data.sets.items()}
+        described = {key: SetInfo(one.name, len(one), one.columns) for key, one in comparison.data.sets.items()}
     single = {key.role: info for key, info in described.items()}
     return DataInfo(
         single.get("calibration"),
@@ -186,10 +185,6 @@ def describe_data(comparison: Comparison) -> DataInfo:
         {key.name: info for key, info in described.items() if key.role == "ood"},
         {f"{key.name}/{key.severity}": info for key, info in described.items() if key.role == "shift"},
     )
-
-
-def _set_info(samples: Samples) -> SetInfo:
-    return SetInfo(samples.name, len(samples), samples.columns)
 
 
 def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak, ...]]:

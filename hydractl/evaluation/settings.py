@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
@@ -15,13 +15,6 @@ from hydractl.errors import OptionError, require
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
 from hydractl.options import Option, Rows, brief, option
-
-if TYPE_CHECKING:
-    ScoreName = str
-    StyleName = str
-else:  # what the command line derives choices from
-    ScoreName = Literal[tuple(score.name for score in OOD_SCORES)]
-    StyleName = Literal[tuple(style.name for style in STYLES)]
 
 FITTED = ", ".join(score.name for score in OOD_SCORES if score.needs_features)
 Coverage = Annotated[float, Option("Share of prediction sets that should hold the right class.", minimum=0, maximum=1)]
@@ -93,12 +86,13 @@ class Sets:
 class Settings:
     """Says what the numbers mean: what tells OOD from ID, whose definitions count, temperature and prediction sets."""
 
-    ood_score: ScoreName | None = option(
+    ood_score: str | None = option(
         None,
         f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}. Default: the score in a calibrated file, "
         "otherwise msp.",
+        choices=tuple(score.name for score in OOD_SCORES),
     )
-    style: StyleName = option("hydractl", "Whose definitions to compute by.")
+    style: str = option("hydractl", "Whose definitions to compute by.", choices=tuple(style.name for style in STYLES))
     temperature: float | str | None = option(
         None,
         "One for all, or fitted per system on `calib_data`. Default: each system's own.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hydractl.errors import OptionError
 
@@ -141,10 +141,6 @@ OOD_SCORES = (
 
 #: The scores that a search can measure networks by.
 SEARCH_SCORES = (BASELINE, *(score.name for score in OOD_SCORES if score.fit))
-if TYPE_CHECKING:
-    SearchScore = str
-else:  # what the command line derives choices from
-    SearchScore = Literal[SEARCH_SCORES]
 
 
 def find_ood_score(name: str) -> OodScore:

@@ -48,7 +48,9 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
     """
     if model.origin is None:
         raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
-    tensors = {name: _held(tensor) for name, tensor in model.state_dict().items()}
+    tensors = {
+        name: LazyTensor(tuple(one.shape), one.dtype, one.detach().cpu) for name, one in model.state_dict().items()
+    }
     return replace(model.origin, tensors=tensors)
 
 
@@ -79,7 +81,3 @@ def _rebuilt(model: Hydra, layout: Layout, state: Mapping[str, Tensor]) -> Hydra
     rebuilt.labels, rebuilt.temperature, rebuilt.preprocessor = model.labels, model.temperature, model.preprocessor
     rebuilt.class_prompts = model.class_prompts
     return rebuilt.eval().requires_grad_(False)
-
-
-def _held(tensor: Tensor) -> LazyTensor:
-    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor.detach().cpu())

@@ -75,7 +75,11 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
 
     # Jinja escapes markup, but lets characters through that no page may hold.
     environment = Environment(
-        autoescape=True, finalize=_finalized, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models, content = report.models, seen_from(folder, report_json(report))
@@ -97,10 +101,6 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         samples=list(_samples(models)),
         first=next(iter(models)),
     )
-
-
-def _finalized(value: Any) -> Any:
-    return printable(value) if type(value) is str else value
 
 
 def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sample]]]:

@@ -35,7 +35,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
         "multiply_adds": multiply_adds(spec, checkpoint.layout),
-        "dense_multiply_adds": _of_dense(spec),
+        "dense_multiply_adds": plain_multiply_adds(spec.plain, Layout(all_heads(spec), frozenset(slots(spec.plain)))),
         "dtypes": sorted({DTYPES[tensor.kind] for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
@@ -67,10 +67,6 @@ def multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     from hydractl.evaluation.cost import multiply_adds as counted  # loads torch
 
     return counted(spec, layout)
-
-
-def _of_dense(spec: ModelSpec) -> int:
-    return plain_multiply_adds(spec.plain, Layout(all_heads(spec), frozenset(slots(spec.plain))))
 
 
 def key_facts(checkpoint: Checkpoint) -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl import bounds
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, function, option
-from hydractl.steps.inputs import CircuitLike, ModelLike, PlotOptions, ScoresLike, as_checkpoint, as_circuit, as_scores
+from hydractl.steps.inputs import PlotOptions, as_checkpoint, as_circuit, as_scores
 from hydractl.steps.result import Finding
 from hydractl.surgery.choose import Scope
 from hydractl.text import aligned
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import ScoreTable
 
-    ListLike = CircuitLike | ScoresLike | ModelLike
-else:
-    ListLike = Any
+ListLike = Any  #: a circuit, head scores or a model, as other commands take them
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import claim, write_bytes
+from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError, OutputError, require
 from hydractl.options import Option, function, option
@@ -30,12 +31,6 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.evaluation.results import Results
-
-    ModeName = str
-else:
-    from hydractl.circuit.modes import MODES
-
-    ModeName = Literal[("none", *(mode.name for mode in MODES))]
 
 FEW = 100  # samples of an evaluation that tell little
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
@@ -183,8 +178,10 @@ class Build:
         "[near/|far/][NAME=]SOURCE[:SPLIT]",
     )
     reading: Reading = Reading()
-    search: ModeName | None = option(
-        None, "How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows."
+    search: str | None = option(
+        None,
+        "How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows.",
+        choices=("none", *(mode.name for mode in MODES)),
     )
     search_samples: int | None = option(
         None,

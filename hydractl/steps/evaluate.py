@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     from hydractl.evaluation.sets import EvaluationData
     from hydractl.evaluation.system_numbers import SystemNumbers
     from hydractl.evaluation.systems import Running, SystemSpec
-    from hydractl.steps.inputs import ModelLike
 
-    #: A system as a text, a model, or models that make a Deep Ensemble.
-    SystemLike = ModelLike | Sequence[ModelLike] | SystemSpec
-    Systems = SystemLike | Sequence[SystemLike] | Mapping[str, SystemLike]
-else:  # what the command line derives a flag from
-    Systems = Sequence[Any]
-
+Systems = Any  #: texts, models, and models that make a Deep Ensemble: one, several, or several by name
 SPELLINGS = ", ".join(f"{kind.spelling} ({kind.help})" for kind in reversed(SYSTEM_KINDS))
 
 
@@ -63,6 +57,7 @@ class Evaluate:
             "Model",
             "[NAME=]SYSTEM...",
             positional=True,
+            repeated=True,
         ),
     ]
     suite: SuiteLike | None = option(

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.model.hydra import Hydra
 
-    ReportLike = str | Path | Mapping[str, Any]
-else:  # what the command line derives flags from
-    ReportLike = Any
+ReportLike = Any  #: a path, or what a report's JSON holds
 
 
 @dataclass(frozen=True)

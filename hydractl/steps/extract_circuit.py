@@ -16,11 +16,11 @@ from hydractl.circuit.objective import Objective, SearchData, parse_objectives, 
 from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import BASELINE, SearchScore
+from hydractl.metrics.ood_scores import BASELINE
 from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Resume
-from hydractl.steps.material import LABELLED, OOD_SETS, SEARCH_SCORE, origin_of
+from hydractl.steps.material import LABELLED, OOD_SETS, SearchScore, origin_of
 from hydractl.steps.result import Result
 from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks
 from hydractl.watch import LOG, Watcher
@@ -116,7 +116,7 @@ class ExtractCircuit:
     objective: str = option(
         "avg", "What to keep: ID accuracy, AUROC, or their mean.", metavar="acc|ood|avg[,...]", remembered=False
     )
-    ood_score: Annotated[SearchScore, SEARCH_SCORE] = BASELINE
+    ood_score: SearchScore = BASELINE
     towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text")
     layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B")
     tie_break: Literal["order", "nll"] = option("order", "Break ties by the first head, or by the lowest ID loss.")

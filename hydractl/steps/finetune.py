@@ -16,7 +16,7 @@ from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, Without, function, option
 from hydractl.steps.compute import choose_device
-from hydractl.steps.inputs import ModelLike, as_checkpoint, as_several
+from hydractl.steps.inputs import as_checkpoint, as_several
 from hydractl.steps.result import Result
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from hydractl.training.conditions import Training
     from hydractl.training.progress import OnStep, Progress, Tuned
 
-    Models = ModelLike | Sequence[ModelLike]
-else:  # what the command line derives flags from
-    Models = Sequence[Any]
+Models = Any  #: one model, or several
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Finetune:
     """
 
     models: Annotated[
-        Models, Option("One network, or members to train each.", "Model", metavar="MODEL...", positional=True)
+        Models, Option("One network, or members to train each.", "Model", "MODEL...", positional=True, repeated=True)
     ]
     train_data: Annotated[DataLike, Option("Labelled training data.", "Data", metavar="SOURCE[:SPLIT]")] = field(
         kw_only=True

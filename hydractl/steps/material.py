@@ -13,6 +13,7 @@ from hydractl.circuit.objective import ScoringData, prompt_batches
 from hydractl.data.reading import SOURCE as SOURCE
 from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading
 from hydractl.errors import OptionError
+from hydractl.metrics.ood_scores import SEARCH_SCORES
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import ModelLike, as_member
@@ -37,7 +38,10 @@ OOD_SETS = Option(
     repeated=True,
     remembered=False,
 )
-SEARCH_SCORE = Option("What AUROC is measured by. Scores of features are fitted again on every network's own.")
+SEARCH_SCORE = Option(
+    "What AUROC is measured by. Scores of features are fitted again on every network's own.", choices=SEARCH_SCORES
+)
+SearchScore = Annotated[str, SEARCH_SCORE]
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from hydractl.data.reading import DataLike, Modality
     from hydractl.model.hydra import Hydra
 
-    Inputs = DataLike | Image | Sequence[str | Path]
-    Data = DataLike | Sequence[str]
-else:  # what the command line derives arguments from
-    Inputs = Data = Sequence[Any]
-
+Inputs = Any  #: files, data or images
+Data = Any  #: one data set, or sources of several
 STDIN = "-"
 SHOWN = 20  # rows of a table in a notebook
 ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits", "ood_score", "typicality", "ood",
@@ -175,6 +172,7 @@ class Predict:
         "Data",
         "FILE...",
         positional=True,
+        repeated=True,
     )
     data: Data = option(
         (),

@@ -17,7 +17,7 @@ from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import require_effect
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import BASELINE, SearchScore
+from hydractl.metrics.ood_scores import BASELINE
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.report.describe import curve_lines
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
@@ -25,7 +25,7 @@ from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
 from hydractl.steps.limits import Limits
-from hydractl.steps.material import OOD_SETS, SEARCH_SCORE, LabelledData, Material, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, LabelledData, Material, SearchScore, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.result import Result
 from hydractl.surgery.provenance import SEEN, samples_behind
@@ -229,7 +229,7 @@ class Select:
         SelectionObjective,
         Option("What members are selected for: NLL, accuracy, AUROC, or the mean of the last two."),
     ] = "nll"
-    ood_score: Annotated[SearchScore, SEARCH_SCORE] = BASELINE
+    ood_score: SearchScore = BASELINE
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[
         float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from hydractl.steps.report import Reported
 from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
     from hydractl.evaluation.results import System
-    from hydractl.evaluation.suite_file import Suite
     from hydractl.report.columns import Column
 
-    SuiteLike: TypeAlias = str | Path | Suite
-else:  # what the command line derives flags from
-    SuiteLike = Any
-
+SuiteLike = Any  #: a name, a path, or a `Suite`
 FORMAT, VERSION = "hydractl-suite", 1
 #: Parts of a system's results that are averaged over tasks.
 AVERAGED = (("id",), ("ood_means", "all"), ("shift_means", "all"))

@@ -12,17 +12,11 @@ from hydractl.data.reading import DataLike, DataSetsLike
 from hydractl.options import option
 
 if TYPE_CHECKING:
-    import torch
-
     from hydractl.training.recipe import Recipe
 
-    DeviceLike = str | torch.device
-    RecipeLike = str | Path | Recipe
-    Numbers = str | float | Sequence[float]
-    Names = str | Sequence[str]
-else:  # the command line takes any text
-    DeviceLike = RecipeLike = Numbers = Names = Any
-
+DeviceLike = Any  #: a name, or torch's own
+RecipeLike = Any  #: a name, a path, or a `Recipe`
+Several = Any  #: text with commas between, or a sequence
 Precision = Literal["no", "bf16", "fp16"]
 
 
@@ -34,10 +28,12 @@ class Hyperparameters:
     settings: Mapping[str, Any] | Sequence[str] = option(
         (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True
     )
-    lr_grid: Numbers | None = option(None, "Learning rates to try; validation chooses.", metavar="A,B,...")
+    lr_grid: Several | None = option(None, "Learning rates to try; validation chooses.", metavar="A,B,...")
     epochs: float | None = option(None, "Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
     steps: int | None = option(None, "Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)
-    train_only: Names | None = option(None, "Train these parts only: attention, mlp, text.norm ...", metavar="PART,...")
+    train_only: Several | None = option(
+        None, "Train these parts only: attention, mlp, text.norm ...", metavar="PART,..."
+    )
     freeze_below: int | None = option(
         None,
         "Freeze the layers below this; negative counts from the top.",
