@@ -80,7 +80,8 @@ class Verdict:
         times = "" if self.multiply_adds is None else f" at {self.multiply_adds:.2f} times the multiply-adds"
         if not worse:
             return f"Deploy {model}: it is better in {better}{times}."
-        return f"Deploy {model} if {better} matter more than {worse}{times}; otherwise {network}."
+        verb = "matter" if len(self.of("better")) > 1 else "matters"
+        return f"Deploy {model} if {better} {verb} more than {worse}{times}; otherwise {network}."
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report."""
