@@ -97,7 +97,8 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
     task = PIPELINES[checkpoint.spec.task]
     yield front_matter({"library_name": "transformers", "pipeline_tag": task, "tags": tags})
     yield from ("", "# Hydra ensemble", "")
-    yield f"{checkpoint.members} members of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
+    count = f"{checkpoint.members} member{'s' if checkpoint.members > 1 else ''}"
+    yield f"{count} of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
     yield "Softmax of its logits is the mean of the members' probabilities;"
     yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
     if checkpoint.ood is not None:

@@ -35,6 +35,7 @@ class HuggingFace:
     suffix: ClassVar[str] = ""
 
     report: ReportLike | None = option(None, "A report of evaluate, for the model card.", metavar="JSON")
+    as_hydra: bool = option(False, "Write one member as several are: with OOD score, typicality and a model card.")
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
         from hydractl.checkpoint.folders import write_folder
@@ -42,11 +43,11 @@ class HuggingFace:
         from hydractl.exports.stock import write_stock
         from hydractl.report.artifact import read_report, report_json
 
-        single, report = checkpoint.members == 1, self.report
-        if single and report is not None:
-            raise OptionError("`report` is for the model card of several members; a single member has none")
+        stock, report = checkpoint.members == 1 and not self.as_hydra, self.report
+        if stock and report is not None:
+            raise OptionError("`report` is for a model card, which a single member has only with `as_hydra`")
         with write_folder(output, "export", force) as folder:
-            if single:
+            if stock:
                 write_stock(checkpoint, folder)
             else:
                 told = report_json(read_report(str(report))) if isinstance(report, str | Path) else report
@@ -181,8 +182,8 @@ class Export:
     members' logits, with batch size and text length open. Labels and preprocessing travel along as metadata.
 
     Format hf is a folder for transformers. One member becomes a stock model of the library it came from, with zeros
-    for the heads it dropped. Several become a Hydra with a model card, which AutoModel and pipelines load after
-    `import hydractl.auto`, or anywhere with trust_remote_code=True.
+    for the heads it dropped, and without its OOD score. Several, or one with `as_hydra`, become a Hydra with a model
+    card, which AutoModel and pipelines load after `import hydractl.auto`, or anywhere with trust_remote_code=True.
 
     Example: hydractl export hydra.safetensors -o hydra.onnx --check
 

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForImageClassification
 
 import hydractl as library
 import hydractl.auto
@@ -22,8 +24,19 @@ def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
     for name, given in (("a", report), ("b", tmp_path / "report.json")):
         library.export(hydra, format="hf", output=tmp_path / name, report=given)
         assert "| id accuracy | 0.5 |" in (tmp_path / name / "README.md").read_text()
-    with pytest.raises(OptionError, match="`report` is for the model card of several members"):
+    with pytest.raises(OptionError, match="`as_hydra`"):
         library.export(vit, format="hf", output=tmp_path / "c", report=report)
+
+
+def test_one_member_keeps_its_score_as_a_hydra(vit: Path, held_out: Path, tmp_path: Path) -> None:
+    warm = library.calibrate(vit, id_data=held_out, ood_score="mahalanobis")
+    library.export(warm, format="hf", output=tmp_path / "folder", as_hydra=True)
+    pixels = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        found = AutoModelForImageClassification.from_pretrained(tmp_path / "folder")(pixel_values=pixels)
+        expected = library.load(warm)(pixel_values=pixels)
+    torch.testing.assert_close(found.ood_score, expected.ood_score)
+    torch.testing.assert_close(found.typicality, expected.typicality)
 
 
 def takes(row: type) -> set[str]:
