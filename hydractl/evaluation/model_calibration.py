@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.data.samples import Samples
+from hydractl.errors import HydractlError
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
 from hydractl.evaluation.comparison import answer_conditions
 from hydractl.evaluation.networks import Networks
@@ -88,13 +89,19 @@ def fit_network(
             networks, kept.folder, about={}, head=None, conditions=conditions, resume=True, force=True
         )
     inside, *outside = _answers(networks, answers, features, on_batch)
-    fitted = fit(*inside.to_fit_on())
-    if wanted is None:
-        return Fits(fitted, kept=kept)
-    held = Held(inside, dict(zip(ood_sets, outside, strict=True)), networks.classifier, fitted.temperature)
-    if isinstance(fitted, FittedVector):
-        held = _scaled(held, fitted)
-    return Fits(fitted, *fit_ood(held, wanted, running.on_note), kept=kept)
+    try:
+        fitted = fit(*inside.to_fit_on())
+        if wanted is None:
+            return Fits(fitted, kept=kept)
+        held = Held(inside, dict(zip(ood_sets, outside, strict=True)), networks.classifier, fitted.temperature)
+        if isinstance(fitted, FittedVector):
+            held = _scaled(held, fitted)
+        return Fits(fitted, *fit_ood(held, wanted, running.on_note), kept=kept)
+    except HydractlError:
+        # The next attempt will ask for something else: nothing may be in its way.
+        if kept is not None:
+            kept.remove()
+        raise
 
 
 def _answers(networks: Networks, answers: Answering, features: bool, on_batch: OnBatch) -> Sequence[SetAnswers]:
