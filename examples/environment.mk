@@ -4,7 +4,7 @@ ROOT := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/..)
 VENV := $(or $(VIRTUAL_ENV),$(CONDA_PREFIX),$(ROOT)/.venv)
 BIN := $(VENV)/bin
 PYTHON ?= python3
-# What is installed: `all` runs everything, `dev` tests it as well and serves both.
+# What is installed: `all` runs the project; `dev` tests it too, and counts as both.
 EXTRAS ?= all
 INSTALLED := $(VENV)/.hydractl-$(EXTRAS)
 
@@ -18,4 +18,5 @@ $(INSTALLED): $(ROOT)/pyproject.toml
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
 	@echo "Installing hydractl[$(EXTRAS)] into $(VENV): torch, torchvision, transformers, timm and more, up to 7 GB"
 	$(BIN)/python -m pip install --quiet --editable "$(ROOT)[$(EXTRAS)]"
-	echo $(ROOT) | tee $@ > $(VENV)/.hydractl-all
+	echo $(ROOT) > $(VENV)/.hydractl-all
+	echo $(ROOT) > $@

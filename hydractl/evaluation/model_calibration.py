@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
+from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.data.samples import Samples
 from hydractl.errors import HydractlError
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
@@ -26,13 +27,12 @@ from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.metrics.checks import Logits
 from hydractl.metrics.ood_choice import Choice
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
-from hydractl.selection.answers import Store
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 
 Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 #: Opens the folder of answers that were computed under these conditions, plain JSON.
-Keep = Callable[[Mapping[str, Any]], Store]
+Keep = Callable[[Mapping[str, Any]], StateFolder]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Fits:
     fitted: FittedTemperature | FittedVector
     ood: FittedOod | None = None
     choice: Choice | None = None
-    kept: Store | None = None
+    kept: StateFolder | None = None
 
 
 def fit_network(
@@ -79,7 +79,7 @@ def fit_network(
     data, system = EvaluationData(sets, running.reading.match_labels), NetworkSystem((network,))
     networks = system.load(data, running)
     features = wanted is not None and wanted.needs_features(ood_sets)
-    kept: Store | None = None
+    kept: StateFolder | None = None
     answers: Answering = networks.answers
     if keep is not None:
         made_of = {**system.conditions(running), "features": features}

@@ -145,9 +145,8 @@ class Hydra(nn.Module):
             OptionError: a zero-shot model without classes.
         """
         if self.spec.task == "zero-shot":
-            weight = self._known(self.class_embeddings if classes is None else classes) * self.logit_scale.exp().view(
-                -1, 1, 1
-            )
+            known = self._known(self.class_embeddings if classes is None else classes)
+            weight = known * self.logit_scale.exp().view(-1, 1, 1)
             bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
             bias = bias.expand(-1, weight.shape[1])
         else:

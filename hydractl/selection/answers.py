@@ -1,62 +1,34 @@
 """Logits of every candidate on every selection sample, computed in one pass and kept on disk meanwhile."""
 
-import json
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.folders import is_ours, write_folder
-from hydractl.checkpoint.output import goes_on, part_of, refuse_other, write_bytes, writing
+from hydractl.checkpoint.output import write_bytes
+from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
-from hydractl.errors import ArtifactError, NotFiniteError, OutputError
+from hydractl.errors import NotFiniteError
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.held_out import search_scores
 from hydractl.metrics.ood_scores import BASELINE, find_ood_score
-from hydractl.schema import Origin, read_json
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
-
-KIND = "selection-state"
-CONDITIONS = "conditions.json"
-
 
 #: Networks that predict together.
 Answering = CandidateNetworks | MemberNetworks
 
 
-class Store:
-    """A folder with the logits of each finished batch in a file, and the conditions they were computed under."""
+class Store(StateFolder):
+    """A folder with the logits of each finished batch in a file."""
 
-    def __init__(self, folder: Path, conditions: Mapping[str, Any], resume: bool, force: bool) -> None:
-        """
-        Args:
-            conditions: all that determines the logits, as plain JSON.
-            resume: continue from what lies in the folder.
-            force: remove what lies there, if it is ours.
-
-        Raises:
-            OutputError: the folder is not ours, or holds an interrupted run and neither `resume` nor `force` is set.
-            ArtifactError: the run to resume had other conditions; the first difference is named.
-        """
-        self.folder = folder
-        if goes_on(folder, resume, force):
-            origin = Origin(str(folder), ArtifactError, "give what it was started with, or start over with `force`")
-            refuse_other(origin, read_json(folder / CONDITIONS, origin).fields, conditions)
-            return
-        if folder.exists():
-            self.remove()
-        # Whole or not at all: a run that is killed here leaves nothing in the way of the next.
-        with write_folder(folder, KIND) as new:
-            write_bytes(new / CONDITIONS, json.dumps(conditions).encode())
+    kind = "selection-state"
 
     def read(self, name: str, number: int) -> NDArray[np.floating] | None:
         """Returns the logits of a batch of the data called `id` or `ood`, or None if they have not been computed."""
@@ -68,16 +40,6 @@ class Store:
         out = BytesIO()
         np.save(out, logits, allow_pickle=False)
         write_bytes(self._path(name, number), out.getvalue(), force=True)
-
-    def remove(self) -> None:
-        """Removes the folder, once the selection is written or given up."""
-        if not is_ours(self.folder, KIND):
-            raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
-        # Renamed first: half a folder would not be recognised as ours.
-        gone = part_of(self.folder)
-        with writing(self.folder):
-            self.folder.rename(gone)
-            shutil.rmtree(gone)
 
     def _path(self, name: str, number: int) -> Path:
         return self.folder / f"{name}-{number:06}.npy"

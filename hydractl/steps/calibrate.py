@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hydractl.checkpoint.state_folder import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.evaluation.model_calibration import Fits
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
-    from hydractl.selection.answers import Store
 
 
 @dataclass(frozen=True)
@@ -304,11 +304,11 @@ class Calibrate:
                 on_batch=advance,
             )
 
-    def _state(self, conditions: Mapping[str, Any]) -> Store:
+    def _state(self, conditions: Mapping[str, Any]) -> StateFolder:
         """Opens the folder that keeps answers until the output is written."""
-        from hydractl.selection.answers import Store
+        from hydractl.checkpoint.state_folder import StateFolder
 
-        return Store(Path(f"{self.output}.state"), conditions, self.resume, self.force)
+        return StateFolder(Path(f"{self.output}.state"), conditions, self.resume, self.force)
 
 
 calibrate = function(Calibrate)

@@ -63,7 +63,7 @@ class Naive:
 
     @torch.no_grad()
     def classifier(self, inputs: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        """What makes logits of these features."""
+        """The weights and biases that make logits of these features."""
         if hasattr(self.model, "classifier"):
             return self.model.classifier.weight.numpy(), self.model.classifier.bias.numpy()
         weight = self.model(**inputs, **self.extra).text_embeds * self.model.logit_scale.exp()

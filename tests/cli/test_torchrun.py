@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from hydractl.checkpoint.contents import identity
+from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.families.load import read_checkpoint
-from hydractl.selection.answers import Store
 from tests.cli.conftest import TORCHRUN, Command, contents, save_images
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_two_processes_go_on_with_a_fit_that_one_began(
 ) -> None:
     fit = LINES["calibrate"].replace("held", "pets").split()
     with monkeypatch.context() as patched:
-        patched.setattr(Store, "remove", lambda self: None)
+        patched.setattr(StateFolder, "remove", lambda self: None)
         hydractl(*fit, code=0)
     whole = Path("warm").rename("whole")
     Path("warm.state/ood/noise.safetensors").unlink()
