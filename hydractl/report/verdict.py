@@ -114,6 +114,14 @@ def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
     return found
 
 
+def own_score(file: str, entry: System) -> Iterator[str]:
+    """Yields what the OOD score that a file brings gains over the MSP, in a sentence, if it detects better."""
+    by_own, by_msp = (at(entry, ("ood_means", "all", key)) for key in ("auroc", "msp_auroc"))
+    if entry.typicality is not None and by_msp is not None and by_own > by_msp:
+        found = f"mean AUROC {100 * by_own:.1f} by its own score ({entry.score}), {100 * by_msp:.1f} by the {BASELINE}"
+        yield f"{file}: {found}, at no extra cost."
+
+
 def marked(name: str, entry: System) -> str:
     """Returns the name of a system in a table, with a mark where it was evaluated on samples that made it."""
     return f"{name} {LEAK}" if entry.leaks else name

@@ -259,7 +259,7 @@ class Build:
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
         from hydractl.report.artifact import read_report, report_json
-        from hydractl.report.verdict import verdicts
+        from hydractl.report.verdict import own_score, verdicts
 
         folder = self.folder
         with claim(folder):
@@ -271,6 +271,8 @@ class Build:
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
             advice = [verdict.deployment(HYDRA, NETWORK)]
+            if not verdict.gains or verdict.of("worse"):  # the network is what to deploy, or may be
+                advice += own_score(NETWORK, report.models["network"])
             advice += [found["trained"].sentence()] if "trained" in found else []
             advice += cautions(report)
             if not verdict.gains:

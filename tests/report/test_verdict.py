@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hydractl.evaluation.results import Cost, DataInfo, Difference, LabelledMetrics, Resampled, Results, SetInfo, System
+from hydractl.evaluation.results import (
+    Cost,
+    DataInfo,
+    Difference,
+    LabelledMetrics,
+    Ood,
+    Resampled,
+    Results,
+    SetInfo,
+    System,
+    Typicality,
+)
 from hydractl.report.artifact import join_reports, read_report, report_json, results
 from hydractl.report.columns import main_groups
 from hydractl.report.page import html_page
 from hydractl.report.table import draw, latex, markdown, result_table
-from hydractl.report.verdict import JUDGED, verdicts
+from hydractl.report.verdict import JUDGED, own_score, verdicts
 from tests.report.test_table import result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
@@ -48,6 +59,16 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
     )
     unsure = verdicts({**models, "hydra": system(250, nll=(0, -1, 1))})["hydra"]
     assert unsure.deployment("a", "b").startswith("Deploy b")
+
+
+def test_a_score_of_its_own_is_told_where_it_detects_better() -> None:
+    means = {"all": Ood(auroc=0.794, msp_auroc=0.741, ood_share=0.5)}
+    scored = replace(PLAIN, score="knn", typicality=Typicality(0.95, 0.94), ood_means=means)
+    (sentence,) = own_score("network.safetensors", scored)
+    assert all(part in sentence for part in ("network.safetensors", "79.4", "knn", "74.1"))
+    worse = {"all": replace(means["all"], auroc=0.7)}
+    for other in (PLAIN, replace(scored, typicality=None), replace(scored, ood_means=worse)):
+        assert not list(own_score("network.safetensors", other))
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
