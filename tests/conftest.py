@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -70,26 +68,3 @@ def beside_ranks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     talking = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: request.param)
     monkeypatch.setattr("hydractl.data.batching.dist", talking)
     return bool(request.param)
-
-
-@pytest.fixture(scope="session")
-def data_folder() -> Path:
-    """The folder of real data."""
-    folder = Path(os.environ.get("HYDRACTL_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no real data at HYDRACTL_DATA ({folder})")
-    return folder
-
-
-@pytest.fixture
-def tf32() -> Iterator[Callable[[], set[bool]]]:
-    """Allows TF32, as a user may; when called, it returns the settings for products and for convolutions."""
-    import torch
-
-    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    before = [backend.allow_tf32 for backend in backends]
-    for backend in backends:
-        backend.allow_tf32 = True
-    yield lambda: {backend.allow_tf32 for backend in backends}
-    for backend, allowed in zip(backends, before, strict=True):
-        backend.allow_tf32 = allowed

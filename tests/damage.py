@@ -3,7 +3,9 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import islice
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -53,42 +55,32 @@ def damages(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _paths(value: Any, start: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    items = (
-        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
-    )
-    for key, inner in items[:40]:
-        if isinstance(value, list) and key > 1:
-            break  # the other items are of the same kind
+    # The other items of a list are of the same kind.
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, inner in islice(items, 40):
         yield (*start, key)
         yield from _paths(inner, (*start, key))
 
 
 def _changed(content: dict[str, Any], path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> dict[str, Any]:
     result = copy.deepcopy(content)
-    holder: Any = result
-    for key in path[:-1]:
-        holder = holder[key]
-    change(holder, path[-1])
+    change(reduce(getitem, path[:-1], result), path[-1])
     return result
 
 
 def refused(read: Callable[[str], object], name: str, error: type[HydractlError], text: str) -> bool:
     """Whether `read` refuses a text, which it may only do by one line that names the file, and within the limits."""
     with within_limits():
-        return _refused(read, name, error, text)
-
-
-def _refused(read: Callable[[str], object], name: str, error: type[HydractlError], text: str) -> bool:
-    try:
-        read(text)
-    except error as problem:
-        message = str(problem)
-        assert name in message, message
-        assert message.isprintable(), repr(message)
-        assert len(message) <= 300 + len(name), message
-        return True
-    except Exception as problem:
-        pytest.fail(f"{type(problem).__name__}: {str(problem)[:200]} on {text[:300]}", pytrace=False)
+        try:
+            read(text)
+        except error as problem:
+            message = str(problem)
+            assert name in message, message
+            assert message.isprintable(), repr(message)
+            assert len(message) <= 300 + len(name), message
+            return True
+        except Exception as problem:
+            pytest.fail(f"{type(problem).__name__}: {str(problem)[:200]} on {text[:300]}", pytrace=False)
     return False
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.model.assembly import from_checkpoint
 
 if TYPE_CHECKING:
     from timm.models import VisionTransformer
@@ -42,7 +46,7 @@ class Architecture:
         typical: those that stand for the others where all would take too long.
         configs: the fields of a config that are honoured, and the library's config.
         inert: config fields without an effect on the logits of a trained classifier.
-        bases: variants, each with a network without classifier that its library makes one like it of.
+        bases: variants, each with what makes a network without classifier of its config.
     """
 
     variants: Mapping[str, Callable[[], Built]]
@@ -83,6 +87,19 @@ class Reference:
         else:
             self.model.save_pretrained(folder)
         return folder
+
+
+def answers(checkpoint: Checkpoint, inputs: dict[str, Tensor], fast: bool = False) -> Tensor:
+    """The logits of each member by our plain or fast forward, `[M,B,C]`."""
+    model = from_checkpoint(checkpoint)
+    with torch.inference_mode():
+        return (model.optimize_for_inference() if fast else model)(**inputs).member_logits
+
+
+def with_tensors(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> Checkpoint:
+    """The checkpoint with these tensors beside, or in place of, its own."""
+    lazy = {name: LazyTensor(tuple(t.shape), t.dtype, lambda t=t: t) for name, t in tensors.items()}
+    return replace(checkpoint, tensors={**checkpoint.tensors, **lazy})
 
 
 def architecture(module: str) -> Architecture:

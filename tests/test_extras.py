@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import EXTRAS, naming_extras
-from tests.cli.conftest import save_images, save_vit
+from tests.cli.conftest import save_circuit, save_images, save_vit
 from tests.test_package import PROJECT, ROOT
 
 #: Runs the commands in argv[2] without the packages in argv[1], and prints as JSON what each writes to stderr.
@@ -64,8 +64,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
     save_vit(here / "vit")
     save_images(here / "DATA" / "pets")
     save_images(here / "DATA" / "noise", count=2, seed=1)
-    steps = [{"tower": "vision", "layer": 1, "head": head} for head in (0, 1)]
-    (here / "c.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
+    save_circuit(here / "c.json", (1, 0), (1, 1))
     commands = [*CORE, *(command for _, command in REFUSED.values())]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, json.dumps(list(EXTRAS)), json.dumps(commands)],

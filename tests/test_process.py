@@ -3,7 +3,6 @@
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,13 @@ def test_freed_memory_serves_the_next_activation_where_that_is_asked_for(tmp_pat
     assert faults("hydractl.process.prepare()") < 10 < faults("hydractl.load(sys.argv[1])", save_vit(tmp_path))
 
 
-def test_loading_and_running_a_model_leaves_precision_alone(tmp_path: Path, tf32: Callable[[], set[bool]]) -> None:
-    model = hydractl.load(save_vit(tmp_path))
-    model(torch.zeros(1, 3, 8, 8))
-    assert tf32() == {True}
+def test_loading_and_running_a_model_leaves_precision_alone(tmp_path: Path) -> None:
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = True
+    hydractl.load(save_vit(tmp_path))(torch.zeros(1, 3, 8, 8))
+    found = [backend.allow_tf32 for backend in backends]
+    for backend, allowed in zip(backends, before, strict=True):
+        backend.allow_tf32 = allowed
+    assert found == [True, True]

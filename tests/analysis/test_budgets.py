@@ -10,7 +10,7 @@ from hydractl.analysis.budgets import Budgets, Cut, cuts_of_ranking, cuts_of_sco
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
 from hydractl.selection.forward import CandidateNetworks
-from tests.circuit.conftest import Case, batches, case
+from tests.circuit.conftest import Case, case
 
 __all__ = ["case"]  # a fixture
 HEADS = [Head("vision", layer, head) for layer in range(2) for head in range(4)]
@@ -50,13 +50,9 @@ def test_scores_lose_their_lowest_over_all_layers_or_in_each() -> None:
 def test_every_network_does_what_their_forward_does_with_its_heads_off(case: Case) -> None:
     tower = case.model.spec.towers[0].name
     dropped = [frozenset(), frozenset({Head(tower, 0, 1)}), frozenset({Head(tower, 0, 1), Head(tower, 1, 2)})]
-    prompts = (case.prompts,) if case.prompts else ()
-    inside, outside = batches(case.id_inputs, case.labels, 5), batches(case.ood_inputs, None, 4)
-    seen: list[int] = []
-    found = measure_all(
-        [CandidateNetworks(case.model, dropped, prompts)], inside, {"a": outside, "b": outside}, torch.device("cpu"),
-        on_batch=seen.append,
-    )  # fmt: skip
+    data, seen = case.data(5), list[int]()
+    networks, outside = [CandidateNetworks(case.model, dropped, data.prompts)], {"a": data.ood, "b": data.ood}
+    found = measure_all(networks, data.id, outside, torch.device("cpu"), on_batch=seen.append)
     assert sum(seen) == 14 + 2 * 11
     naive, labels = case.naive(), case.labels.numpy()
     for gone, quality in zip(dropped, found, strict=True):

@@ -1,7 +1,5 @@
 """How alike members are, by hand: two samples, two classes, and weights of a few numbers."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from math import log, sqrt
 
 import numpy as np
@@ -11,22 +9,19 @@ from torch import Tensor
 from hydractl.analysis.similarity import similarity, weights_cosine
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head
-from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import Ensemble, LoraEnsemble, spread
+from tests.references import with_tensors
 from tests.training.conftest import RECIPE
 
 
-def changed(checkpoint: Checkpoint, name: str, change: Callable[[Tensor], Tensor]) -> Checkpoint:
-    tensor = checkpoint.tensors[name]
-    return replace(
-        checkpoint, tensors={**checkpoint.tensors, name: replace(tensor, load=lambda: change(tensor.load()))}
-    )
+def with_bias(checkpoint: Checkpoint, more: Tensor) -> Checkpoint:
+    return with_tensors(checkpoint, {"classifier.bias": checkpoint.tensors["classifier.bias"].load() + more})
 
 
 def test_answers_by_hand(dense: Checkpoint) -> None:
-    pair = fuse([dense, changed(dense, "classifier.bias", lambda bias: bias + 1)])
+    pair = fuse([dense, with_bias(dense, torch.ones(5))])
     # Member 0 says 3 to 1 for the first class both times; member 1 says 1 to 3 to the first sample, then the same as 0.
     logits = torch.tensor([[[log(3), 0.0], [log(3), 0.0]], [[0.0, log(3)], [log(3), 0.0]]])
     found = similarity(pair, logits)
@@ -41,8 +36,8 @@ def test_answers_by_hand(dense: Checkpoint) -> None:
 
 
 def test_changes_from_the_first_member_by_hand(dense: Checkpoint) -> None:
-    one = changed(dense, "classifier.bias", lambda bias: bias + torch.tensor([3.0, 4.0, 0, 0, 0]))
-    other = changed(dense, "classifier.bias", lambda bias: bias + torch.tensor([0, 2.0, 0, 0, 0]))
+    one = with_bias(dense, torch.tensor([3.0, 4.0, 0, 0, 0]))
+    other = with_bias(dense, torch.tensor([0, 2.0, 0, 0, 0]))
     found = weights_cosine(fuse([dense, one, other]))
     np.testing.assert_allclose(found[1:, 1:], [[1, 0.8], [0.8, 1]], atol=1e-12)
     assert np.isnan(found[0]).all() and np.isnan(found[:, 0]).all()
@@ -64,6 +59,5 @@ def test_changes_of_a_shared_network_by_hand(dense: Checkpoint) -> None:
     factors[f"{prefix}.lora_a"][:, 0, 0] = 1
     factors[f"{prefix}.lora_b"][0, :2, 0] = 1
     factors[f"{prefix}.lora_b"][1, 0, 0] = 7
-    own = {name: LazyTensor(tuple(t.shape), t.dtype, lambda t=t: t) for name, t in factors.items()}
-    found = weights_cosine(replace(made, tensors={**made.tensors, **own}))
+    found = weights_cosine(with_tensors(made, factors))
     np.testing.assert_allclose(found, [[1, 1 / sqrt(2)], [1 / sqrt(2), 1]], atol=1e-9)

@@ -90,7 +90,6 @@ with claim(Path(sys.argv[1])):
 def test_a_second_run_is_told_who_holds_the_output_until_that_one_is_killed(tmp_path: Path) -> None:
     output = tmp_path / "out"
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, output], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
     assert holder.stdout.readline() == "holding\n"
     with pytest.raises(OutputError, match=f"process {holder.pid} is writing it"), claim(output):
         pass

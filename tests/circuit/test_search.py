@@ -38,7 +38,7 @@ def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
 
 def two_ood_sets(case: Case, others: int) -> tuple[ScoringData, dict[str, torch.Tensor]]:
     """The data of a case with a second OOD set, and that set."""
-    other = samples("bert" if "input_ids" in case.ood_inputs else "vit", others)
+    other = samples(case.reference.name, others)
     joined = JoinedBatches([batches(case.ood_inputs, None, 4), batches(other, None, 3)], (OOD, others))
     return replace(case.data(3), ood=joined, ood_samples=OOD + others, ood_sets=(OOD, others)), other
 
@@ -50,7 +50,7 @@ def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
 
 
 def test_features_are_fitted_again_for_every_candidate(case: Case) -> None:
-    inputs = samples("bert" if "input_ids" in case.ood_inputs else "vit", 40)
+    inputs = samples(case.reference.name, 40)
     labels = torch.arange(40) % CLASSES
     data, other = two_ood_sets(replace(case, id_inputs=inputs, labels=labels), 7)
     naive = case.naive(NaiveMahalanobis)
@@ -62,19 +62,12 @@ def test_features_are_fitted_again_for_every_candidate(case: Case) -> None:
 
 @pytest.mark.parametrize("score", SEARCH_SCORES[1:])
 def test_candidates_are_measured_as_metrics_score_their_features(case: Case, score: str) -> None:
-    case.id_inputs, case.labels = (
-        samples("bert" if "input_ids" in case.ood_inputs else "vit", 80),
-        torch.arange(80) % CLASSES,
-    )
+    case.id_inputs, case.labels = samples(case.reference.name, 80), torch.arange(80) % CLASSES
     naive, heads = case.naive(), member_heads(case.model.heads, 0)[::3]
-    data = (case.id_inputs, case.labels, case.ood_inputs)
-    ablated = ablate(case.model, [case.data(9)], heads, ood_score=score)
-    selected = answer(
-        [CandidateNetworks(case.model, [frozenset([head]) for head in heads], (case.prompts,) if case.prompts else ())],
-        replace(case.data(9), ood_sets=(OOD,)),
-        torch.device("cpu"),
-        ood_score=score,
-    )
+    data, batched = (case.id_inputs, case.labels, case.ood_inputs), replace(case.data(9), ood_sets=(OOD,))
+    ablated = ablate(case.model, [batched], heads, ood_score=score)
+    networks = CandidateNetworks(case.model, [frozenset([head]) for head in heads], batched.prompts)
+    selected = answer([networks], batched, torch.device("cpu"), ood_score=score)
     for number, head in enumerate(heads):
         with naive.without([head]):
             expected = pytest.approx(naive.detection(score, *data), rel=0, abs=1e-12)

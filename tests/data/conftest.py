@@ -1,7 +1,5 @@
 """Tiny data sets written in each format."""
 
-import io
-import tarfile
 from inspect import signature
 from pathlib import Path
 
@@ -47,18 +45,6 @@ def image_table(count: int = 4) -> datasets.Dataset:
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
     rows = {"image": [picture(seed) for seed in range(count)], "label": [seed % 2 for seed in range(count)]}
     return datasets.Dataset.from_dict(rows, features=features)
-
-
-def archive(path: Path, count: int) -> None:
-    """Writes a webdataset of images and classes 0 and 1 in turn."""
-    with tarfile.open(path, "w") as out:
-        for at in range(count):
-            pixels = io.BytesIO()
-            picture(at).save(pixels, "PNG")
-            for ending, content in (("png", pixels.getvalue()), ("cls", b"%d" % (at % 2))):
-                entry = tarfile.TarInfo(f"{at}.{ending}")
-                entry.size = len(content)
-                out.addfile(entry, io.BytesIO(content))
 
 
 class Hub:

@@ -75,7 +75,7 @@ def test_matches(
     labels: list[int], names: tuple[str, ...] | None, model: tuple[str, ...], how: str, expected: list[int]
 ) -> None:
     matched = match_labels(samples(labels, names), model, how)
-    assert matched.labels is not None and matched.labels.tolist() == expected
+    assert matched.labels.tolist() == expected
     assert matched.label_names == model
 
 
@@ -93,7 +93,7 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
     labels: list[int], names: tuple[str, ...] | None, model: tuple[str, ...]
 ) -> None:
     matched = match_labels(samples(labels, names), model)
-    assert matched.labels is not None and matched.labels.tolist() == [len(model) - 1, 0]
+    assert matched.labels.tolist() == [len(model) - 1, 0]
     [note] = matched.notes
     assert names or f"0 is {model[0]}, 1 is {model[1]}" in note
 

@@ -12,7 +12,7 @@ from transformers import AutoImageProcessor, AutoTokenizer
 
 from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.preprocess import Preprocessor, TextPreprocessor, preprocessor_from_json
+from hydractl.data.preprocess import TextPreprocessor, preprocessor_from_json
 from hydractl.errors import CheckpointError, DataError
 from tests.damage import edit_json, refuse_all
 from tests.data.conftest import picture
@@ -32,15 +32,6 @@ IMAGES = [picture(seed, *shape) for seed, shape in enumerate(SHAPES)]
 TEXTS = ["A good film.", "very", "badly, very badly. " * 9, "Goodest unknown word", "é A"]
 
 
-def embedded(folder: Path, spec: ModelSpec) -> Preprocessor:
-    """By way of the JSON of a manifest, as a copied file would bring it."""
-    files = json.loads(json.dumps(read_preprocessing(folder)))
-    return preprocessor_from_json(files, spec, "hydra.safetensors", {"model_type": "bert"})
-
-
-OPENERS = [preprocessor_from_folder, embedded]
-
-
 def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -53,10 +44,9 @@ def test_a_model_of_one_channel_gets_one(tmp_path: Path) -> None:
     assert equal(ours(grey), dict(AutoImageProcessor.from_pretrained(tmp_path)(grey, return_tensors="pt")))
 
 
-@pytest.mark.parametrize("opener", OPENERS)
 @pytest.mark.parametrize("write", [bert_words, bert_tokenizer])
-def test_texts(write: Callable[[Path], Path], opener: Callable[..., Preprocessor], tmp_path: Path) -> None:
-    ours = opener(write(tmp_path), text_spec())
+def test_texts(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    ours = preprocessor_from_folder(write(tmp_path), text_spec())
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     expected = theirs(TEXTS, padding=True, truncation=True, max_length=16, return_tensors="pt")
     assert expected["input_ids"].shape == (5, 16)

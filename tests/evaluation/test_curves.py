@@ -24,9 +24,7 @@ def shown(inputs: list[Any], modality: Any, names: tuple[str, ...] | None = ("ca
     key = SetKey("id", "id")
     table = tabulate(LOGITS, np.zeros(4, dtype=np.int64))
     samples = Samples("pets", modality, inputs, np.zeros(4, dtype=np.int64), ("cat", "dog"))
-    found = doubts_of(SystemPredictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
-    assert found is not None
-    return found
+    return doubts_of(SystemPredictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
 
 
 def test_the_least_sure_and_the_wrongly_sure_come_first() -> None:

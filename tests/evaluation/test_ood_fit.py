@@ -41,7 +41,6 @@ def test_no_more_id_samples_are_flagged_than_promised(score: str) -> None:
     for seed in range(8):
         fresh = answers(400, 100 + seed)
         found = head(held(150, seed), score)
-        assert fresh.features is not None
         _, typical = found(torch.from_numpy(fresh.features), torch.from_numpy(fresh.member_logits), 1.3)
         flagged.append(found.flags(typical).double().mean().item())
     # 10 % are promised, of 3,200 samples. Fits on four fifths of the samples make it fewer, of 50 neighbours most.
@@ -52,7 +51,6 @@ def test_the_state_is_that_of_all_samples_and_members_count_alike() -> None:
     whole = held(60, 0, members=2)
     both = head(whole, "mahalanobis")
     fresh = answers(30, 5, members=2)
-    assert fresh.features is not None and whole.inside.features is not None and whole.classifier is not None
     alone = []
     for member in range(2):
         part = slice(member, member + 1)
@@ -67,7 +65,6 @@ def test_a_bank_is_bounded_and_even_by_class() -> None:
     notes: list[str] = []
     many = answers(3000, 0)
     many.labels[:] = np.repeat([0, 1, 2], [2000, 900, 100])
-    assert many.features is not None
     wide = SetAnswers(many.member_logits, many.labels, np.tile(many.features, (1, 1, 80)))
     fitted, _ = fit_ood(Held(wide, {}, None, 1.0), Wanted("knn", 0.9, 1), notes.append)
     assert fitted.tensors["bank"].shape == (1, 260, 960)  # 1 MB of float32
@@ -78,12 +75,11 @@ def test_a_bank_is_bounded_and_even_by_class() -> None:
 def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     # OOD features lie on the classes' own directions, so that answers tell nothing, but with other lengths.
     away = answers(200, 3)
-    assert away.features is not None
     null = np.linalg.svd(weight())[2][CLASSES:]
     shifted = away.features + 6 * null[0]
     outside = {"a": SetAnswers(away.member_logits, away.labels, shifted)}
     fitted, choice = fit_ood(held(200, 0, outside=outside), Wanted("auto", 0.95, 64), lambda text: None)
-    assert choice is not None and fitted.fit.score == choice.score
+    assert fitted.fit.score == choice.score
     rated = {one.score: one.mean_auroc for one in choice.rated}
     assert rated["mahalanobis"] > 0.95 and rated["msp"] < 0.6 and rated[choice.score] > 0.9
     assert "mutual-information" not in rated

@@ -7,7 +7,6 @@ import transformers as hf
 
 from hydractl.families.bert import BERT, DEBERTA_V2, DISTILBERT, ELECTRA, MPNET, ROBERTA, XLM_ROBERTA
 from tests import references
-from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
 
 WORDS = {"vocab_size": 60, "max_position_embeddings": 32}
@@ -32,21 +31,6 @@ def text_model(
     return model(config(**{**WORDS, **SIZES, "num_labels": references.CLASSES, **changes})), inputs
 
 
-def masked_words(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
-    """The network that predicts masked words."""
-    return hf.AutoModelForMaskedLM.from_config(classifier.config)
-
-
-def pre_trained(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
-    """The network that predicts masked words and the next sentence."""
-    return hf.BertForPreTraining(classifier.config)
-
-
-def replaced_words(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
-    """The network that finds replaced words."""
-    return hf.ElectraForPreTraining(classifier.config)
-
-
 def electra(**changes: Any) -> Built:
     return text_model(hf.ElectraForSequenceClassification, hf.ElectraConfig, **{"embedding_size": 12, **changes})
 
@@ -65,10 +49,6 @@ def distilbert(**changes: Any) -> Built:
     sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), SIZES.values(), strict=True))
     config = hf.DistilBertConfig(num_labels=references.CLASSES, **WORDS, **sizes, **changes)
     return hf.DistilBertForSequenceClassification(config), text_model(types=False)[1]
-
-
-def mpnet(padding: int = 1, **changes: Any) -> Built:
-    return roberta(hf.MPNetForSequenceClassification, hf.MPNetConfig, padding, **changes)
 
 
 def deberta(**changes: Any) -> Built:
@@ -96,7 +76,7 @@ VARIANTS = Architecture(
         ),
         "electra": electra,
         "electra-one-size": lambda: electra(embedding_size=references.SIZES["hidden_size"]),
-        "mpnet": mpnet,
+        "mpnet": lambda: roberta(hf.MPNetForSequenceClassification, hf.MPNetConfig),
         "roberta": roberta,
         "roberta-padding-0": lambda: roberta(padding=0, type_vocab_size=2),
         "xlm-roberta": lambda: roberta(hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig),
@@ -119,8 +99,8 @@ VARIANTS = Architecture(
         | {f"summary_{part}" for part in ("type", "use_proj", "activation", "last_dropout")}
     ),
     bases=(
-        *((name, base) for name in WITH_MASKED_WORDS for base in (encoder, masked_words)),
-        ("bert", pre_trained),
-        ("electra", replaced_words),
+        *((name, base.from_config) for name in WITH_MASKED_WORDS for base in (hf.AutoModel, hf.AutoModelForMaskedLM)),
+        ("bert", hf.BertForPreTraining),
+        ("electra", hf.ElectraForPreTraining),
     ),
 )

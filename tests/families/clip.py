@@ -8,7 +8,6 @@ from torch import Tensor
 
 from hydractl.families import clip as ours
 from tests import references
-from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
 
 TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad_token_id": 0}
@@ -75,5 +74,5 @@ VARIANTS = Architecture(
         {"projection_dim"}  # of a tower, whose model has its own
         | {"vision_config", "text_config", "vision_use_head"}  # read one by one; refused by its tensors
     ),
-    bases=(("clip-image", encoder), ("siglip", encoder)),
+    bases=(("clip-image", hf.AutoModel.from_config), ("siglip", hf.AutoModel.from_config)),
 )

@@ -3,12 +3,11 @@
 from typing import Any
 
 from torch import Tensor
-from transformers import ModernBertConfig, ModernBertForSequenceClassification
+from transformers import AutoModel, AutoModelForMaskedLM, ModernBertConfig, ModernBertForSequenceClassification
 from transformers.models.modernbert import modeling_modernbert as theirs
 
 from hydractl.families.modernbert import FAMILY
-from tests.families.bert import masked_words, text_model
-from tests.families.vit import encoder
+from tests.families.bert import text_model
 from tests.references import SIZES, Architecture, Built
 
 
@@ -55,5 +54,5 @@ VARIANTS = Architecture(
         | {"cls_token_id", "sep_token_id", "decoder_bias"}  # other tasks
         | {"sparse_prediction", "sparse_pred_ignore_index"}
     ),
-    bases=(("modernbert", encoder), ("modernbert", masked_words)),
+    bases=(("modernbert", AutoModel.from_config), ("modernbert", AutoModelForMaskedLM.from_config)),
 )

@@ -52,7 +52,7 @@ def adapters(name: str, folder: Path, **settings: Any) -> tuple[Reference, list[
 def test_adapters_become_members_and_adapters_again(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     reference, places, expected = adapters(name, tmp_path, **settings)
     fused = hydractl.fuse([reference.save(tmp_path / "base"), *places], output=tmp_path / "lora").checkpoint
-    assert fused.spec.adapter is not None and fused.spec.adapter.kind == "low-rank"
+    assert fused.spec.adapter.kind == "low-rank"
     assert_close(load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits, expected)
     alone = hydractl.fuse([tmp_path / "base", places[0]]).checkpoint
     assert alone.spec.adapter is None

@@ -3,7 +3,6 @@
 import dataclasses
 import tempfile
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -14,12 +13,11 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests import references
 from tests.conftest import build_reference
-from tests.references import Reference, variants
+from tests.references import answers, variants
 from tests.surgery.test_slicing import zero_heads
 
 DRAWN = st.fixed_dictionaries(
@@ -51,16 +49,12 @@ def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int
         members, expected = [], []
         for seed, reference in enumerate(models):
             dense = read_checkpoint(reference.save(Path(folder) / str(seed)))
-            assert_close(answers(dense, reference)[0], reference.logits(), rtol=0, atol=1e-10)
+            assert_close(answers(dense, reference.inputs)[0], reference.logits(), rtol=0, atol=1e-10)
             heads = member_heads(dense.heads, 0)
             drop = data.draw(st.sets(st.sampled_from(heads)), label="dropped")
             members.append(drop_heads(dense, drop))
             zero_heads(reference, sorted(drop), {tower.name: tower.head_width for tower in dense.spec.towers})
             expected.append(reference.logits())
-            assert_close(answers(members[-1], reference)[0], expected[-1], rtol=0, atol=1e-10)
-        ensemble = answers(fuse(members, ["all"]), models[0])
+            assert_close(answers(members[-1], reference.inputs)[0], expected[-1], rtol=0, atol=1e-10)
+        ensemble = answers(fuse(members, ["all"]), models[0].inputs)
         assert_close(ensemble, torch.stack(expected), rtol=0, atol=1e-10)
-
-
-def answers(checkpoint: Any, reference: Reference) -> torch.Tensor:
-    return from_checkpoint(checkpoint)(**reference.inputs).member_logits

@@ -30,23 +30,16 @@ VARIANT_FAMILY = {v: next(name for name in NAMES if v == name or v.startswith(f"
 
 def table() -> str:
     """The table as Markdown: in each cell how many variants of the family the tests of that command run."""
-    collected = _collected()
-    lines = [f"| family | task | {' | '.join(COLUMNS)} |", f"|---|---|{'---|' * len(COLUMNS)}"]
-    for family in FAMILIES:
-        variants = [variant for variant, name in VARIANT_FAMILY.items() if name == family.name]
-        counts = (str(sum(_has(collected, tests, variant) for variant in variants)) for tests in COLUMNS.values())
-        lines.append(f"| {family.title} | {family.task} | {' | '.join(counts)} |")
-    return "\n".join(lines)
-
-
-def _has(collected: list[str], tests: str, variant: str) -> bool:
-    return any(line.startswith(tests) and line.endswith(f"[{variant}]") for line in collected)
-
-
-def _collected() -> list[str]:
     files = sorted({tests.partition("::")[0] for tests in COLUMNS.values()})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = [f"| family | task | {' | '.join(COLUMNS)} |", f"|---|---|{'---|' * len(COLUMNS)}"]
+    for family in FAMILIES:
+        endings = tuple(f"[{variant}]" for variant, name in VARIANT_FAMILY.items() if name == family.name)
+        own = [line for line in collected if line.endswith(endings)]
+        counts = (str(len({line.rpartition("[")[2] for line in own if line.startswith(c)})) for c in COLUMNS.values())
+        lines.append(f"| {family.title} | {family.task} | {' | '.join(counts)} |")
+    return "\n".join(lines)
 
 
 @pytest.mark.slow

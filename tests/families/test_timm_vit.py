@@ -65,9 +65,7 @@ def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path) -> None:
     config = resolve_data_config(json.loads((folder / "config.json").read_text())["pretrained_cfg"])
     expected = create_transform(**config, is_training=False)(image)[None]
     for reference in (folder, tmp_path / "ours"):
-        preprocessor = load(reference).preprocessor
-        assert preprocessor is not None
-        assert torch.equal(preprocessor([image])["pixel_values"], expected)
+        assert torch.equal(load(reference).preprocessor([image])["pixel_values"], expected)
 
 
 def test_labels_are_those_the_config_names(tmp_path: Path) -> None:

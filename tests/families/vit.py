@@ -21,25 +21,14 @@ def image_model(model: Any = hf.ViTForImageClassification, config: Any = hf.ViTC
     return model(built), {"pixel_values": torch.randn(BATCH, built.num_channels, *size)}
 
 
-def encoder(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
-    """The network inside a classifier, without it."""
-    return hf.AutoModel.from_config(classifier.config)
-
-
-def masked_patches(classifier: hf.PreTrainedModel) -> hf.PreTrainedModel:
+def masked_patches(config: hf.PretrainedConfig) -> hf.PreTrainedModel:
     """The network with a decoder of masked patches."""
-    classifier.config.encoder_stride = classifier.config.patch_size
-    return hf.AutoModelForMaskedImageModeling.from_config(classifier.config)
+    config.encoder_stride = config.patch_size
+    return hf.AutoModelForMaskedImageModeling.from_config(config)
 
 
 def dinov2(**changes: Any) -> Built:
     return image_model(hf.Dinov2ForImageClassification, hf.Dinov2Config, **changes)
-
-
-def with_registers() -> Built:
-    return image_model(
-        hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig, num_register_tokens=3
-    )
 
 
 class Dinov3Classifier(hf.DINOv3ViTModel):
@@ -82,7 +71,9 @@ VARIANTS = Architecture(
         "dinov2": dinov2,
         "dinov2-two-channels-no-qkv-bias": lambda: dinov2(num_channels=2, qkv_bias=False, mlp_ratio=3),
         "dinov2-gated": lambda: dinov2(use_swiglu_ffn=True),
-        "dinov2-registers": with_registers,
+        "dinov2-registers": lambda: image_model(
+            hf.Dinov2WithRegistersForImageClassification, hf.Dinov2WithRegistersConfig, num_register_tokens=3
+        ),
         "dinov3": dinov3,
         "dinov3-gated-wide": lambda: dinov3(
             use_gated_mlp=True, hidden_act="silu", image_size=[8, 12], key_bias=True, mlp_bias=False, proj_bias=False
@@ -104,7 +95,10 @@ VARIANTS = Architecture(
         | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
     ),
     bases=(
-        *((name, encoder) for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers", "dinov3")),
+        *(
+            (name, hf.AutoModel.from_config)
+            for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers", "dinov3")
+        ),
         *((name, masked_patches) for name in ("vit", "deit")),
     ),
 )

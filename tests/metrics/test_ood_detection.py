@@ -13,11 +13,6 @@ from hydractl.metrics.ood_detection import ood_metrics, roc_curve
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=40)
 
 
-def labelled(id_scores, ood_scores):
-    is_ood = np.repeat([0, 1], [len(id_scores), len(ood_scores)])
-    return is_ood, np.concatenate([id_scores, ood_scores])
-
-
 def test_by_hand_with_a_tie():
     metrics = ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]))
 
@@ -44,7 +39,7 @@ def test_fpr95_keeps_at_least_95_percent_and_no_more_than_needed(count, kept):
 @given(SCORES, SCORES)
 def test_equals_scikit_learn(id_scores, ood_scores):
     ours = ood_metrics(np.array(id_scores), np.array(ood_scores))
-    is_ood, scores = labelled(id_scores, ood_scores)
+    is_ood, scores = np.repeat([0, 1], [len(id_scores), len(ood_scores)]), np.concatenate([id_scores, ood_scores])
     false_positive, true_positive, _ = sklearn_metrics.roc_curve(is_ood, scores, drop_intermediate=False)
 
     assert ours.auroc == pytest.approx(sklearn_metrics.roc_auc_score(is_ood, scores), abs=1e-12)

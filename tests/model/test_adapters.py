@@ -13,15 +13,13 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata, write
-from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.inference import load_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, fold, pick_members, split_members
 from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, MaskEnsemble, spread
 from tests.conftest import build_reference
-from tests.references import Reference
+from tests.references import Reference, answers, with_tensors
 from tests.training.conftest import RECIPE
 
 LORA, BATCH, MASK = (Ensemble(method, 3) for method in (LoraEnsemble(2, 3.0), BatchEnsemble(), MaskEnsemble()))
@@ -32,26 +30,15 @@ def ensemble_of(reference: Reference, ensemble: Ensemble, folder: Path) -> Check
     """An ensemble of the network of which members differ in all that is their own, LoRA's B included."""
     made = spread(read_checkpoint(reference.save(folder)), ensemble, replace(RECIPE, factor_width=0.5), 0)
     generator = torch.Generator().manual_seed(1)
-
-    def drawn(tensor: LazyTensor) -> LazyTensor:
-        numbers = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        return replace(tensor, load=lambda: numbers)
-
-    own = {name: drawn(made.tensors[name]) for name in made.tensors if name not in made.shared}
-    return replace(made, tensors={**made.tensors, **own})
-
-
-def answers(checkpoint: Checkpoint, inputs: dict[str, Tensor], fast: bool = False) -> Tensor:
-    model = load_checkpoint(checkpoint)
-    with torch.inference_mode():
-        return (model.optimize_for_inference() if fast else model)(**inputs).member_logits
+    own = {name: tensor.shape for name, tensor in made.tensors.items() if name not in made.shared}
+    drawn = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in own.items()}
+    return with_tensors(made, drawn)
 
 
 def assert_alike_everywhere(checkpoint: Checkpoint, reference: Reference, expected: Tensor) -> None:
     """The plain and the fast forward, members alone and folded weights all answer as expected."""
-    assert_close(answers(checkpoint, reference.inputs), expected, rtol=1e-10, atol=1e-10)
-    assert_close(answers(checkpoint, reference.inputs, fast=True), expected, rtol=1e-10, atol=1e-10)
-    assert_close(answers(fold(checkpoint), reference.inputs), expected, rtol=1e-10, atol=1e-10)
+    for made, fast in ((checkpoint, False), (checkpoint, True), (fold(checkpoint), False)):
+        assert_close(answers(made, reference.inputs, fast), expected, rtol=1e-10, atol=1e-10)
     for member, logits in zip(split_members(checkpoint), expected, strict=True):
         assert_close(answers(member, reference.inputs)[0], logits, rtol=1e-10, atol=1e-10)
     some = pick_members(checkpoint, [2, 0])
@@ -124,20 +111,15 @@ def test_a_file_is_read_as_it_was_written_and_its_members_part(ensemble: Ensembl
         pick_members(stored, [0, 3])
 
 
-def damaged(checkpoint: Checkpoint, name: str, numbers: Tensor) -> Checkpoint:
-    tensor = LazyTensor(tuple(numbers.shape), numbers.dtype, lambda: numbers)
-    return replace(checkpoint, tensors={**checkpoint.tensors, name: tensor})
-
-
 def test_what_an_adapter_cannot_be_is_refused(tmp_path: Path) -> None:
     lora, factors = (ensemble_of(build_reference("vit"), each, tmp_path / each.method.name) for each in (LORA, BATCH))
     a, weight = "vision.layers.0.attention.q.lora_a", "vision.layers.0.mlp.fc1.weight"
-    shared = replace(damaged(lora, a, torch.zeros(2, 16)), shared=lora.shared | {a})
-    own = replace(damaged(factors, weight, torch.zeros(3, 24, 16)), shared=factors.shared - {weight})
+    shared = replace(with_tensors(lora, {a: torch.zeros(2, 16)}), shared=lora.shared | {a})
+    own = replace(with_tensors(factors, {weight: torch.zeros(3, 24, 16)}), shared=factors.shared - {weight})
     for checkpoint, message in (
         (shared, f"{a} is stored as no adapted map is"),
         (own, f"{weight} is stored as no adapted map is"),
-        (damaged(lora, a, torch.zeros(3, 5, 16)), rf"{a} has shape \[3, 5, 16\], expected \[3, 2, 16\]"),
+        (with_tensors(lora, {a: torch.zeros(3, 5, 16)}), rf"{a} has shape \[3, 5, 16\], expected \[3, 2, 16\]"),
     ):
         with pytest.raises(CheckpointError, match=message):
             write(checkpoint, tmp_path / "broken")

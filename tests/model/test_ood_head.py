@@ -21,9 +21,7 @@ def test_every_score_has_one_way_to_be_computed() -> None:
 @pytest.mark.parametrize("classes", [3, 150])
 def test_scores_of_answers_are_those_of_an_evaluation(name: str, classes: int) -> None:
     logits = 4 * np.random.default_rng(0).normal(size=(3, 20, classes))
-    scorer = find_ood_score(name).of_answers
-    assert scorer is not None
-    expected = scorer(Answers(tabulate(logits, temperature=1.7), logits, 1.7))
+    expected = find_ood_score(name).of_answers(Answers(tabulate(logits, temperature=1.7), logits, 1.7))
     found = ood_score(name, {}, torch.empty(3, 20, 0), torch.from_numpy(logits), 1.7)
     assert_close(found.numpy(), expected, rtol=1e-10, atol=1e-12)
 

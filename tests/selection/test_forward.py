@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
 import hydractl
@@ -43,14 +42,12 @@ def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str,
         text = {name: inputs.pop(name) for name in ("input_ids", "attention_mask") if name in inputs}
         prompts = [{name: tensor[:2] for name, tensor in text.items()}, {n: t[2:] for n, t in text.items()}]
     answers, _ = CandidateNetworks(model, dropped, prompts).answers(inputs)
+    naive = Naive(
+        reference, member_heads(model.heads, 0), {tower.name: tower.head_width for tower in model.spec.towers}, {}
+    )
     for own, gone in zip(answers, dropped, strict=True):
-        assert_close(own, their_logits(reference, model, gone), rtol=0, atol=1e-10)
-
-
-def their_logits(reference: Reference, model: Hydra, gone: frozenset[Head]) -> Tensor:
-    widths = {tower.name: tower.head_width for tower in model.spec.towers}
-    with Naive(reference, list(gone), widths, {}).without(gone):
-        return reference.logits()
+        with naive.without(gone):
+            assert_close(own, reference.logits(), rtol=0, atol=1e-10)
 
 
 def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

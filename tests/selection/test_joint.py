@@ -1,6 +1,7 @@
 """A joint search makes the choices of one written down naively with transformers' own forward."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,14 +10,13 @@ from scipy.special import softmax
 from sklearn.metrics import log_loss, roc_auc_score
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit.objective import ScoringData
 from hydractl.errors import OptionError
 from hydractl.selection.answers import answer
 from hydractl.selection.candidates import OBJECTIVES
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.selection.greedy import CandidateLogits, Goal, quality
 from hydractl.selection.joint import Ask, JointSearch, _side_by_side, possible, search_jointly
-from tests.circuit.conftest import ID, OOD, Case, batches, case, samples, vit
+from tests.circuit.conftest import ID, OOD, Case, case, samples, vit
 from tests.circuit.naive import NaiveMahalanobis, algorithm_1
 from tests.references import CLASSES
 
@@ -26,12 +26,10 @@ MEMBERS = 3
 
 
 def ask_of(case: Case, batch_size: int = 100, ood_score: str = "msp") -> Ask:
-    inside, outside = batches(case.id_inputs, case.labels, batch_size), batches(case.ood_inputs, None, batch_size)
-    data = ScoringData(inside, len(case.labels), outside, OOD, ood_sets=(OOD,))
-    prompts = (case.prompts,) if case.prompts else ()
+    data = replace(case.data(batch_size), ood_sets=(OOD,))
 
     def ask(dropped: Sequence[frozenset[Head]]) -> CandidateLogits:
-        networks = [CandidateNetworks(case.model, dropped, prompts)]
+        networks = [CandidateNetworks(case.model, dropped, data.prompts)]
         return answer(networks, data, torch.device("cpu"), temperature=case.model.temperature, ood_score=ood_score)
 
     return ask
@@ -42,8 +40,7 @@ def search_of(case: Case, budget: int = 2, members: int = MEMBERS) -> JointSearc
 
 
 def test_members_detect_by_the_mean_of_scores_fitted_on_the_features_of_each(case: Case) -> None:
-    kind = "bert" if "input_ids" in case.id_inputs else "vit"
-    case.id_inputs, case.labels = samples(kind, 40), torch.arange(40) % CLASSES
+    case.id_inputs, case.labels = samples(case.reference.name, 40), torch.arange(40) % CLASSES
     naive, heads = case.naive(NaiveMahalanobis), member_heads(case.model.heads, 0)
     dropped = [frozenset[Head](), frozenset(heads[:3]), frozenset(heads[2:4])]
     scores = []

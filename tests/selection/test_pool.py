@@ -25,9 +25,8 @@ def test_the_layout_of_members_is_that_of_their_fused_network(tmp_path: Path) ->
 
 def test_both_limits_hold(tmp_path: Path) -> None:
     network = read_checkpoint(build_reference("bert").save(tmp_path))
-    candidates = gather(
-        network, [CandidateSet(0, (DENSE, Candidate("a", frozenset(member_heads(network.heads, 0)[:1]))))]
-    )
+    one = Candidate("a", frozenset(member_heads(network.heads, 0)[:1]))
+    candidates = gather(network, [CandidateSet(0, (DENSE, one))])
     ratio = candidates.parameters([0, 1]) / candidates.parameters([0])
     assert 1 < ratio < candidates.cost([0, 1]) / candidates.cost([0])
     assert Criteria("nll", (1, 2), parameters=ratio).allows(candidates, [0, 1])

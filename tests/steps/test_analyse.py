@@ -2,13 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
-from transformers import ViTForImageClassification, ViTImageProcessor
 
 import hydractl
 from hydractl import analyse_overlap
@@ -64,28 +60,15 @@ def test_samples_that_chose_heads_are_refused(here: Path, vit: Path, images: Pat
     assert "leaks" not in hydractl.analyse_budgets(vit, circuit=[searched], budgets="1", id_data=other).to_json()
 
 
-def outputs(vit: Path, files: list[Path]) -> np.ndarray:
-    """Returns each head's output in the last layer for the class token, `[N,H,K]`, by a hook on transformers' model."""
-    model = ViTForImageClassification.from_pretrained(vit).eval()
-    pixels = ViTImageProcessor.from_pretrained(vit)([Image.open(file) for file in files], return_tensors="pt")
-    seen: list[torch.Tensor] = []
-    hook = model.vit.layers[-1].attention.o_proj.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    with torch.no_grad():
-        model(**pixels)
-    hook.remove()
-    return seen[0][:, 0].unflatten(-1, (4, 4)).double().numpy()
-
-
-def test_distances_equal_those_of_transformers_forward(here: Path, vit: Path, images: Path, noise: Path) -> None:
+def test_distances_of_the_last_layer_are_means_of_those_scored(
+    here: Path, vit: Path, images: Path, noise: Path
+) -> None:
     found = hydractl.analyse_heads(vit, circuit="c.json", id_data=images, ood_data=noise).to_json()
-    inside, outside = (outputs(vit, sorted(folder.rglob("*.png"))) for folder in (images, noise))
-    gaps = inside.mean(0) - outside.mean(0)
-    euclidean = np.linalg.norm(gaps, axis=-1)
-    inverse = [np.linalg.pinv(np.cov(inside[:, head].T)) for head in range(4)]
-    mahalanobis = np.sqrt([gap @ one @ gap for gap, one in zip(gaps, inverse, strict=True)])
-    for name, values in (("euclidean", euclidean), ("mahalanobis", mahalanobis)):
-        assert found["last_layer"]["dropped"][name] == pytest.approx(values[[0, 2]].mean(), rel=1e-4)
-        assert found["last_layer"]["kept"][name] == pytest.approx(values[[1, 3]].mean(), rel=1e-4)
+    scored = hydractl.score_heads(vit, method="separation", id_data=images, ood_data=noise).to_json()["distances"]
+    for name in ("euclidean", "mahalanobis"):
+        for group, heads in (("dropped", [0, 2]), ("kept", [1, 3])):
+            expected = np.mean([scored[name]["vision"][1][head] for head in heads])
+            assert found["last_layer"][group][name] == pytest.approx(expected, rel=1e-12)
     assert [found["all_layers"][group]["heads"] for group in ("kept", "dropped")] == [5, 3]
 
 
@@ -101,7 +84,7 @@ def test_heads_that_are_gone_are_no_zeros(here: Path, vit: Path) -> None:
         hydractl.prune(vit, method="scores", scores="by-hand.json", budget=1)
 
 
-def three(**changes: Any) -> list[str]:
+def three() -> list[str]:
     model = {"reference": "vit", "sha256": "a" * 64, "towers": {"vision": [2, 4]}}
     return [
         save_circuit("1.json", (0, 0), (1, 0), (1, 3), objective="acc", model=model),

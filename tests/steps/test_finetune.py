@@ -6,8 +6,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,9 @@ from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.training.recipe import Recipe, to_toml
-from hydractl.watch import Advance, Log
 from tests.cli.conftest import HYDRACTL, LABELS, Command
 from tests.references import make_timm, save_timm
+from tests.steps.test_resume import KilledAfter
 
 RECIPE = Recipe(optimizer="sgd", lr=(0.05,), batch=4, steps=3, flip=True, dropout=0.1)
 OPTIONS: dict[str, Any] = {"val_split": 3, "device": "cpu", "seed": 7}
@@ -87,26 +85,9 @@ def test_only_a_finished_run_and_one_with_a_file_are_resumed(place: Path) -> Non
 
 
 def test_a_watcher_is_told_of_every_step(vit: Path, images: Path) -> None:
-    told = Told()
-    hydractl.finetune(vit, train_data=images, recipe=RECIPE, lr_grid=[0.01, 0.05], val_split=3, watch=told)
-    assert (told.total, sum(told.done), len(told.notes)) == (6, 6, 1)
-
-
-class Told(Log):
-    """A watcher that remembers."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.done: list[float] = []
-        self.total: float | None = None
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    @contextmanager
-    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        self.total = total
-        yield lambda done, said=None: self.done.append(done)
+    watch = KilledAfter(6)
+    hydractl.finetune(vit, train_data=images, recipe=RECIPE, lr_grid=[0.01, 0.05], val_split=3, watch=watch)
+    assert (watch.total, watch.left) == (6, 0)
 
 
 FAST = ("--train-data=pets", "--set=optimizer=sgd", "--set=lr=0.05", "--set=batch=4", "--steps=3", "--device=cpu")

@@ -11,7 +11,6 @@ from hydractl.errors import HydractlError
 from hydractl.evaluation.results import DataInfo, Results, SetInfo
 from hydractl.report.artifact import report_json
 from hydractl.report.describe import KINDS
-from hydractl.report.summary import summary_lines
 from tests.cli.conftest import LABELS, Command, save_circuit
 from tests.damage import refuse_all
 from tests.hostile import controls
@@ -71,27 +70,6 @@ def test_every_damage_is_told_or_refused(kind: str, tmp_path: Path) -> None:
     assert refuse_all(show, str(tmp_path / "a"), HydractlError, content, every) > 0.4
 
 
-def test_how_a_model_was_made_is_a_line_for_each_command() -> None:
-    dense = {"sha256": "ab" * 32}
-    pruned = {"command": "prune", "inputs": [dense], "options": {"budget": 4, "method": "random", "recipe": {"lr": 1}}}
-    made = {
-        "command": "fuse",
-        "inputs": [{"sha256": "cd" * 32, "provenance": pruned}, dense],
-        "versions": {"torch": "2"},
-    }
-    summary = {"model": "hydra", "sha256": "ef" * 32, "family": "vit", "task": "image-classification", "members": 2,
-               "parameters": 1, "multiply_adds": 1, "dense_multiply_adds": 1, "dtypes": ["float32"], "labels": None,
-               "towers": {}, "separate": [], "temperature": None, "acceptance": None, "ood": None,
-               "provenance": made}  # fmt: skip
-    lines = list(summary_lines(summary))
-    assert lines[lines.index("made by, with --json in full") + 1 :] == [
-        "  fuse",
-        "    prune  budget 4, method random",
-        "      abababababab...",
-        "    abababababab...",
-    ]
-
-
 def test_a_recipe_and_the_folders_of_a_build_and_a_report(tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text("lr = 0.5\n")
     assert "not the default  lr\n" in repr(library.inspect(tmp_path / "r.toml"))
@@ -101,15 +79,20 @@ def test_a_recipe_and_the_folders_of_a_build_and_a_report(tmp_path: Path) -> Non
     assert "  verdict" in repr(library.inspect(tmp_path))
 
 
-def test_inspect_maps_the_heads_of_each_member(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+def test_a_fused_model_s_heads_and_how_it_was_made(hydractl: Command, vit: Path, tmp_path: Path) -> None:
     circuit = save_circuit(tmp_path / "c.json", (1, 0), (1, 3))
-    for budget in (1, 2):
-        arguments = ("--method=circuit", f"--circuit={circuit}", f"--budget={budget}", "-o", tmp_path / f"m{budget}")
-        assert hydractl("prune", vit, *arguments).code == 0
-    hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
+    members = [library.prune(vit, method="circuit", circuit=circuit, budget=budget) for budget in (1, 2)]
+    library.fuse([*members, vit], output=tmp_path / "hydra")
     lines = hydractl("inspect", tmp_path / "hydra").out.splitlines()
-    assert "  layer  0  ■■■■  ■■■■  4+4" in lines
-    assert "  layer  1  ·■■■  ·■■·  3+2" in lines
+    assert "  layer  0  ■■■■  ■■■■  ■■■■  4+4+4" in lines
+    assert "  layer  1  ·■■■  ·■■·  ■■■■  3+2+4" in lines
     assert "  trunk: 1 leading layers shared by all members" in lines
-    assert "  members     2" in lines
+    assert "  members     3" in lines
     assert f"  labels      3: {', '.join(LABELS)}" in lines
+    fuse, first, dense, second, _, last = lines[-6:]
+    assert (fuse, first, second) == (
+        "  fuse",
+        "    prune  budget 1, method circuit",
+        "    prune  budget 2, method circuit",
+    )
+    assert dense.strip() == last.strip() and (len(dense), len(last)) == (21, 19)

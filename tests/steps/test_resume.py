@@ -93,10 +93,12 @@ class KilledAfter(Log):
     """A watcher that ends a run after so many steps."""
 
     def __init__(self, steps: int) -> None:
-        self.left = steps
+        self.left, self.total = steps, None
 
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Callable[..., None]]:
+        self.total = total
+
         def advance(done: float, said: str | None = None) -> None:
             self.left -= 1
             if self.left < 0:

@@ -13,6 +13,8 @@ from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod
 from hydractl.errors import ArtifactError, OptionError
 from tests.cli.conftest import LABELS
 
+pytestmark = pytest.mark.usefixtures("here")
+
 
 def data_of(method: type[ScoreMethod], inside: Path, outside: Path) -> dict[str, str]:
     """Returns the data that a method takes."""
@@ -22,7 +24,7 @@ def data_of(method: type[ScoreMethod], inside: Path, outside: Path) -> dict[str,
 
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
 def test_a_loaded_model_is_scored_like_its_file(
-    here: Path, vit: Path, images: Path, noise: Path, method: type[ScoreMethod]
+    vit: Path, images: Path, noise: Path, method: type[ScoreMethod]
 ) -> None:
     data = data_of(method, images, noise)
     for name, model in (("path", vit), ("loaded", hydractl.load(vit))):
@@ -43,9 +45,7 @@ def test_samples_may_be_at_hand(vit: Path, images: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["taylor", "magnitude", "random"])
-def test_scores_of_units_lie_in_the_file_and_prune_follows_them(
-    here: Path, vit: Path, images: Path, method: str
-) -> None:
+def test_scores_of_units_lie_in_the_file_and_prune_follows_them(vit: Path, images: Path, method: str) -> None:
     data = {"id_data": images} if method == "taylor" else {}
     hydractl.score_heads(vit, method=method, units=True, output="scores.json", **data)
     content = json.loads(Path("scores.json").read_text())
@@ -60,7 +60,7 @@ def test_scores_of_units_lie_in_the_file_and_prune_follows_them(
     assert {(i, n) for i, row in enumerate(again) for n, score in enumerate(row) if score is None} == gone
 
 
-def test_a_file_without_units_prunes_none(here: Path, vit: Path) -> None:
+def test_a_file_without_units_prunes_none(vit: Path) -> None:
     hydractl.score_heads(vit, method="magnitude", output="scores.json")
     with pytest.raises(ArtifactError, match="has no score of vision layer 0 unit 0: .*`units`"):
         hydractl.prune(method="scores", scores="scores.json", units=1)
@@ -77,9 +77,7 @@ def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path
         hydractl.extract_circuit(bare, budget="all", id_data=images, ood_data=images, device="cpu")
 
 
-def test_separation_keeps_both_distances_and_draws_what_heads_say(
-    here: Path, vit: Path, images: Path, noise: Path
-) -> None:
+def test_separation_keeps_both_distances_and_draws_what_heads_say(vit: Path, images: Path, noise: Path) -> None:
     scored = hydractl.score_heads(vit, method="separation", id_data=images, ood_data=noise, plot="heads.svg")
     scores = scored.to_json()
     distances = {name: towers["vision"] for name, towers in scores["distances"].items()}

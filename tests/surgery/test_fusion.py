@@ -1,16 +1,15 @@
 """A fused network answers as its members do, and merges what it merges by the book."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import member_heads
-from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
@@ -19,7 +18,7 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.numbers import with_dtype
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
-from tests.references import Reference, family_variants
+from tests.references import Reference, answers, family_variants, with_tensors
 
 
 def through_a_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
@@ -27,8 +26,9 @@ def through_a_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
     return read_checkpoint(path)
 
 
-def member_logits(checkpoint: Checkpoint, inputs: dict[str, Tensor]) -> Tensor:
-    return from_checkpoint(checkpoint)(**inputs).member_logits
+def assert_same_answers(fused: Checkpoint, members: Sequence[Checkpoint], reference: Reference) -> None:
+    expected = torch.cat([answers(member, reference.inputs) for member in members])
+    assert_close(answers(fused, reference.inputs), expected, rtol=0, atol=1e-10)
 
 
 def different_models(name: str, folder: Path, count: int = 3) -> tuple[list[Checkpoint], list[Reference]]:
@@ -43,7 +43,7 @@ def test_separate_all_is_a_deep_ensemble(name: str, tmp_path: Path) -> None:
     checkpoints, references = different_models(name, tmp_path)
     fused = through_a_file(fuse(checkpoints, ["all"]), tmp_path / "ensemble")
     expected = torch.stack([reference.logits() for reference in references])
-    assert_close(member_logits(fused, references[0].inputs), expected, rtol=0, atol=1e-10)
+    assert_close(answers(fused, references[0].inputs), expected, rtol=0, atol=1e-10)
     output = from_checkpoint(fused)(**references[0].inputs)
     assert_close(output.probabilities, expected.softmax(-1).mean(0), rtol=0, atol=1e-10)
 
@@ -53,9 +53,7 @@ def test_members_that_share_their_mlp_keep_their_logits(reference: Reference, tm
     heads = member_heads(dense.heads, 0)
     for budgets in ((1, 5, 8), (0, 12, 4), (12, 12)):
         members = [drop_heads(dense, at_random(heads, budget, seed)) for seed, budget in enumerate(budgets)]
-        fused = through_a_file(fuse(members), tmp_path / "hydra")
-        expected = torch.cat([member_logits(member, reference.inputs) for member in members])
-        assert_close(member_logits(fused, reference.inputs), expected, rtol=0, atol=1e-10)
+        assert_same_answers(through_a_file(fuse(members), tmp_path / "hydra"), members, reference)
 
 
 def test_merging_averages_what_differs_and_nothing_else(tmp_path: Path) -> None:
@@ -87,8 +85,7 @@ def test_means_are_taken_in_float64_and_rounded_once(
 ) -> None:
     dense = read_checkpoint(build_reference("vit", dtype=held).save(tmp_path))
     name = "vision.layers.0.mlp.fc1.bias"
-    lazy = [LazyTensor((24,), held, lambda v=v: torch.full((24,), v, dtype=held)) for v in values]
-    members = [replace(dense, tensors={**dense.tensors, name: tensor}) for tensor in lazy]
+    members = [with_tensors(dense, {name: torch.full((24,), value, dtype=held)}) for value in values]
     fused = fuse(members, dtype=dtype)
     assert {tensor.dtype for tensor in fused.tensors.values()} == {dtype or held}
     assert torch.equal(fused.tensors[name].load(), torch.full((24,), mean, dtype=dtype or held))
@@ -109,10 +106,8 @@ def test_text_towers_of_a_zero_shot_model_stay_with_their_members(tmp_path: Path
     checkpoints, references = different_models("clip", tmp_path, count=2)
     vision = {name: tensor for name, tensor in checkpoints[0].tensors.items() if name.startswith("vision.")}
     tuned = [replace(checkpoint, tensors={**checkpoint.tensors, **vision}) for checkpoint in checkpoints]
-    inputs = references[0].inputs
     fused = through_a_file(fuse(tuned), tmp_path / "hydra")
-    expected = torch.cat([member_logits(member, inputs) for member in tuned])
-    assert_close(member_logits(fused, inputs), expected, rtol=0, atol=1e-10)
+    assert_same_answers(fused, tuned, references[0])
     assert fused.shared == fuse(tuned, ["text"]).shared
     merged = fuse(tuned, ["none"])
     assert merged.tensors["text.layers.0.mlp.fc1.weight"].shape == (24, 16)
@@ -143,13 +138,9 @@ def test_trunk_is_found_by_comparing_bits(dense: Checkpoint) -> None:
 
 
 def test_minus_zero_is_not_zero(dense: Checkpoint) -> None:
-    name = "classifier.bias"
-
-    def holding(value: float) -> Checkpoint:
-        tensor = LazyTensor((5,), torch.float64, lambda: torch.full((5,), value, dtype=torch.float64))
-        return replace(dense, tensors={**dense.tensors, name: tensor})
-
-    assert name not in fuse([holding(0.0), holding(-0.0)]).shared
+    zeros = [torch.full((5,), value, dtype=torch.float64) for value in (0.0, -0.0)]
+    fused = fuse([with_tensors(dense, {"classifier.bias": zero}) for zero in zeros])
+    assert "classifier.bias" not in fused.shared
 
 
 def test_members_must_agree(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
-from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
+from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint, write_checkpoint
@@ -24,10 +24,8 @@ from hydractl.report.summary import key_facts, summarize, summary_lines
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
 from tests.conftest import build_reference
-from tests.references import Reference
+from tests.references import Reference, answers, with_tensors
 from tests.surgery.test_slicing import TOWER_INPUTS
-
-UNITS = 24
 
 
 def zero_units(reference: Reference, units: Iterable[Unit], widths: set[int]) -> None:
@@ -45,12 +43,6 @@ def zero_units(reference: Reference, units: Iterable[Unit], widths: set[int]) ->
                 if f".{unit.layer}." in name and (alone or tower == unit.tower)
             )
             reader.weight[:, unit.unit] = 0
-
-
-def answers(checkpoint: Checkpoint, inputs: dict[str, Tensor], fast: bool = False) -> Tensor:
-    model = from_checkpoint(checkpoint)
-    with torch.inference_mode():
-        return (model.optimize_for_inference() if fast else model)(**inputs).member_logits
 
 
 def draws(dense: Checkpoint) -> list[set[Unit]]:
@@ -73,8 +65,8 @@ def test_members_equal_their_networks_with_activations_zeroed(family_reference: 
         reference.model.load_state_dict(state)
         zero_units(reference, gone, {tower.mlp_width for tower in dense.spec.towers})
         expected.append(reference.logits())
-        assert_close(answers(members[-1], reference.inputs)[0], expected[-1], rtol=0, atol=1e-10)
-        assert_close(answers(members[-1], reference.inputs, fast=True)[0], expected[-1], rtol=0, atol=1e-10)
+        for fast in (False, True):
+            assert_close(answers(members[-1], reference.inputs, fast)[0], expected[-1], rtol=0, atol=1e-10)
     for separate in ([], ["mlp"], ["all"]):
         write_checkpoint(fuse(members, separate), tmp_path / "fused", force=True)
         fused = read_checkpoint(tmp_path / "fused")
@@ -92,7 +84,7 @@ def without(checkpoint: Checkpoint, layer: int, units: Iterable[int]) -> Checkpo
 
 def test_rows_and_columns_are_slices_in_the_original_numbering(dense: Checkpoint) -> None:
     once, twice = without(dense, 1, [0, 5, 7]), without(without(dense, 1, [5]), 1, [7, 0])
-    kept = [unit for unit in range(UNITS) if unit not in (0, 5, 7)]
+    kept = [unit for unit in range(24) if unit not in (0, 5, 7)]
     assert once.units == twice.units == {"vision": (None, (tuple(kept),), None)}
     name = "vision.layers.1.mlp.fc"
     for checkpoint in (once, twice):
@@ -112,7 +104,7 @@ def test_shared_units_are_stored_once_and_others_averaged_over_those_that_keep_t
     assert torch.equal(fused.tensors[name].load(), dense.tensors[name].load()[:23])
     assert trunk_depth(fused.spec, fused.layout, "vision") == 0 < trunk_depth(dense.spec, dense.layout, "vision")
     raised = second.tensors[name].load() + 1
-    tuned = replace(second, tensors={**second.tensors, name: LazyTensor(raised.shape, raised.dtype, lambda: raised)})
+    tuned = with_tensors(second, {name: raised})
     merged = fuse([first, tuned]).tensors[name].load()
     shift = torch.tensor([0.0] * 6 + [0.5] * 6 + [1.0] * 11, dtype=torch.float64)
     assert_close(merged, dense.tensors[name].load()[:23] + shift[:, None], rtol=0, atol=1e-12)
@@ -158,9 +150,7 @@ def test_gradients_of_shared_matrices_are_the_sums_over_members(dense: Checkpoin
     for member in members:
         model = from_checkpoint(member).requires_grad_()
         model(**inputs).member_logits.square().sum().backward()
-        kept = member.units["vision"][0]
-        assert kept is not None
-        expected[:, list(kept[0])] += model.get_parameter(name).grad
+        expected[:, list(member.units["vision"][0][0])] += model.get_parameter(name).grad
     fused = from_checkpoint(fuse(members)).requires_grad_()
     fused(**inputs).member_logits.square().sum().backward()
     assert_close(fused.get_parameter(name).grad, expected, rtol=0, atol=1e-10)
@@ -194,15 +184,13 @@ def test_early_files_of_mask_ensembles_answer_as_they_did(dense: Checkpoint, tmp
     kept = torch.stack([torch.arange(0, 12), torch.arange(8, 20)]).to(torch.int32)
     lost = [[u for u in range(24) if u not in own] for own in kept.tolist()]
     new = fuse([without(without(dense, 1, gone), 2, gone) for gone in lost])
-    whole = replace(
-        new, units={}, tensors={**new.tensors, **{n: dense.tensors[n] for n in dense.tensors if "mlp" in n}}
-    )
+    whole = replace(new, units={}, tensors=new.tensors | {n: t for n, t in dense.tensors.items() if "mlp" in n})
     names = [f"vision.layers.{layer}.mlp.fc2.kept" for layer in (1, 2)]
     manifest = json.loads(to_metadata(whole)[KEY])
     adapter = {"kind": "kept-features", "parts": ["mlp.fc1", "mlp.fc2"], "first": 1, "size": 12, "scale": 1.0}
     manifest["spec"]["adapter"] = adapter
     manifest["separate"] += names
-    tensors = {**whole.tensors, **{name: LazyTensor((2, 12), torch.int32, lambda: kept) for name in names}}
+    tensors = with_tensors(whole, dict.fromkeys(names, kept)).tensors
     write_safetensors(tmp_path / "old", tensors, {"format": "pt", KEY: json.dumps(manifest)})
     old, inputs = read(tmp_path / "old"), build_reference("vit").inputs
     assert old.units == new.units and old.spec.adapter is None

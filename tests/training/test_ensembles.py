@@ -100,7 +100,7 @@ def test_a_layer_without_heads_has_nothing_to_adapt(vit: Checkpoint, ensemble: E
     assert not any("layers.0.attention.q.lora_b" in name for name in trained(pruned, ensemble))
 
 
-def test_masks_keep_as_published(vit: Checkpoint) -> None:
+def test_masks_keep_as_published() -> None:
     # Three members of scale 2 draw half of the places: 7/8 of those are drawn, so 16 kept leave 28 of 32.
     assert features_kept(28, 3, 2.0) == 16
     kept = masks(28, 3, 2.0, torch.Generator().manual_seed(0))

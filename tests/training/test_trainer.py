@@ -102,7 +102,7 @@ def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Pa
     pruned = drop_heads(bert, [Head("text", 0, head) for head in range(4)] + [Head("text", 1, 2)])
     result = train(fit, pruned, replace(RECIPE, optimizer="adamw", lr=(0.01,), steps=80))
     assert result.checkpoint.heads == pruned.heads
-    assert result.validation is not None and result.validation.nll < 0.7
+    assert result.validation.nll < 0.7
     write_checkpoint(result.checkpoint, folder / "m1")
     assert identity(read_checkpoint(folder / "m1")) == identity(result.checkpoint)
 
@@ -114,7 +114,7 @@ def test_best_weights_are_kept_and_training_stops_early(vit: Checkpoint, folder:
     validations = [entry for entry in result.log if "accuracy" in entry]
     best = max(validations, key=lambda entry: (entry["accuracy"], -entry["nll"]))
     assert result.step == best["step"]
-    assert result.validation is not None and result.validation.nll == best["nll"]
+    assert result.validation.nll == best["nll"]
     reference, waited = -1.0, 0
     for entry in validations[:-1]:
         reference, waited = (entry["accuracy"], 0) if entry["accuracy"] >= reference + 5e-4 else (reference, waited + 1)

@@ -19,11 +19,10 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint
 from hydractl.model.fast.optimize import compile_model
 from hydractl.model.fast.packing import PackedAttention
-from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
-from tests.references import Reference, family_variants
+from tests.references import Reference, answers, family_variants
 
 FAMILIES = st.sampled_from([*family_variants(), "vit-no-qkv-bias", "deit-distilled", "bert-unpadded", "clip-unpadded"])
 
@@ -34,22 +33,13 @@ def dense(name: str, seed: int = 0) -> tuple[Checkpoint, dict[str, Tensor]]:
     return read_checkpoint(reference.save(Path(mkdtemp()))), reference.inputs
 
 
-def both(checkpoint: Checkpoint) -> tuple[Hydra, Hydra]:
-    """The plain model and the one laid out for inference."""
-    return from_checkpoint(checkpoint), from_checkpoint(checkpoint).optimize_for_inference()
-
-
 def assert_same_answers(checkpoint: Checkpoint, inputs: dict[str, Tensor]) -> None:
-    plain, fast = both(checkpoint)
-    with torch.inference_mode():
-        assert_close(fast(**inputs).member_logits, plain(**inputs).member_logits, rtol=0, atol=1e-10)
+    assert_close(answers(checkpoint, inputs, fast=True), answers(checkpoint, inputs), rtol=0, atol=1e-10)
 
 
 def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) -> None:
-    model = from_checkpoint(read_checkpoint(reference.save(tmp_path))).optimize_for_inference()
-    with torch.inference_mode():
-        output = model(**reference.inputs)
-    assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+    found = answers(read_checkpoint(reference.save(tmp_path)), reference.inputs, fast=True)
+    assert_close(found[0], reference.logits(), rtol=0, atol=1e-10)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -154,7 +144,7 @@ def test_compiles_into_one_graph_for_every_batch_size(name: str) -> None:
     checkpoint, inputs = dense(name)
     heads = member_heads(checkpoint.heads, 0)
     fused = fuse([drop_heads(checkpoint, heads[:count]) for count in (1, 2, 3)])
-    plain, fast = both(fused)
+    plain, fast = from_checkpoint(fused), from_checkpoint(fused).optimize_for_inference()
     # What can break a graph is found in tracing; generating code for it takes a minute and finds no more.
     compile_model(fast, backend="aot_eager")
     for batch in (3, 2):
