@@ -18,9 +18,20 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.options import Option, Rows, Without, function, option, remembered
 from hydractl.report.summary import pruning_line
 from hydractl.steps.compute import Compute, dtype_name
+from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
-from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, UnitCut, choose, choose_heads, notes
+from hydractl.steps.prune_methods import (
+    CIRCUIT,
+    PRUNE_METHODS,
+    ByCircuit,
+    Method,
+    Pruning,
+    UnitCut,
+    choose,
+    choose_heads,
+    notes,
+)
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import MadeModel
 from hydractl.surgery.choose import heads_leaving, units_leaving
@@ -175,6 +186,7 @@ class Prune:
             raise OptionError("nothing says which heads go: give `method` and `budget`, or a `selection`")
         if self.budget is not None and cut.share is not None:
             raise OptionError("`budget_macs` says how many heads go: leave `budget` out")
+        method = self._searched(method, watch)
         checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)
         leaving = heads_leaving(self.budget or 0, checkpoint)
         options = {
@@ -202,6 +214,23 @@ class Prune:
             written = self._write(pruned, checkpoint, own, path, watch=watch)
             found.append(PrunedMember(written, dropped, path, units))
         return Pruned(tuple(found))
+
+    def _searched(self, method: Method, watch: Watcher) -> Method:
+        """Returns the method with a circuit that is searched, if it has data to search on."""
+        if not isinstance(method, ByCircuit) or (method.id_data is None and method.ood_data is None):
+            return method
+        if self.model is None or str(method.circuit) != CIRCUIT:
+            raise OptionError("`id_data` is to search a circuit on: name the `model`, and leave `circuit` out")
+        search = ExtractCircuit(
+            self.model,
+            method.id_data,
+            method.ood_data,
+            budget="all" if method.spread.trunk is not None else method.pool or self.budget,
+            objective="acc" if method.ood_data is None else "avg",
+            reading=self.reading,
+            compute=replace(self.compute, dtype=None),
+        )
+        return replace(method, circuit=search.run(watch).circuit, id_data=None, ood_data=None)
 
     def _selected(self, selection: SelectionLike, watch: Watcher) -> Pruned:
         """Returns each member of a selection as a network of its own, in the order in which they were chosen."""

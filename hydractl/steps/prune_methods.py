@@ -20,7 +20,7 @@ from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, random_scores
 from hydractl.circuit.scores import ScoreTable
-from hydractl.data.reading import DataLike
+from hydractl.data.reading import DataLike, DataSetsLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without, option
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
@@ -43,6 +43,14 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 Budget = Any  #: a number, or a share as in 33%
+CIRCUIT = "circuit.json"
+GRADIENTS = Option(
+    "Labelled data that Taylor scores take gradients on, or that a circuit is searched on.",
+    "Data",
+    SOURCE,
+    remembered=False,
+)
+SEARCHED = Option("OOD data that a circuit is searched on.", "Data", SOURCE, repeated=True, remembered=False)
 
 
 @dataclass(frozen=True)
@@ -204,12 +212,14 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class ByCircuit(Method):
-    """Follows a circuit."""
+    """Follows a circuit, from a file or searched on data."""
 
     name = "circuit"
     help = "the first heads of a circuit"
 
-    circuit: CircuitLike = option("circuit.json", "The circuit to follow.", metavar="FILE|-", remembered=False)
+    circuit: CircuitLike = option(CIRCUIT, "The circuit to follow.", metavar="FILE|-", remembered=False)
+    id_data: Annotated[DataLike | None, GRADIENTS] = None
+    ood_data: Annotated[DataSetsLike | None, SEARCHED] = None
     pool: int | None = option(
         None, "Draw the heads at random from the first P of the circuit.", metavar="P", minimum=1, maximum=bounds.HEADS
     )
@@ -217,8 +227,8 @@ class ByCircuit(Method):
 
     @cached_property
     def artifact(self) -> Circuit:
-        if str(self.circuit) == "circuit.json" and not Path("circuit.json").exists():
-            raise ArtifactError("circuit.json is missing: run extract-circuit first, or name a file as `circuit`")
+        if str(self.circuit) == CIRCUIT and not Path(CIRCUIT).exists():
+            raise ArtifactError(f"{CIRCUIT} is missing: run extract-circuit first, or give `model` and `id_data`")
         return as_circuit(self.circuit)
 
     @property
@@ -277,9 +287,7 @@ class ByTaylor(Method):
     scored_by = "taylor"
 
     spread: Annotated[Spread, Without("common_circuit")] = Spread()
-    id_data: Annotated[
-        DataLike, Option("Labelled data that Taylor scores take gradients on.", "Data", SOURCE, remembered=False)
-    ] = field(kw_only=True)
+    id_data: Annotated[DataLike, GRADIENTS] = field(kw_only=True)
     samples: int | None = option(
         None, "Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
     )

@@ -73,6 +73,14 @@ def begun() -> None:
     Path("b/work/begun.json").write_text(json.dumps({"options": options, "plan": {"draws": 1}}))
 
 
+def calibrated() -> None:
+    hydractl_.calibrate("vit", id_data="pets", ood_score="msp", output="c")
+
+
+def texts() -> None:
+    Path("texts.csv").write_text("id,review,label\n1,a good film,cat\n2,a bad film,dog\n")
+
+
 def nothing() -> None:
     """Needs no file."""
 
@@ -91,7 +99,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a misspelt format": (nothing, "export vit --format onx -o x", 2, "'onx' is not one of",
                           "export vit --format hf -o x"),
     "no circuit yet": (nothing, "prune vit --method circuit --budget 2", 1, "run extract-circuit first",
-                       "prune vit --method circuit --circuit mine.json --budget 2"),
+                       "prune vit --method circuit --budget 2 --id-data pets --ood-data noise"),
+    "a search of no model": (nothing, "prune --method circuit --budget 2 --id-data pets", 2, "name the MODEL",
+                             "prune vit --method circuit --budget 2 --id-data pets"),
+    "more heads than there are": (nothing, "prune vit --method random --budget 99", 2, "--budget 99: expected 0 to 8",
+                                  "prune vit --method random --budget 50%"),
+    "an output in no folder": (nothing, "prune vit --method random --budget 2 -o no/m", 1, "create it first", PRUNE),
+    "data for a model": (nothing, "inspect pets", 1, "pets: no model.safetensors", "inspect vit"),
     "a Trainer's folder": (trainer, "inspect trainer", 0, "trainer/checkpoint-10", "inspect trainer/checkpoint-10"),
     "a lone adapter": (adapter, "inspect lora", 1, "hydractl fuse NETWORK lora", ""),
     "a pickle": (lambda: pickled("old/pytorch_model.bin"), "inspect old", 1, "save_pretrained", ""),
@@ -106,6 +120,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a regression": (lambda: changed("line", problem_type="regression"), "inspect line", 1,
                      "regression is not supported", ""),
     "no inputs": (nothing, "predict vit", 2, "--data", "predict vit --data pets"),
+    "no such input": (nothing, "predict vit cat.png", 1, "cat.png: cannot read", "predict vit pets/cat/0.png"),
+    "no such GPU": (nothing, "predict vit pets --device cuda:99", 2, "--device cuda:99", "predict vit pets"),
+    "a precision in words": (nothing, "predict vit pets --dtype full", 2, "expected fp64, fp32",
+                             "predict vit pets --dtype fp32"),
     "text for images": (lambda: Path("a.txt").write_text("cat"), "predict vit a.txt", 1, "a.txt: unreadable image", ""),
     "settings without training": (nothing, f"{BUILD} -o b --set epochs=1", 2, "--set has no effect",
                                   f"{BUILD} -o b --dry-run"),
@@ -115,6 +133,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a time in words": (nothing, f"{BUILD} -o b --time soon", 2, "--time soon", f"{BUILD} -o b --time 5m --dry-run"),
     "a build of no such file": (nothing, "build other.toml", 2, "other.toml: there is no such file", ""),
     "another build": (begun, f"{BUILD} -o b --members 2", 1, "--members", f"{BUILD} -o c --members 2 --dry-run"),
+    "networks of two kinds": (nothing, "fuse vit bert -o h", 1, "bert: other family", "fuse vit other -o h"),
     "one member": (nothing, "fuse vit -o h", 2, "name two models", "fuse vit vit -o h"),
     "few samples of a fold": (nothing, "calibrate vit --id-data pets -o c --ood-score knn", 1, "the 12 samples",
                               "calibrate vit --id-data pets -o c --ood-score msp"),
@@ -124,6 +143,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                   "evaluate nameless --id-data pets --match-labels index"),
     "numbers of a nameless model": (table, "score-heads nameless --method taylor --id-data numbers.parquet -o -", 0,
                                     "0 is LABEL_0", ""),
+    "labels of another model": (lambda: changed("abc", id2label=dict(enumerate("abc"))), "evaluate abc --id-data pets",
+                                1, "the model's are [a, b, c]", "evaluate abc --id-data pets --match-labels index"),
+    "calibration data again": (calibrated, "evaluate c --id-data pets", 1, "12 of 12 samples were used to make c",
+                               "evaluate c --id-data held-out"),
+    "texts for a model of images": (texts, "evaluate vit --id-data texts.csv", 1, "no image column among id",
+                                    "evaluate bert --id-data texts.csv"),
+    "no such column": (texts, "evaluate bert --id-data texts.csv --text-column body", 1, "no column 'body', only id",
+                       "evaluate bert --id-data texts.csv --text-column review"),
     "a slice of one class": (eight, "evaluate vit --id-data eight:train[:8]", 0, "8 samples taken hold 1 of 3 classes",
                              ""),
     "a slice to search on": (eight, "select vit --random 2 --members 2 --budgets 1 --id-data eight:train[:8]", 0,
