@@ -79,10 +79,10 @@ def predict_sets(
         DataError: a set cannot be read, or logits or labels make no sense.
         OptionError: something is to be fitted and there is no calibration set.
     """
-    chosen, watch, read = settings or Settings(), on_set or _unwatched, answers or predictor.answers
+    chosen, read = settings or Settings(), answers or predictor.answers
 
     def answered(key: SetKey, features: bool) -> SetAnswers:
-        with watch(key) as advance:
+        with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
             return read(key, features, advance)
 
     head = predictor.ood_head if chosen.own_scores and not predictor.confident else None
@@ -199,7 +199,3 @@ def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conforma
         assert table is not None and answers.member_logits is not None
         scores = scorer(Answers(table, answers.member_logits, settled.temperature, answers.features))
     return _Measured(table, scores, answers.correct, sets)
-
-
-def _unwatched(_key: SetKey) -> AbstractContextManager[OnBatch]:
-    return nullcontext(lambda _samples: None)

@@ -142,12 +142,9 @@ def similarity_lines(found: Similarity) -> Iterator[str]:
         matrix: Matrix = getattr(found, name)
         heading = f"{title} (from the {found.weights_from})" if name == "weights_cosine" else title
         rows.append([heading, *map(str, range(len(matrix)))])
-        rows += [[f"member {number}", *map(_similarity, row)] for number, row in enumerate(matrix.tolist())]
+        for number, row in enumerate(matrix.tolist()):
+            rows.append([f"member {number}", *("-" if np.isnan(value) else f"{value:.4f}" for value in row)])
     return aligned(rows)
-
-
-def _similarity(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.4f}"
 
 
 @styled
