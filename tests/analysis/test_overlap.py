@@ -1,5 +1,3 @@
-"""Overlap of circuits: hand values."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -32,12 +30,6 @@ def test_divergence_in_bits() -> None:
     assert layer_divergence(heads((0, 0)), heads((1, 0))) == 1.0
     # Layer 0 of another tower is another layer.
     assert layer_divergence(heads((0, 0)), heads((0, 0), tower="text")) == 1.0
-
-
-def test_divergence_over_heads_is_the_share_that_differs() -> None:
-    a, b = heads((0, 0), (1, 1), (2, 2), (3, 3)), heads((2, 2), (0, 1), (1, 0), (3, 2))
-    (found,) = overlaps({"a": a, "b": b}, {"a": a, "b": b})
-    assert (found.over_heads, found.over_layers) == (0.75, 0.0)
 
 
 def test_what_random_choices_from_the_same_heads_share() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from sklearn.covariance import EmpiricalCovariance, LedoitWolf
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
@@ -75,37 +75,24 @@ class Naive:
         count, width = inside[0].shape
         shrink = few_in_folds(count, inside[1].shape[1], width)
         known = MemberSamples(*inside, labels.numpy(), self.classifier(id_inputs), shrink=shrink)
-        scores = held_out_scores(find_ood_score(score), known, [outside])
-        return float(roc_auc_score(np.repeat([0, 1], list(map(len, scores))), np.concatenate(scores)))
+        return auroc(*held_out_scores(find_ood_score(score), known, [outside]))
+
+    def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
+        """Of the ID and the OOD samples, by MSP; higher is more OOD."""
+        return [-softmax(self.logits(inputs), axis=-1).max(-1) for inputs in (id_inputs, ood_inputs)]
 
     def measure(
         self, id_inputs: dict[str, Tensor], labels: Tensor, *ood_sets: dict[str, Tensor]
     ) -> tuple[float, float]:
-        """Accuracy, and the mean over OOD sets of the AUROC of MSP with OOD positive."""
-        id_logits = self.logits(id_inputs)
-        aurocs = []
-        for ood_inputs in ood_sets:
-            msp = [softmax(logits, axis=-1).max(-1) for logits in (id_logits, self.logits(ood_inputs))]
-            aurocs.append(roc_auc_score(np.repeat([0, 1], list(map(len, msp))), -np.concatenate(msp)))
-        return float((id_logits.argmax(-1) == labels.numpy()).mean()), float(np.mean(aurocs))
+        """Accuracy, and the mean over OOD sets of the AUROC with OOD positive."""
+        aurocs = [auroc(*self.scores(id_inputs, labels, ood_inputs)) for ood_inputs in ood_sets]
+        return float((self.logits(id_inputs).argmax(-1) == labels.numpy()).mean()), float(np.mean(aurocs))
 
 
 class NaiveMahalanobis(Naive):
     """Detects by the Mahalanobis distance of scikit-learn, fitted on all folds of the ID samples but one."""
 
-    def measure(
-        self, id_inputs: dict[str, Tensor], labels: Tensor, *ood_sets: dict[str, Tensor]
-    ) -> tuple[float, float]:
-        accuracy, _ = super().measure(id_inputs, labels, *ood_sets)
-        aurocs = []
-        for ood_inputs in ood_sets:
-            scores = self.scores(id_inputs, labels, ood_inputs)
-            aurocs.append(roc_auc_score(np.repeat([0, 1], list(map(len, scores))), np.concatenate(scores)))
-        return accuracy, float(np.mean(aurocs))
-
-    def scores(
-        self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         inside, outside, y = self.features(id_inputs), self.features(ood_inputs), labels.numpy()
         fold = np.array([list(y[:place]).count(label) for place, label in enumerate(y)]) % FOLDS
         classes = self.logits(id_inputs).shape[1]
@@ -120,11 +107,23 @@ class NaiveMahalanobis(Naive):
             fitted = covariance(assume_centered=True).fit(z - means[of])
             for found, x, own in parts:
                 found[own == number] = np.min([fitted.mahalanobis(x[own == number] - mean) for mean in means], 0)
-        return parts[0][0], parts[1][0]
+        return [parts[0][0], parts[1][0]]
+
+
+def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
+    return float(roc_auc_score(np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])))
 
 
 def score(objective: str, accuracy: float, auroc: float) -> float:
     return {"acc": accuracy, "ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+
+
+def quality(objective: str, labels: np.ndarray, inside: np.ndarray, *outside: np.ndarray) -> float:
+    """How well mean probabilities `[N,C]` do, higher is better; `outside` are those of each OOD set."""
+    if objective == "nll":
+        return -float(log_loss(labels, inside, labels=range(inside.shape[1])))
+    detected = np.mean([auroc(-inside.max(-1), -each.max(-1)) for each in outside])
+    return score(objective, accuracy_score(labels, inside.argmax(-1)), float(detected))
 
 
 def algorithm_1(

@@ -18,16 +18,12 @@ from hydractl.surgery.slicing import drop_units
 from tests.circuit.conftest import ID, Case, batches
 from tests.circuit.naive import score
 from tests.surgery.test_slicing import output_projection
+from tests.surgery.test_units import unit_reader
 
 QKV = {
     "vit": "vit.layers.{layer}.attention.{part}_proj",
     "bert": "bert.encoder.layer.{layer}.attention.self.{word}",
     "clip": "{tower}_model.encoder.layers.{layer}.self_attn.{part}_proj",
-}
-READS_UNITS = {
-    "vit": "vit.layers.{layer}.mlp.fc2",
-    "bert": "bert.encoder.layer.{layer}.output.dense",
-    "clip": "{tower}_model.encoder.layers.{layer}.mlp.fc2",
 }
 WORDS = {"q": "query", "k": "key", "v": "value"}
 
@@ -77,8 +73,7 @@ def test_taylor_of_activations(case: Case, kind: type[Head] | type[Unit]) -> Non
 
             reader = output_projection(case.reference, Head(tower.name, layer, 0))
             if kind is Unit:
-                name = READS_UNITS[case.reference.name].format(tower=tower.name, layer=layer)
-                reader = case.reference.model.get_submodule(name)
+                reader = unit_reader(case.reference, tower, layer)
             reader.register_forward_pre_hook(keep)
     losses(case).sum().backward()
     scores = saliency.taylor_scores_of_activations(case.model, case.data(100))[kind is Unit]

@@ -1,5 +1,3 @@
-"""`hydractl evaluate` on every kind of system, of images, texts and zero-shot models, and where it is interrupted."""
-
 import json
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +14,7 @@ from hydractl.model.fast import optimize
 from hydractl.report import table
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
 
+pytestmark = pytest.mark.usefixtures("place")
 SETS = ("id", "ood", "calib", "shift")
 
 
@@ -69,7 +68,7 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
 
 
 @pytest.mark.slow
-def test_a_compiled_model_says_the_same(hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_model_says_the_same(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     # Another backend than a user's, which would call a C++ compiler for a minute.
     monkeypatch.setattr(optimize, "compile_model", partial(optimize.compile_model, backend="aot_eager"))
     arguments = ("DE=vit+other", "mc=vit,mc-dropout=2,p=0.2", "--id-data=pets", "--batch-size=5")
@@ -80,21 +79,19 @@ def test_a_compiled_model_says_the_same(hydractl: Command, place: Path, monkeypa
             assert compiled[name]["id"][key] == pytest.approx(value, abs=1e-6), key
 
 
-def test_dropout_depends_on_the_seed_alone(hydractl: Command, place: Path) -> None:
+def test_dropout_depends_on_the_seed_alone(hydractl: Command) -> None:
     asked = ("mc=vit,mc-dropout=4,p=0.2", "--id-data=pets", "--batch-size=5")
     first, second, other_seed = (numbers(models(hydractl, *asked, "--seed", seed)["mc"]) for seed in (0, 0, 1))
     assert first == second != other_seed
 
 
-def test_prediction_sets_cover(hydractl: Command, place: Path) -> None:
+def test_prediction_sets_cover(hydractl: Command) -> None:
     arguments = ("vit", "--id-data=pets", "--calib-data=held-out", "--conformal=lac", "--coverage=0.99")
     found = models(hydractl, *arguments)["vit"]["conformal"]
     assert found == {"coverage": 1.0, "mean_size": 3.0}  # 18 samples promise 99 % only with every class
 
 
-def test_an_interruption_keeps_what_was_finished(
-    hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_keeps_what_was_finished(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("evaluate", "vit", "other", "--id-data=pets", "--ood-data=n=noise")
     whole = json.loads(hydractl(*arguments, "--json", "-").out)
     answer, calls = networks.member_answers, []
@@ -121,9 +118,7 @@ def test_an_interruption_keeps_what_was_finished(
     assert len(answered) == 1  # of the four sets only the one that was cut off
 
 
-def test_what_ends_the_command_at_its_table_costs_no_file(
-    hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_the_command_at_its_table_costs_no_file(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(*_: object) -> None:
         raise KeyboardInterrupt  # as a reader of the pipe who is gone would
 
@@ -133,7 +128,7 @@ def test_what_ends_the_command_at_its_table_costs_no_file(
     assert Path("report/index.html").exists()
 
 
-def test_seeds_of_one_system_are_one_row_and_their_logits_are_saved_apart(hydractl: Command, place: Path) -> None:
+def test_seeds_of_one_system_are_one_row_and_their_logits_are_saved_apart(hydractl: Command) -> None:
     single = [models(hydractl, f"m={model}", "--id-data=pets")["m"]["id"]["nll"] for model in ("vit", "other")]
     entry = models(hydractl, "m=vit", "m=other", "--id-data=pets", "--seeds", "--save-logits=.")["m"]
     assert entry["id"]["nll"] == pytest.approx(np.mean(single))

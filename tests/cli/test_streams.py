@@ -1,5 +1,3 @@
-"""What the command does where streams are closed, a terminal knows no letters, memory is short, or it is to end."""
-
 import io
 import os
 import re
@@ -83,13 +81,9 @@ def test_whatever_is_named_the_error_is_one_line_without_codes(hydractl: Command
     assert len(result.err) < 700
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_notes_and_bars_show_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    monkeypatch.setattr(sys, "stderr", screen := io.StringIO())
+    monkeypatch.setattr(screen, "isatty", lambda: True)
     monkeypatch.setenv("HF_TOKEN", "unusual-token")
     terminal = Terminal(quiet=False)
     for number, fragment in enumerate(each for each in FRAGMENTS if len(each) < 30):

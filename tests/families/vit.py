@@ -1,5 +1,3 @@
-"""Variants of ViT, ViT-MSN, DeiT, DINOv2 and DINOv3."""
-
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +93,8 @@ VARIANTS = Architecture(
         | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
     ),
     bases=(
-        *(
-            (name, hf.AutoModel.from_config)
-            for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers", "dinov3")
-        ),
+        *((name, hf.AutoModel.from_config) for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers")),
+        ("dinov3", hf.AutoModel.from_config),
         *((name, masked_patches) for name in ("vit", "deit")),
     ),
 )

@@ -1,5 +1,3 @@
-"""Selection makes the choices of a greedy search written down naively, ties included."""
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -7,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from hydractl.selection.candidates import OBJECTIVES, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
+from tests.circuit.naive import quality as naive_quality
 
 N, OUTSIDE, CLASSES, CANDIDATES = 40, 25, 3, 6
 
@@ -26,19 +24,9 @@ def random_answers(seed: int, sets: int = 2) -> CandidateLogits:
 
 
 def naive(answers: CandidateLogits, chosen: Sequence[int], objective: str) -> float:
-    mean = softmax(answers.inside[list(chosen)].astype(float), axis=-1).mean(0)
-    if objective == "nll":
-        return -log_loss(answers.labels, mean, labels=range(CLASSES))
-    if objective == "acc":
-        return accuracy_score(answers.labels, mean.argmax(-1))
-    if objective == "avg":
-        return (naive(answers, chosen, "acc") + naive(answers, chosen, "ood")) / 2
-    aurocs = []
-    for logits in answers.outside:
-        out = softmax(logits[list(chosen)].astype(float), axis=-1).mean(0)
-        scores = np.concatenate([-mean.max(-1), -out.max(-1)])
-        aurocs.append(roc_auc_score([0] * N + [1] * OUTSIDE, scores))
-    return float(np.mean(aurocs))
+    sets = (answers.inside, *answers.outside)
+    means = [softmax(logits[list(chosen)].astype(float), axis=-1).mean(0) for logits in sets]
+    return naive_quality(objective, answers.labels, *means)
 
 
 def costs(chosen: Sequence[int]) -> int:

@@ -1,5 +1,3 @@
-"""A joint search makes the choices of one written down naively with transformers' own forward."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
-from sklearn.metrics import log_loss, roc_auc_score
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
@@ -16,8 +13,8 @@ from hydractl.selection.candidates import OBJECTIVES
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.selection.greedy import CandidateLogits, Goal, quality
 from hydractl.selection.joint import Ask, JointSearch, _side_by_side, possible, search_jointly
-from tests.circuit.conftest import ID, OOD, Case, case, samples, vit
-from tests.circuit.naive import NaiveMahalanobis, algorithm_1
+from tests.circuit import naive
+from tests.circuit.conftest import OOD, Case, case, samples, vit
 from tests.references import CLASSES
 
 __all__ = ["case", "vit"]  # fixtures
@@ -41,17 +38,17 @@ def search_of(case: Case, budget: int = 2, members: int = MEMBERS) -> JointSearc
 
 def test_members_detect_by_the_mean_of_scores_fitted_on_the_features_of_each(case: Case) -> None:
     case.id_inputs, case.labels = samples(case.reference.name, 40), torch.arange(40) % CLASSES
-    naive, heads = case.naive(NaiveMahalanobis), member_heads(case.model.heads, 0)
+    theirs, heads = case.naive(naive.NaiveMahalanobis), member_heads(case.model.heads, 0)
     dropped = [frozenset[Head](), frozenset(heads[:3]), frozenset(heads[2:4])]
     scores = []
     for gone in dropped:
-        with naive.without(gone):
-            scores.append(np.concatenate(naive.scores(case.id_inputs, case.labels, case.ood_inputs)))
+        with theirs.without(gone):
+            scores.append(theirs.scores(case.id_inputs, case.labels, case.ood_inputs))
     ask = ask_of(case, 9, "mahalanobis")
     # As in a joint search, where each member's answers come by themselves.
     for answers in (ask(dropped), _side_by_side([ask(dropped[:2]), ask(dropped[2:])])):
         for chosen in ([0], [2], [0, 1], [2, 1, 0]):
-            expected = roc_auc_score(np.repeat([0, 1], [40, OOD]), np.mean([scores[k] for k in chosen], axis=0))
+            expected = naive.auroc(*(np.mean(each, axis=0) for each in zip(*(scores[k] for k in chosen), strict=True)))
             assert float(quality(answers, chosen).auroc or 0) == pytest.approx(expected, rel=0, abs=1e-12)
 
 
@@ -73,13 +70,7 @@ class Together:
 
     def score(self, members: Sequence[frozenset[Head]], objective: str) -> float:
         inside, outside = (np.mean(each, axis=0) for each in zip(*map(self.probabilities, members), strict=True))
-        if objective == "nll":
-            return -float(log_loss(self.case.labels.numpy(), inside, labels=range(inside.shape[1])))
-        accuracy = float((inside.argmax(-1) == self.case.labels.numpy()).mean())
-        if objective == "acc":
-            return accuracy
-        auroc = float(roc_auc_score(np.repeat([0, 1], [ID, OOD]), -np.concatenate([inside.max(-1), outside.max(-1)])))
-        return {"ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+        return naive.quality(objective, self.case.labels.numpy(), inside, outside)
 
 
 def naively(together: Together, objective: str, budget: int) -> tuple[list[Head], float]:
@@ -115,7 +106,7 @@ def test_each_turn_is_that_of_the_naive_search(case: Case) -> None:
 def test_a_member_alone_is_searched_for_as_a_circuit_is(vit: Case) -> None:
     turns = search_jointly(search_of(vit, 4, members=1), Goal("avg"), ask_of(vit))
     data = (vit.id_inputs, vit.labels, vit.ood_inputs)
-    assert list(turns) == [head for head, *_ in algorithm_1(vit.naive(), "avg", 4, data)]
+    assert list(turns) == [head for head, *_ in naive.algorithm_1(vit.naive(), "avg", 4, data)]
 
 
 def test_budgets_that_leave_members_nothing_to_differ_by_are_passed_over() -> None:

@@ -1,5 +1,3 @@
-"""Members without some MLP units are the dense network with those activations zeroed, alone and fused."""
-
 import json
 import random
 from collections.abc import Iterable
@@ -15,6 +13,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
+from hydractl.checkpoint.spec import TowerSpec
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.evaluation.cost import multiply_adds
@@ -28,21 +27,18 @@ from tests.references import Reference, answers, with_tensors
 from tests.surgery.test_slicing import TOWER_INPUTS
 
 
-def zero_units(reference: Reference, units: Iterable[Unit], widths: set[int]) -> None:
-    """Turns units off in the library's own model: the columns of the matrix that reads them become zero."""
+def unit_reader(reference: Reference, tower: TowerSpec, layer: int) -> nn.Linear:
+    """The matrix of the library's own model that reads a layer's units: within the layer it comes last."""
     alone = len(reference.inputs.keys() & TOWER_INPUTS) == 1
-    readers = {}
-    for name, module in reference.model.named_modules():
-        if isinstance(module, nn.Linear) and module.in_features in widths:
-            readers["vision" if "vis" in name else "text", name] = module
-    with torch.no_grad():
-        for unit in units:
-            *_, reader = (  # within a layer it comes last
-                module
-                for (tower, name), module in readers.items()
-                if f".{unit.layer}." in name and (alone or tower == unit.tower)
-            )
-            reader.weight[:, unit.unit] = 0
+    *_, reader = (
+        module
+        for name, module in reference.model.named_modules()
+        if isinstance(module, nn.Linear)
+        and module.in_features == tower.mlp_width
+        and f".{layer}." in name
+        and (alone or tower.name == ("vision" if "vis" in name else "text"))
+    )
+    return reader
 
 
 def draws(dense: Checkpoint) -> list[set[Unit]]:
@@ -63,7 +59,8 @@ def test_members_equal_their_networks_with_activations_zeroed(family_reference: 
         write_checkpoint(drop_units(dense, gone), tmp_path / f"m{number}")
         members.append(read_checkpoint(tmp_path / f"m{number}"))
         reference.model.load_state_dict(state)
-        zero_units(reference, gone, {tower.mlp_width for tower in dense.spec.towers})
+        for unit in gone:
+            unit_reader(reference, dense.spec.tower(unit.tower), unit.layer).weight.data[:, unit.unit] = 0
         expected.append(reference.logits())
         for fast in (False, True):
             assert_close(answers(members[-1], reference.inputs, fast)[0], expected[-1], rtol=0, atol=1e-10)
