@@ -1,5 +1,3 @@
-"""What is installed is all there: a wheel and an sdist hold every file of the package, and the command runs from it."""
-
 import os
 import re
 import shutil

@@ -1,5 +1,3 @@
-"""Settings of the whole process: made by the command line or by who asks, and by nothing else."""
-
 import platform
 import subprocess
 import sys

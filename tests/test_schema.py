@@ -1,5 +1,3 @@
-"""What comes from outside is read strictly, and refused in one line that says where and what."""
-
 import io
 import json
 import os

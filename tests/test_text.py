@@ -1,5 +1,3 @@
-"""Text from outside becomes one line that shows what was there, without its commands and its secrets."""
-
 import pytest
 
 from hydractl.errors import LONGEST, DataError

@@ -1,5 +1,3 @@
-"""Budgets by hand, and what networks do at each against transformers' forward and scikit-learn's metrics."""
-
 import numpy as np
 import pytest
 import torch

@@ -1,5 +1,3 @@
-"""Kept and dropped heads: means by hand, and separations against a forward pass of transformers."""
-
 import pytest
 
 from hydractl.analysis.head_groups import separated, shown

@@ -1,5 +1,3 @@
-"""How alike members are, by hand: two samples, two classes, and weights of a few numbers."""
-
 from math import log, sqrt
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Multiply-adds by sizes, against a forward pass whose products torch counts."""
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What is no safetensors file, or half of one, is refused with its name."""
-
 import os
 from pathlib import Path
 

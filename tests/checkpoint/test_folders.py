@@ -1,5 +1,3 @@
-"""Folders appear whole, and only what we made is ever replaced."""
-
 import errno
 import json
 import os

@@ -1,5 +1,3 @@
-"""What tells OOD lies in the file as tensors `ood.*`, checked by name, apart from the network."""
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""A reader sees the old file or the whole new one, and an output belongs to one run as long as that lives."""
-
 import errno
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Searches that save more than is exact: what they choose, and what they say of it."""
-
 from collections.abc import Callable, Sequence
 
 import pytest

@@ -1,5 +1,3 @@
-"""The search makes the decisions of Algorithm 1."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""`hydractl evaluate`: numbers equal transformers' and scikit-learn's, leaks are refused."""
-
 import json
 import os
 from collections.abc import Iterable, Sequence

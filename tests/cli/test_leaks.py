@@ -1,5 +1,3 @@
-"""What chose, fitted or validated a model is refused in an evaluation, or marks the report where that is allowed."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The frame around the subcommands: help, version, exit codes, streams."""
-
 import os
 import signal
 import subprocess

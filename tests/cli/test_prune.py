@@ -1,5 +1,3 @@
-"""`hydractl prune`: which heads go, what the file is called, which artifacts are refused."""
-
 import json
 from pathlib import Path
 from typing import Any

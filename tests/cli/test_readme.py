@@ -1,5 +1,3 @@
-"""What README.md and the pages of the guide tell a reader to type works, and what they say of the file format is so."""
-
 import json
 import re
 import shlex

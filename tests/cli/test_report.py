@@ -1,5 +1,3 @@
-"""`--report FOLDER` and `hydractl report`: a page that needs nothing else, and tables of several reports."""
-
 import json
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`torchrun ... -m hydractl`: the same bytes from any number of processes, and one error line for all."""
-
 import json
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Batches of a fixed order, by ranks and by workers."""
-
 import os
 import signal
 import subprocess

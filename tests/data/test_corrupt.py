@@ -1,5 +1,3 @@
-"""Each kind of corruption, worked out by hand or by scipy on small images."""
-
 from io import BytesIO
 
 import numpy as np

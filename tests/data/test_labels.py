@@ -1,5 +1,3 @@
-"""Labels matched to a model's, and class subsets."""
-
 import json
 from pathlib import Path
 

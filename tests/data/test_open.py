@@ -1,5 +1,3 @@
-"""Rows of a table and values of Python become the same samples."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Samples: hashed alike in any format, told apart by identity, joined and picked."""
-
 import dataclasses
 import os
 from pathlib import Path

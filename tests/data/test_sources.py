@@ -1,5 +1,3 @@
-"""The ways to name data, and the parts of a data set: disjoint, together the whole, whatever the order."""
-
 from pathlib import Path
 
 import pytest

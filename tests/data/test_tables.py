@@ -1,5 +1,3 @@
-"""One small table, read from each kind of source; folders as the `datasets` library reads them."""
-
 import json
 import os
 from collections.abc import Callable, Sequence

@@ -1,5 +1,3 @@
-"""Parameters and multiply-adds, against counts that can be worked out by hand and the paper's table."""
-
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path

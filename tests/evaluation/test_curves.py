@@ -1,5 +1,3 @@
-"""Which samples a report shows, and what it holds of them."""
-
 from base64 import b64decode
 from io import BytesIO
 from typing import Any

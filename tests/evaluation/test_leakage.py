@@ -1,5 +1,3 @@
-"""What a model has seen is found however deep in its history it lies."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Saved predictions: what is written comes back; outside methods join as npz; what is no answer is refused by file."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Numbers of a system, intervals, paired differences and seeds, against their definitions applied by hand."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""What a system of an evaluation is, from how it is spelt."""
-
 from pathlib import Path
 
 import pytest

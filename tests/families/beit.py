@@ -1,5 +1,3 @@
-"""Variants of BEiT and data2vec for images."""
-
 import transformers as hf
 
 from hydractl.families.beit import BEIT, DATA2VEC_VISION

@@ -1,5 +1,3 @@
-"""Variants of BERT, ELECTRA, MPNet, RoBERTa, XLM-RoBERTa and DistilBERT."""
-
 from typing import Any
 
 import torch

@@ -1,5 +1,3 @@
-"""Variants of CLIP, zero-shot and as a classifier of images, and of SigLIP."""
-
 from typing import Any
 
 import torch

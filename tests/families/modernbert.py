@@ -1,5 +1,3 @@
-"""Variants of ModernBERT."""
-
 from typing import Any
 
 from torch import Tensor

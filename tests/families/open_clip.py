@@ -1,5 +1,3 @@
-"""Variants of CLIP as OpenCLIP has it."""
-
 from typing import Any
 
 from open_clip.model import CLIP as OpenClip

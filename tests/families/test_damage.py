@@ -1,5 +1,3 @@
-"""Whatever a config.json from a stranger holds, it is read, or refused in one line that says where and what."""
-
 import json
 from dataclasses import fields
 from pathlib import Path

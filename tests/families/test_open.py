@@ -1,5 +1,3 @@
-"""Every tensor of a checkpoint is accounted for, and what is wrong is named."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""OpenCLIP folders: images prepared as OpenCLIP prepares them, and what is not built here refused by name."""
-
 import json
 from pathlib import Path
 

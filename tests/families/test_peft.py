@@ -1,5 +1,3 @@
-"""LoRA adapters of peft are read as members, and written so that peft answers as they do."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,5 +1,3 @@
-"""What timm folders hold is read from timm's own modules, and what is not built here is refused by name."""
-
 import json
 from pathlib import Path
 from typing import Any

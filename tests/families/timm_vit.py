@@ -1,5 +1,3 @@
-"""Variants of timm's vision transformers."""
-
 from typing import Any
 
 import torch

@@ -1,5 +1,3 @@
-"""OOD scores of features against scikit-learn and against their formulas, written out sample by sample."""
-
 import math
 
 import numpy as np

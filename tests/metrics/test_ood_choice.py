@@ -1,5 +1,3 @@
-"""The choice of an OOD score: the simplest within chance of the best, and each set left out once."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Temperature and vector scaling, by hand, and against scikit-learn's and scipy's own fits."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Attention by plain products is torch's own, in what it gives and in its gradients, and trains in half precision."""
-
 import pytest
 import torch
 import torch.nn.functional as F

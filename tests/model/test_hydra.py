@@ -1,5 +1,3 @@
-"""Our forward is transformers' forward."""
-
 from pathlib import Path
 
 import pytest

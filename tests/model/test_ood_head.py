@@ -1,5 +1,3 @@
-"""The head that gives an OOD score and typicality: the numbers of metrics, member means, and counts."""
-
 import numpy as np
 import pytest
 import torch

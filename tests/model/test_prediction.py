@@ -1,5 +1,3 @@
-"""`Hydra.predict`: one sample or many, by hand-made logits and by models from disk."""
-
 import weakref
 from collections.abc import Iterator
 from math import log

@@ -1,5 +1,3 @@
-"""Every picture names panels, axes and colours, has layer 0 on top, and whole numbers where something is counted."""
-
 from pathlib import Path
 
 import matplotlib as mpl

@@ -1,5 +1,3 @@
-"""The printed table: the best in bold, nothing lost where the window is narrow."""
-
 import io
 import re
 from dataclasses import replace

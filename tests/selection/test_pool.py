@@ -1,5 +1,3 @@
-"""What candidates would store and compute together is known before anything is fused."""
-
 from pathlib import Path
 
 from hydractl.checkpoint.heads import member_heads

@@ -1,5 +1,3 @@
-"""The analyses of budgets, heads and members: their numbers, and what they refuse."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""`hydractl analyse speed` times what it is given, side by side, and counts it."""
-
 import json
 from pathlib import Path
 from shutil import copytree

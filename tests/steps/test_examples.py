@@ -1,5 +1,3 @@
-"""The examples in docstrings run, in a folder with a small model of each kind."""
-
 import doctest
 import inspect
 import subprocess

@@ -1,5 +1,3 @@
-"""`hydractl.export` writes what the command does; the rows of formats say what each takes."""
-
 import json
 from pathlib import Path
 

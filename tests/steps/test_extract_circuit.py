@@ -1,5 +1,3 @@
-"""`hydractl.extract_circuit` and `hydractl extract-circuit` are the same code."""
-
 import json
 import signal
 import subprocess

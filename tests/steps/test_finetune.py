@@ -1,5 +1,3 @@
-"""`hydractl.finetune`: the bytes of the command, nothing written unless asked, the process left as it was."""
-
 import json
 import random
 import shutil

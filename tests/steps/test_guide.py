@@ -1,5 +1,3 @@
-"""The manual is read in a terminal, in a pipe, in a notebook and as a site."""
-
 import re
 from importlib.resources import files
 from io import StringIO

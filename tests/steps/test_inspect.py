@@ -1,5 +1,3 @@
-"""`hydractl inspect` says what a file of ours holds, whichever kind it is."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Calibrated files are evaluated by the OOD score that they bring, with the MSP beside it."""
-
 from pathlib import Path
 
 import numpy as np

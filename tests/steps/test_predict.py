@@ -1,5 +1,3 @@
-"""`hydractl.predict` says what the command does, of files, data sets and values alike."""
-
 import csv
 import json
 from io import StringIO

@@ -1,5 +1,3 @@
-"""What a build does in the time it has: samples and draws first, then circuits; what is given stands."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""`hydractl.score_heads` and `hydractl score-heads` are the same code."""
-
 import json
 from dataclasses import fields
 from pathlib import Path

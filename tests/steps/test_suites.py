@@ -1,5 +1,3 @@
-"""`evaluate --suite`: every task as if it were evaluated alone, and flat means over them; suites listed and shown."""
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Which heads a budget takes, worked out by hand."""
-
 import pytest
 
 from hydractl.checkpoint.heads import Head, Unit, layer_budgets, number_of_heads

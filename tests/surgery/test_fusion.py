@@ -1,5 +1,3 @@
-"""A fused network answers as its members do, and merges what it merges by the book."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A pruned network is the dense network with the dropped heads' output columns zeroed."""
-
 import random
 from collections.abc import Iterable
 from pathlib import Path

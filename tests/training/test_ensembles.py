@@ -1,5 +1,3 @@
-"""Every ensemble: what it starts as, that it is stored as it was trained, and that it may be folded."""
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The order of training samples: shuffled epochs, the same whoever loads them."""
-
 from dataclasses import replace
 
 import numpy as np

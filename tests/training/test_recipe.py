@@ -1,5 +1,3 @@
-"""Recipes: the published numbers, TOML and back; any damage is refused in one line that says where and what."""
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace

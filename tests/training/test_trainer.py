@@ -1,5 +1,3 @@
-"""Training a network: equal to a hand-written loop, frozen parts untouched, best weights kept, resumed to the bit."""
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

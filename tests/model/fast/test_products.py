@@ -1,5 +1,3 @@
-"""Products, of one weight and of several members' weights, whichever way they are computed."""
-
 import pytest
 import torch
 import torch.nn.functional as F
