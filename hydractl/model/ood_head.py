@@ -43,8 +43,11 @@ def relative_mahalanobis(state: State, features: Tensor, logits: Tensor) -> Tens
 
     State: as `mahalanobis`, and `background` `[M,D',D']`, which whitens all samples around `center`.
     """
-    around = ((features - state["center"].unsqueeze(-2)) @ state["background"]).square().sum(-1)
-    return mahalanobis(state, features, logits) - around
+    # The distances are far larger than their difference, which needs float64; MPS has none.
+    wide = features.dtype if features.device.type == "mps" else torch.float64
+    state = {name: tensor.to(wide) for name, tensor in state.items()}
+    around = ((features.to(wide) - state["center"].unsqueeze(-2)) @ state["background"]).square().sum(-1)
+    return (mahalanobis(state, features.to(wide), logits) - around).to(features.dtype)
 
 
 def knn(state: State, features: Tensor, _logits: Tensor) -> Tensor:

@@ -36,6 +36,8 @@ def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
     sizes = {"M": checkpoint.members, "C": checkpoint.spec.classes, "D": width, "N": 60, "R": 3, "1": 1, "2": 2}
     shapes = {name: [sizes[axis] for axis in axes] for name, axes in STATISTICS[score].items()}
     tensors = {name: torch.rand([size or 0 for size in shape], generator=generator) for name, shape in shapes.items()}
+    if "background" in tensors:  # as for real features, both distances are far larger than their difference
+        tensors["whiten"], tensors["background"] = (30 * tensors["whiten"] for _ in range(2))
     tensors["quantiles"] = torch.linspace(-3, 9, QUANTILES)
     fitted = FittedOod(OodFit(score, 1000, 0.95), {name: lazy(tensor) for name, tensor in tensors.items()})
     return replace(checkpoint, ood=fitted)
