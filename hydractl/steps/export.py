@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -150,6 +150,10 @@ def format_of(output: str | Path) -> type[Format]:
     return found
 
 
+def _guess(given: Mapping[str, Any]) -> str:
+    return format_of(given["output"]).name
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported(Result):
     """A model in another format.
@@ -198,7 +202,7 @@ class Export:
     format: Annotated[
         Format | None,
         Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder."),
-        Rows(FORMATS, lambda given: format_of(given["output"]).name),
+        Rows(FORMATS, _guess),
     ] = None
     output: Annotated[
         str | Path, Option("What to write: a file, or for hf a folder.", "Output", flags=("--output", "-o"))
