@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 SECONDS = 10  # of the processor, so that a machine at other work makes no case fail
 MEMORY = 2**30
 HANGS = 300  # seconds by the clock: whoever waits for ever uses no processor
-#: The same cases each time; what fails is shown as it was found.
-SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None, phases=(Phase.generate,))
-
 FRAGMENTS = (
     *("\n", "\r\n", "\n\n", "\t", "\x85", "\u2028", "\u2029", "\x00", "\x07", "\x0b", "\x1c", "\x7f", "\ufeff"),
     *("\ufffe", "\uffff"),
@@ -99,6 +96,8 @@ def generated(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., No
             with within_limits():
                 test(*args, **kwargs)
 
-        return SOME(given(*strategies)(case))
+        # The same cases each time; what fails is shown as it was found.
+        some = settings(max_examples=25, derandomize=True, deadline=None, database=None, phases=(Phase.generate,))
+        return some(given(*strategies)(case))
 
     return decorate

@@ -149,14 +149,6 @@ def test_a_reader_that_leaves_ends_it_quietly(vit: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([*HYDRACTL, "inspect", vit], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
-
-
 LIBRARIES = {"datasets", "pandas", "torchvision", "transformers", "timm", "scipy", "torch._dynamo"}
 
 

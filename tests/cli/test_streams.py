@@ -48,6 +48,13 @@ def test_json_that_nobody_can_read_is_refused_before_any_work(vit: Path) -> None
     assert (done.returncode, done.stderr) == (2, "error: --json -: standard output is closed: name a file\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
+    done = in_shell('$hydractl inspect "$1" >/dev/full', vit)
+    assert done.returncode == 1
+    assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
+
+
 def test_a_limit_of_memory_is_said_in_one_line(vit: Path, images: Path) -> None:
     done = in_shell('ulimit -v 400000; $hydractl predict "$1" "$2"', vit, images / "cat" / "0.png")
     assert done.returncode == 1

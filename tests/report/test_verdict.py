@@ -1,12 +1,10 @@
 import copy
-import io
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from hydractl.evaluation.results import (
     Cost,
@@ -23,9 +21,9 @@ from hydractl.evaluation.results import (
 from hydractl.report.artifact import join_reports, read_report, report_json, results
 from hydractl.report.columns import main_groups
 from hydractl.report.page import html_page
-from hydractl.report.table import draw, latex, markdown, result_table
+from hydractl.report.table import latex, markdown, result_table
 from hydractl.report.verdict import JUDGED, own_score, verdicts
-from tests.report.test_table import result
+from tests.report.test_table import printed, result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
 
@@ -74,12 +72,6 @@ def compared(**of_b: tuple[float, float, float]) -> Results:
     return results({"a": PLAIN, "b": system(150, **of_b)}, DataInfo(id=SetInfo("x")), {})
 
 
-def printed(report: Results) -> str:
-    file = io.StringIO()
-    draw(result_table(report), Console(file=file, width=1000))
-    return file.getvalue()
-
-
 def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     report = compared(accuracy=(0.02, 0.01, 0.03), nll=(0.1, 0.05, 0.15))
     written = report_json(report)["models"]
@@ -87,9 +79,9 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert sentence == verdicts(report.models)["b"].sentence()
     assert "verdict" not in written["a"]
     table = result_table(report, brief=True)
-    for text in (printed(report), markdown(table), html_page(report, {}), latex(table)):
+    for text in (printed(report.models, 1000), markdown(table), html_page(report, {}), latex(table)):
         assert sentence in text
-    assert "92.00▲  0.600▼" in printed(report)
+    assert "92.00▲  0.600▼" in printed(report.models, 1000)
     assert "| **92.00** ▲ | 0.600 ▼ |" in markdown(table)
     assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(table)
     assert f'<h1 class="verdict">{sentence}</h1>' in html_page(report, {})
@@ -99,7 +91,7 @@ def test_what_is_within_chance_has_no_mark() -> None:
     report = compared(accuracy=(0.02, -0.01, 0.05))
     written = {"outcome": "within chance", "difference": 0.02, "interval": [-0.01, 0.05]}
     assert report_json(report)["models"]["b"]["verdict"]["accuracy"] == written
-    row = next(line for line in printed(report).splitlines() if line.startswith("b "))
+    row = next(line for line in printed(report.models, 1000).splitlines() if line.startswith("b "))
     assert "▲" not in row and "▼" not in row
 
 

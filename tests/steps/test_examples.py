@@ -15,7 +15,8 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.cli.conftest import LABELS, save_bert, save_circuit, save_images, save_vit
 
-STEPS = {command.name: command.step for command in COMMANDS} | {"load": hydractl.load, "save": hydractl.save}
+EXAMPLES = {command.name: inspect.unwrap(command.step) for command in COMMANDS}
+EXAMPLES |= {"load": inspect.unwrap(hydractl.load), "save": inspect.unwrap(hydractl.save), "hydractl": hydractl}
 
 
 @pytest.fixture
@@ -37,17 +38,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: Path) -> Iterat
     return tmp_path
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_the_example_of_a_step(name: str, here: Path) -> None:
-    run(inspect.unwrap(STEPS[name]), name)
-
-
-def test_the_example_of_the_package(here: Path) -> None:
-    run(hydractl, "hydractl")
-
-
-def run(documented: object, name: str) -> None:
-    [found] = doctest.DocTestFinder(recurse=False).find(documented, name, globs={"hydractl": hydractl})
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_step_and_of_the_package(name: str, here: Path) -> None:
+    [found] = doctest.DocTestFinder(recurse=False).find(EXAMPLES[name], name, globs={"hydractl": hydractl})
     assert found.examples, f"{name} has no example for Python"
     report: list[str] = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(found, out=report.append)
