@@ -35,6 +35,7 @@ REFUSED = {
     "convnext": "it has no attention heads",
     "deberta": "its queries, keys and values lie head by head in one map, which only version 1 does",
     "gpt2": "it is a decoder",
+    "hydra": "it is an export, so give the hydractl file that it was exported from",
     "longformer": "its attention is sparse",
     "resnet": "it has no attention heads",
     "siglip2": "it takes images cut to patches of many sizes",
