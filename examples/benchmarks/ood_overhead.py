@@ -53,7 +53,7 @@ def overhead(reference: str, bank: int, repeats: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--bank", type=int, default=16)
+    parser.add_argument("--bank", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
     prepare()

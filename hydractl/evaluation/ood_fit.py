@@ -67,7 +67,7 @@ class _Fit:
 
 
 def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[FittedOod, Choice | None]:
-    """Returns the score as a file stores it, and how it was chosen, if it was.
+    """Returns the score as a file stores it, and what it and others do on the OOD sets, if there are some.
 
     Statistics are fitted on all samples. The quantiles come from folds: each sample is scored by a fit on the others,
     so that of exchangeable ID samples no more than 1 - `accept` are flagged.
@@ -75,17 +75,16 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple
     Raises:
         DataError: the samples are too few for the score, or lack what it needs.
     """
-    choice = None
-    if wanted.score != AUTO:
-        found = _fit(find_ood_score(wanted.score), held, wanted)
-    elif not held.outside:
+    auto, choice = wanted.score == AUTO, None
+    if auto and not held.outside:
         on_note(
             f"without `ood_data` the OOD score is {BASELINE}: with some, scores of features are tried too, which often "
             "detect more"
         )
-        found = _fit(find_ood_score(BASELINE), held, wanted)
+    if held.outside:
+        found, choice = _measured(held, wanted, on_note)
     else:
-        found, choice = _chosen(held, wanted, on_note)
+        found = _fit(find_ood_score(BASELINE if auto else wanted.score), held, wanted)
     _tell(found, held, on_note)
     tensors = {name: tensor.float() for name, tensor in found.state.items()}
     tensors[QUANTILES] = torch.from_numpy(thinned(found.inside)).float()
@@ -113,24 +112,28 @@ def _sure_from(held: Held, accuracy: float) -> float:
     return found
 
 
-def _chosen(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:
+def _measured(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:
+    """Returns the fit that is named, or chosen, and its detection of the OOD sets beside that of the other scores."""
     fits: dict[str, _Fit] = {}
+    named = None if wanted.score == AUTO else wanted.score
     member_logits, _ = held.inside.to_fit_on()
+    alone = {"mutual-information"} if len(member_logits) == 1 else set()  # one member agrees with itself
     for score in OOD_SCORES:
-        if score.name == "mutual-information" and len(member_logits) == 1:
-            continue  # one member agrees with itself
+        if score.name in alone if named is None else score.name not in (BASELINE, named):
+            continue
         try:
             fits[score.name] = _fit(score, held, wanted)
         except DataError as error:
+            if named:
+                raise
             on_note(f"OOD score {score.name} is not tried: {error}")
     outside = {name: fit.outside for name, fit in fits.items()}
-    choice = choose_score({name: fit.inside for name, fit in fits.items()}, outside)
+    choice = choose_score({name: fit.inside for name, fit in fits.items()}, outside, named=named)
     return fits[choice.score], choice
 
 
 def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
-    inside = held.inside
-    outside = held.outside if wanted.score == AUTO else {}
+    inside, outside = held.inside, held.outside
     if score.fit is None:
         scores, *others = (_answer_scores(score, one, held.temperature) for one in (inside, *outside.values()))
         return _Fit(score, {}, scores, dict(zip(outside, others, strict=True)))

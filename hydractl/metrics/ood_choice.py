@@ -47,7 +47,7 @@ class Choice:
     def lines(self) -> Iterator[str]:
         """Yields a table, the chosen score marked, and the sets left out in turn."""
         sets = list(self.rated[0].auroc)
-        yield "AUROC (FPR95) in % by OOD score, on the data given; * the simplest within chance of the best"
+        yield "AUROC (FPR95) in % by OOD score, on the data given; * the score that is stored"
         rows = [["OOD score", "mean", *sets]]
         for one in self.rated:
             mark = " *" if one.score == self.score else ""
@@ -63,7 +63,10 @@ class Choice:
 
 
 def choose_score(
-    inside: Mapping[str, FloatArray], outside: Mapping[str, Mapping[str, FloatArray]], replicates: int = 1000
+    inside: Mapping[str, FloatArray],
+    outside: Mapping[str, Mapping[str, FloatArray]],
+    replicates: int = 1000,
+    named: str | None = None,
 ) -> Choice:
     """Returns the first score whose mean AUROC is the best, or is below the best by no more than chance.
 
@@ -72,6 +75,7 @@ def choose_score(
     Args:
         inside: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
         outside: `[N']` of each OOD set by score, at least one set.
+        named: the score to take instead.
     """
     sets = list(outside[BASELINE])
     measured = {name: {of: ood_metrics(inside[name], outside[name][of]) for of in sets} for name in inside}
@@ -83,7 +87,7 @@ def choose_score(
     every = range(len(sets))
     best = _best(auroc, every)
     left_out = {}
-    for place, of in enumerate(sets if len(sets) > 1 else ()):
+    for place, of in enumerate(sets if len(sets) > 1 and named is None else ()):
         name = _simplest(auroc, drawn, [other for other in every if other != place])
         left_out[of] = LeftOut(name, float(auroc[name][place]), float(auroc[BASELINE][place]))
     rated = tuple(
@@ -95,7 +99,7 @@ def choose_score(
         )
         for name in inside
     )
-    return Choice(_simplest(auroc, drawn, every), rated, left_out)
+    return Choice(named or _simplest(auroc, drawn, every), rated, left_out)
 
 
 def _best(auroc: Mapping[str, FloatArray], places: Sequence[int]) -> str:

@@ -92,7 +92,7 @@ class Calibrated(MadeModel):
         fitted: the temperature or scales, and the negative log-likelihood before and after.
         samples: how many it was fitted on.
         ood: the OOD score that was fitted too; None for a zero-shot model.
-        choice: how that score was chosen, if OOD data were given.
+        choice: what scores do on the OOD data, if some were given, and how that score was chosen.
     """
 
     checkpoint: Checkpoint
@@ -156,7 +156,8 @@ class Calibrate:
     samples that look at least as odd by an OOD score, and flag the samples below 1 - `accept`.
 
     With OOD data, the OOD score is the simplest one whose mean AUROC on them is within chance of the best. Some scores
-    read features and often detect more than the confidence. Evaluations refuse all data that was used.
+    read features and often detect more than the confidence. A score that `ood_score` names is measured beside the MSP.
+    Evaluations refuse all data that was used.
     torchrun shares the batches among processes; any number of them gives the same bytes. Until the output is written, a
     .state folder beside it holds the finished data sets' answers; after an interruption, `resume` continues from them.
 
@@ -201,7 +202,7 @@ class Calibrate:
     ] = None
     bank_size: Annotated[
         int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)
-    ] = 16
+    ] = 4
     reading: Reading = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()

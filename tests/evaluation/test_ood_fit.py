@@ -83,6 +83,9 @@ def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     rated = {one.score: one.mean_auroc for one in choice.rated}
     assert rated["mahalanobis"] > 0.95 and rated["msp"] < 0.6 and rated[choice.score] > 0.9
     assert "mutual-information" not in rated
+    fitted, named = fit_ood(held(200, 0, outside=outside), Wanted("vim", 0.95, 64), lambda text: None)
+    assert (fitted.fit.score, named.score) == ("vim", "vim")
+    assert {one.score: one.mean_auroc for one in named.rated} == {name: rated[name] for name in ("msp", "vim")}
     notes: list[str] = []
     fitted, choice = fit_ood(held(30, 0), Wanted("auto", 0.95, 64), notes.append)
     assert (fitted.fit.score, choice, len(notes)) == ("msp", None, 1)

@@ -31,3 +31,4 @@ def test_the_simplest_is_chosen_within_chance() -> None:
     noise = {name: {"a": scores(1, seed)} for name, seed in (("msp", 2), ("knn", 3))}
     found = choose_score(inside, noise, 100)
     assert (found.score, found.left_out) == ("msp", {})
+    assert choose_score(inside, noise, 100, named="knn").score == "knn"
