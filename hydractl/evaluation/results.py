@@ -276,7 +276,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Difference:
-    """A number less that of the first system, with its paired interval."""
+    """A number less that of another system, with its paired interval."""
 
     value: float
     interval: Interval
@@ -317,6 +317,7 @@ class System:
     seeds: Items[System] | None = None  # the entry of each seed
     intervals: Resampled[Interval] | None = None
     difference: Resampled[Difference] | None = None  # to the first system of the report
+    rivals: Mapping[str, Resampled[Difference]] | None = None  # to each other system, of the one that `compare` names
 
     @property
     def members(self) -> float:

@@ -173,6 +173,9 @@ class Procedure:
         minimum=0,
         maximum=bounds.DRAWS,
     )
+    compare: str | None = option(
+        None, "Compare this system with each of the others, not only with the first.", metavar="NAME"
+    )
     seeds: bool = option(False, "Systems of one NAME are seeds of one system: mean and deviation.")
     members_curve: bool = option(
         False, "Evaluate the first member of each file as well, the first two, and so on: what each one adds."

@@ -220,14 +220,18 @@ def resample(predictions: SystemPredictions, settings: Settings, replicates: int
     return Resampled(found, sets, means)
 
 
-def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
-    """Returns systems by name: joins files of one name, and adds intervals and differences to the first system."""
+def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> dict[str, System]:
+    """Returns systems by name: joins files of one name, and adds intervals and differences to the first system.
+
+    Args:
+        compare: the system that also gets its differences to each of the others.
+    """
     by_name: dict[str, list[SystemNumbers]] = {}
     for part in measured:
         by_name.setdefault(part.name, []).append(part)
     beside = any(part.system.typicality is not None for parts in by_name.values() for part in parts)
     systems: dict[str, System] = {}
-    first: Resampled[_Estimate] | None = None
+    drawn_of: dict[str, Resampled[_Estimate]] = {}
     for name, parts in by_name.items():
         parts = [_with_msp(part) for part in parts] if beside else parts
         found = [part.system for part in parts]
@@ -236,10 +240,15 @@ def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
         if drawn:
             # Of a mean over seeds, the draws are means over seeds too.
             estimates = combined(_Estimate, combined(_mean_array, *drawn), system.resampled)
+            first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
             system = replace(system, intervals=combined(_interval, estimates), difference=difference)
-            first = first or estimates
+            drawn_of[name] = estimates
         systems[name] = system
+    if compare in drawn_of:
+        others = [name for name in drawn_of if name not in (compare, next(iter(systems)))]
+        rivals = {name: combined(_difference, drawn_of[name], drawn_of[compare]) for name in others}
+        systems[compare] = replace(systems[compare], rivals=rivals)
     return systems
 
 

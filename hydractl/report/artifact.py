@@ -74,6 +74,7 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
         if left:
             notes.append(f"{name}: its differences are to {left}, which is not the first system here: left out")
         for label, system in own.items():
+            system = replace(system, rivals=None) if others else system  # whose names may now be those of others
             taken = label in models and models[label] != system
             models[f"{label} ({_stem(name)})" if taken else label] = system
     for name, report in others:

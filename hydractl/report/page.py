@@ -13,7 +13,7 @@ from hydractl.report.artifact import report_json
 from hydractl.report.drawing import inline, png, svg
 from hydractl.report.figures import TITLES, pictures, told_apart
 from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import verdicts
+from hydractl.report.verdict import rivalries, verdicts
 from hydractl.text import printable, printable_json
 
 PAGE = "index.html"
@@ -84,13 +84,14 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models, content = report.models, seen_from(folder, report_json(report))
     found = verdicts(models)
+    in_order = sorted(found.values(), key=lambda one: -models[one.system].members)
     main = result_table(report, brief=True)
     shown, chosen_by = told_apart(models)
     return template.render(
         report=content,
         models=content["models"],
         tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
-        verdicts=[found[name].sentence() for name in sorted(found, key=lambda name: -models[name].members)],
+        verdicts=[one.sentence() for one in (*in_order, *rivalries(models))],
         told=TOLD,
         compared=bool(found),
         caption=main.caption,

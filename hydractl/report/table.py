@@ -14,7 +14,7 @@ from rich.text import Text
 from hydractl.evaluation.results import Results
 from hydractl.report import escape
 from hydractl.report.columns import Cell, column_groups, main_groups
-from hydractl.report.verdict import caption, marked, verdicts
+from hydractl.report.verdict import caption, marked, rivalries, verdicts
 from hydractl.text import printable
 
 GAP = 3  # blanks between groups of columns on a terminal
@@ -28,7 +28,7 @@ class Table:
     systems: tuple[str, ...]
     # The title of each group of columns, and the name of each column with a cell per system.
     groups: tuple[tuple[str, Sequence[tuple[str, Sequence[Cell]]]], ...]
-    verdicts: tuple[str, ...]  # a sentence for each system that was compared with the first
+    verdicts: tuple[str, ...]  # a sentence for each comparison of two systems
     caption: tuple[str, ...]  # the lines that explain the marks and the numbers
 
 
@@ -45,7 +45,7 @@ def result_table(report: Results, full: bool = False, brief: bool = False) -> Ta
     return Table(
         systems=tuple(marked(name, entry) for name, entry in models.items()),
         groups=tuple((one.title, [(column.name, column.cells(entries)) for column in one.columns]) for one in groups),
-        verdicts=tuple(verdict.sentence() for verdict in verdicts(models).values()),
+        verdicts=tuple(verdict.sentence() for verdict in (*verdicts(models).values(), *rivalries(models))),
         caption=tuple(caption(report, full)),
     )
 

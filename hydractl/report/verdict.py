@@ -1,10 +1,10 @@
-"""Gains and losses against the first system of a report beyond chance, and the lines below a report's table."""
+"""Gains and losses of a system against another beyond chance, and the lines below a report's table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hydractl.evaluation.results import Difference, Results, System
+from hydractl.evaluation.results import Difference, Resampled, Results, System
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
 from hydractl.report.columns import Column, Outcome, at
@@ -23,7 +23,7 @@ JUDGED = {
 
 @dataclass(frozen=True)
 class Judgement:
-    """One metric of a system against the first: the paired difference and whether it is beyond chance."""
+    """One metric of a system against another: the paired difference and whether it is beyond chance."""
 
     key: str
     metric: str
@@ -37,12 +37,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gains and losses of a system against the first, and its cost."""
+    """The gains and losses of a system against another, and its cost."""
 
     system: str
-    first: str
+    other: str
     judgements: tuple[Judgement, ...]
-    # multiply_adds, parameters: as multiples of the first system's; None where a report does not know them
+    # multiply_adds, parameters: as multiples of the other's; None where a report does not know them
     multiply_adds: float | None
     parameters: float | None
 
@@ -65,14 +65,14 @@ class Verdict:
             parts.insert(0, "nothing is better beyond chance")
         if even := self.of("within chance"):
             parts.append(f"{_listed([one.metric for one in even])} within chance")
-        return f"{self.system} against {self.first}: {'; '.join(parts)}{self._cost()}."
+        return f"{self.system} against {self.other}: {'; '.join(parts)}{self._cost()}."
 
     def deployment(self, model: str, network: str) -> str:
         """Returns the file to deploy, in one sentence.
 
         Args:
             model: the file of this system.
-            network: the file of the first one.
+            network: the file of the other one.
         """
         better, worse = (_listed([one.metric for one in self.of(way)] or [""]) for way in ("better", "worse"))
         if not better:
@@ -86,7 +86,7 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report."""
         return {
-            "against": self.first,
+            "against": self.other,
             **{judgement.key: judgement.to_json() for judgement in self.judgements},
             "cost_ratio": {"multiply_adds": self.multiply_adds, "parameters": self.parameters},
             "sentence": self.sentence(),
@@ -105,13 +105,41 @@ def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
         models: of a report, with the `difference` that resampling gives.
     """
     first = next(iter(models), "")
-    found = {}
-    for name, entry in models.items():
-        judgements = tuple(filter(None, (_judgement(key, column, entry) for key, column in JUDGED.items())))
-        if name != first and judgements:
-            multiply_adds, parameters = (_ratio(entry, models[first], key) for key in ("multiply_adds", "parameters"))
-            found[name] = Verdict(name, first, judgements, multiply_adds=multiply_adds, parameters=parameters)
-    return found
+    found = {name: _verdict(models, name, first, entry.difference) for name, entry in models.items() if name != first}
+    return {name: verdict for name, verdict in found.items() if verdict.judgements}
+
+
+def rivalries(models: Mapping[str, System]) -> list[Verdict]:
+    """Returns the verdicts on one system against each that is not the first, if the evaluation was to `compare` it."""
+    return [
+        _verdict(models, name, rival, difference)
+        for name, entry in models.items()
+        for rival, difference in (entry.rivals or {}).items()
+    ]
+
+
+def recommended(system: str, models: Mapping[str, System]) -> str:
+    """Returns the file to deploy, in one sentence: the system, or one that costs no more and is as good.
+
+    Args:
+        system: one that was compared with all others. Files have the names of systems.
+    """
+    by_first = verdicts(models)
+    against, *rivals = by_first[system], *rivalries(models)
+    affordable = [against, *(one for one in rivals if (one.multiply_adds or 1) >= 1)]
+    unbeaten = [one for one in affordable if not one.gains]
+    closest = min(unbeaten or affordable, key=lambda one: len(one.of("better")) - len(one.of("worse")))
+    if not against.gains:  # then the choice is between the first and what beats it
+        ahead = [by_first[one.other] for one in unbeaten[1:] if by_first[one.other].gains]
+        closest = next(iter(ahead), against)
+    return closest.deployment(*(f"{name}.safetensors" for name in (closest.system, closest.other)))
+
+
+def _verdict(models: Mapping[str, System], name: str, other: str, found: Resampled[Difference] | None) -> Verdict:
+    compared = replace(models[name], difference=found)
+    judgements = tuple(filter(None, (_judgement(key, column, compared) for key, column in JUDGED.items())))
+    multiply_adds, parameters = (_ratio(compared, models[other], key) for key in ("multiply_adds", "parameters"))
+    return Verdict(name, other, judgements, multiply_adds=multiply_adds, parameters=parameters)
 
 
 def own_score(file: str, entry: System) -> Iterator[str]:

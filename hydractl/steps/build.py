@@ -14,7 +14,7 @@ from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import claim, write_bytes
 from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
-from hydractl.errors import OptionError, OutputError, require
+from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.options import Option, function, option
 from hydractl.selection.candidates import SelectionObjective, require_measurable
 from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
@@ -22,7 +22,7 @@ from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Precision, Seed, as_checkpoint, as_member
 from hydractl.steps.limits import Limits, latency_limit
 from hydractl.steps.pipeline import Stage, makefile, run_stages
-from hydractl.steps.plan import HYDRA, NETWORK, REPORT, plan
+from hydractl.steps.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
 from hydractl.steps.plan_units import thinning
 from hydractl.steps.result import Result
 from hydractl.steps.schedule import NO_CIRCUITS, scheduled
@@ -48,8 +48,8 @@ class Built(Result):
         folder: the folder of all files.
         report: the evaluation as plain JSON; None after a dry run.
         verdict: gains and losses in a sentence.
-        advice: which file to deploy, what the network gains if it trained as long, and what to try if the Hydra gains
-            nothing.
+        advice: which file to deploy, how the Hydra compares with the network trained as long and with the teacher, what
+            these gain over the network, and what to try if the Hydra gains nothing.
         latency: the Hydra's time against the network's, if a budget limits it.
     """
 
@@ -226,7 +226,8 @@ class Build:
                 f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "
                 "`units` no tries trunks of several depths instead"
             )
-        stages = plan(planned, limits, self.trunks or limits.trunks(network), thin)
+        taught = bool(self.teacher) and self._teachers_go_together(watch)
+        stages = plan(planned, limits, self.trunks or limits.trunks(network), thin, taught=taught)
         if self.dry_run:
             return Built(stages, folder)
         if not self.ood_data:
@@ -256,10 +257,21 @@ class Build:
 
             require_fit([as_checkpoint(teacher) for teacher in self.teacher], as_checkpoint(self.model))
 
+    def _teachers_go_together(self, watch: Watcher) -> bool:
+        """Returns whether the teachers make one file, which the Hydra can be compared with; notes why not."""
+        from hydractl.surgery.fusion import require_agreement
+
+        try:
+            require_agreement([as_checkpoint(teacher) for teacher in self.teacher])
+        except CheckpointError as error:
+            watch.note(f"note: the teachers are not evaluated: {error}")
+            return False
+        return True
+
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
         from hydractl.report.artifact import read_report, report_json
-        from hydractl.report.verdict import own_score, verdicts
+        from hydractl.report.verdict import own_score, recommended, rivalries, verdicts
 
         folder = self.folder
         with claim(folder):
@@ -270,10 +282,12 @@ class Build:
             verdict = found["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
-            advice = [verdict.deployment(HYDRA, NETWORK)]
-            if not verdict.gains or verdict.of("worse"):  # the network is what to deploy, or may be
-                advice += own_score(NETWORK, report.models["network"])
-            advice += [found["trained"].sentence()] if "trained" in found else []
+            others = [one for name, one in found.items() if name != "hydra"]
+            advice = [recommended("hydra", report.models)]
+            for file in (NETWORK, TRAINED):
+                if file in advice[0]:  # it is what to deploy, or may be
+                    advice += own_score(file, report.models[Path(file).stem])
+            advice += [one.sentence() for one in (*rivalries(report.models), *others)]
             advice += cautions(report)
             if not verdict.gains:
                 # In words, not by names of options, which a shell and Python spell differently.

@@ -82,6 +82,8 @@ class Evaluate:
     def _check(self) -> None:
         if self.procedure.resume and self.procedure.save_logits is None:
             raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
+        if (name := self.procedure.compare) is not None and name not in dict(named_systems(self.systems)):
+            raise OptionError(f"`compare` {name}: no system has this name: name one of them")
 
     def _reported(self, watch: Watcher) -> Reported:
         """Returns the numbers of every system; a process that does not lead returns none."""
@@ -158,7 +160,7 @@ class Evaluate:
             "seed": self.procedure.seed if drawn else None,
         }
         complete = len(measured) == len(comparison.systems)
-        content = results(assemble(measured), describe_data(comparison), options, complete)
+        content = results(assemble(measured, self.procedure.compare), describe_data(comparison), options, complete)
         return self.outputs.write(content, watch)
 
     def _on_tasks(self, suite: SuiteLike, watch: Watcher) -> SuiteReported:

@@ -28,13 +28,15 @@ from hydractl.training.request import Execution, Hyperparameters, Seeds, Trainin
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
 
-HYDRA, NETWORK, TRAINED = (Made(f"{name}.safetensors") for name in ("hydra", "network", "trained"))
+HYDRA, NETWORK, TRAINED, TEACHER = (Made(f"{one}.safetensors") for one in ("hydra", "network", "trained", "teacher"))
 SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
 CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
 REPORT = Made("report")
 
 
-def plan(build: Build, limits: Limits, trunks: str, thin: Thinning | None = None) -> list[Stage]:
+def plan(
+    build: Build, limits: Limits, trunks: str, thin: Thinning | None = None, *, taught: bool = False
+) -> list[Stage]:
     """Returns the commands of a build.
 
     The data are divided by the content of their samples: part 1 to search circuits, 2 to select members, 3 to
@@ -43,6 +45,7 @@ def plan(build: Build, limits: Limits, trunks: str, thin: Thinning | None = None
     Args:
         trunks: the trunk depths to try.
         thin: what members lose if they lose MLP units; nothing is searched or selected then.
+        taught: whether the teachers are evaluated too, as one network.
 
     Raises:
         OptionError: the recipe does not exist, or does not say how long to train.
@@ -61,6 +64,12 @@ def plan(build: Build, limits: Limits, trunks: str, thin: Thinning | None = None
     if thin is not None:
         stages.append(_as_long(build, stages[-1]))
         systems["trained"] = Made(stages[-1].makes[0]), TRAINED
+    if taught:
+        teachers = _teachers(build)
+        if len(teachers) > 1:
+            together = Made("work/teacher.safetensors")
+            stages.append(Stage(Fuse(teachers, separate="all", output=together), (together,)))
+        systems["teacher"] = together if len(teachers) > 1 else teachers[0], TEACHER
     calibrations = [_calibration(build, *one) for one in systems.values()]
     return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 
@@ -173,13 +182,17 @@ def _training(build: Build, together: bool) -> list[Stage]:
         seeds=Seeds(build.seed),
         sources=TrainingSources(
             outlier_data=_outliers(build),
-            teacher=[Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)],
+            teacher=_teachers(build),
         ),
         reading=replace(_reading(build), limit=None, classes=None),
         execution=Execution(build.compute.device, build.precision, output=Made(name) if apart else FUSED, resume=True),
     )
     stages = [Stage(step, tuple(trained))]
     return [*stages, Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else stages
+
+
+def _teachers(build: Build) -> list[Given]:
+    return [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)]
 
 
 def _as_long(build: Build, joint: Stage) -> Stage:
@@ -215,7 +228,7 @@ def _evaluation(build: Build, systems: dict[str, Made]) -> Stage:
     step = Evaluate(
         systems,
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
-        procedure=Procedure(bootstrap=1000),
+        procedure=Procedure(bootstrap=1000, compare="hydra" if len(systems) > 2 else None),
         reading=_reading(build),
         compute=build.compute,
         outputs=Outputs(report=REPORT),

@@ -49,8 +49,7 @@ def fuse(
     if dtype is not None and len({member.dtype for member in members}) > 1:
         # Every number fits float64, so the result is still rounded once.
         members = [with_dtype(member, torch.float64) for member in members]
-    for member in members[1:]:
-        _require_agreement(members[0], member)
+    require_agreement(members)
     first = members[0]
     zero_shot = first.spec.task == "zero-shot"
     kept_separate = parse_separate(("text",) if separate is None and zero_shot else separate or ())
@@ -91,12 +90,16 @@ def parse_separate(names: Iterable[str]) -> frozenset[str]:
     return frozenset(chosen)
 
 
-def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
-    ours, theirs = (json.loads(json.dumps(_agreed(each))) for each in (first, other))
-    if (change := first_change(ours, theirs)) is not None:
-        what, old, new = change
-        remedy = "members must agree" if not what.startswith("dtype") else "give `dtype`, to which all are converted"
-        raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): {remedy}")
+def require_agreement(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises CheckpointError if networks differ in what members must agree in; names the first difference."""
+    first, *others = checkpoints
+    for other in others:
+        ours, theirs = (json.loads(json.dumps(_agreed(each))) for each in (first, other))
+        if (change := first_change(ours, theirs)) is not None:
+            what, old, new = change
+            convert = "give `dtype`, to which all are converted"
+            remedy = convert if what.startswith("dtype") else "members must agree"
+            raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): {remedy}")
 
 
 def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:

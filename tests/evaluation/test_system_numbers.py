@@ -70,7 +70,8 @@ def test_replicates_are_the_metrics_of_resampled_samples() -> None:
 
 def test_intervals_hold_the_number_and_differences_are_paired() -> None:
     weak, strong = predictions(0), predictions(0, sharpness=4.0)
-    systems = assemble([drawn_numbers("weak", weak), drawn_numbers("again", weak), drawn_numbers("strong", strong)])
+    parts = [drawn_numbers("weak", weak), drawn_numbers("again", weak), drawn_numbers("strong", strong)]
+    systems = assemble(parts, compare="strong")
     first, again, other = (systems[name] for name in ("weak", "again", "strong"))
     low, high = first.intervals.ood_means["all"]["auroc"]
     assert low < first.ood_means["all"].auroc < high
@@ -80,6 +81,12 @@ def test_intervals_hold_the_number_and_differences_are_paired() -> None:
     found = other.difference.id["accuracy"]
     assert found.value == other.id.accuracy - first.id.accuracy
     assert 0 < found.interval[0] < found.value < found.interval[1]
+    # Another system with the predictions of the first is as far away.
+    assert other.rivals == {"again": other.difference} and again.rivals is None
+    assert assemble(parts, compare="weak")["weak"].rivals == {
+        "again": again.difference,
+        "strong": assemble(parts[::-1])["weak"].difference,
+    }
 
 
 def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:

@@ -22,7 +22,7 @@ from hydractl.report.artifact import join_reports, read_report, report_json, res
 from hydractl.report.columns import main_groups
 from hydractl.report.page import html_page
 from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import JUDGED, own_score, verdicts
+from hydractl.report.verdict import JUDGED, own_score, recommended, rivalries, verdicts
 from tests.report.test_table import printed, result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
@@ -60,6 +60,38 @@ def test_a_score_of_its_own_is_told_where_it_detects_better() -> None:
     worse = {"all": replace(means["all"], auroc=0.7)}
     for other in (PLAIN, replace(scored, typicality=None), replace(scored, ood_means=worse)):
         assert not list(own_score("network.safetensors", other))
+
+
+GAIN, LOSS, EVEN = (-0.1, -0.15, -0.05), (0.1, 0.05, 0.15), (0.0, -0.1, 0.1)
+Found = tuple[float, float, float]
+
+
+@pytest.mark.parametrize(
+    ("network", "trained", "ahead", "deployed"),
+    [
+        (GAIN, GAIN, EVEN, "hydra"),
+        (GAIN, GAIN, GAIN, "hydra"),
+        (GAIN, EVEN, GAIN, "trained"),
+        (GAIN, LOSS, GAIN, "trained"),
+        (EVEN, EVEN, GAIN, "trained"),
+        (EVEN, EVEN, EVEN, "network"),
+        (EVEN, GAIN, LOSS, "network"),
+    ],
+)
+def test_what_costs_no_more_and_is_as_good_is_what_to_deploy(
+    network: Found, trained: Found, ahead: Found, deployed: str
+) -> None:
+    rivals = {name: system(nll=found).difference for name, found in {"trained": trained, "teacher": LOSS}.items()}
+    hydra = replace(system(130, nll=network), rivals=rivals)
+    models = {"network": PLAIN, "hydra": hydra, "trained": system(nll=ahead), "teacher": system(300, nll=GAIN)}
+    found = {one.other: one for one in rivalries(models)}
+    assert {name: one.multiply_adds for name, one in found.items()} == {"trained": 1.3, "teacher": 130 / 300}
+    assert recommended("hydra", models).startswith(f"Deploy {deployed}.safetensors: ")
+    report = results(models, DataInfo(), {})
+    for text in (printed(models, 1000), html_page(report, {})):
+        assert found["trained"].sentence() in text and found["teacher"].sentence() in text
+    joined, _ = join_reports({"one.json": report, "two.json": report})
+    assert rivalries(joined.models) == []
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])

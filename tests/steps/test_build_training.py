@@ -57,11 +57,25 @@ def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> Non
 def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path, more: Path) -> None:
     save_vit(here / "teacher", seed=1)
     training = ["--train-data", more, "--set", "steps=1", "--teacher", "vit", "--teacher", "teacher"]
-    hydractl(*ARGUMENTS, *training, "--quiet", code=0)
+    result = hydractl(*ARGUMENTS, *training, "--quiet", code=0)
     member = read_checkpoint(str(here / "built" / "work" / "selected-member0.safetensors"))
     assert len(member.provenance["options"]["fingerprints"]["teacher"]) == 2
     makefile = (here / "built" / "Makefile").read_text()
     assert "\nTEACHER_2 ?= $(HERE)../teacher\n" in makefile and '--teacher "$(TEACHER_1)"' in makefile
+    ensemble = read_checkpoint(str(here / "built" / "teacher.safetensors"))
+    assert (ensemble.members, ensemble.temperature is not None) == (2, True)
+    entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
+    assert list(entries["hydra"]["rivals"]) == ["teacher"]
+    assert "\nhydra against teacher: " in result.out and "\nteacher against network: " in result.out
+
+
+def test_teachers_of_several_sizes_teach_without_being_evaluated(hydractl: Command, here: Path, more: Path) -> None:
+    save_vit(here / "teacher", num_hidden_layers=3)
+    training = ["--train-data", more, "--set", "steps=1", "--teacher", "vit", "--teacher", "teacher", "--dry-run"]
+    result = hydractl(*ARGUMENTS, *training, code=0)
+    assert "layers" in result.err and "teacher=" not in result.out and result.out.count("--teacher") == 2
+    alone = hydractl(*ARGUMENTS, *training[:4], "--teacher", "teacher", "--dry-run", code=0)
+    assert "teacher=teacher.safetensors" in alone.out and " --separate all" not in alone.out
 
 
 @pytest.mark.slow
