@@ -1,13 +1,14 @@
 """Candidates of several sets in one pool, and the best members of any set."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, KeptHeads, without
+from hydractl.checkpoint.heads import Head, KeptHeads, Unit, without
 from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import Slot, parameter_count, slots
 from hydractl.circuit.objective import Measure
@@ -15,9 +16,30 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
+from hydractl.surgery.choose import by_scores, dealt
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.numbers import with_dtype
-from hydractl.surgery.slicing import drop_heads
+from hydractl.surgery.slicing import drop_heads, drop_units
+
+
+@dataclass(frozen=True, eq=False)
+class UnitDeal:
+    """The MLP units that chosen members lose: an even share of each layer above their trunk.
+
+    All keep the best half of what a member keeps, and the others are dealt out.
+    """
+
+    scores: Mapping[Unit, float]  # higher = keep, of every unit of the network
+    lost: int  # by each member
+
+    def dropped(self, members: int, trunk: int) -> list[list[Unit]]:
+        """Returns what each of several members loses.
+
+        Raises:
+            OptionError: there are fewer units above the trunk.
+        """
+        above = {unit: score for unit, score in self.scores.items() if unit.layer >= trunk}
+        return dealt(above, by_scores(above, self.lost, "layer"), members, deal="shared", seed=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +51,7 @@ class CandidatePool:
     files: tuple[Checkpoint, ...]  # members that exist, each a candidate of every set without a trunk
     sets: tuple[tuple[int, ...], ...]  # by numbers of candidates
     trunks: tuple[int, ...]  # how many layers the candidates of each set share
+    deal: UnitDeal | None = None  # of what members lose once they are chosen; candidates keep all units
 
     @property
     def names(self) -> list[str]:
@@ -45,25 +68,33 @@ class CandidatePool:
         """Returns those of some candidates that are files of their own."""
         return [self.checkpoint(candidate) for candidate in chosen if candidate >= len(self.dropped)]
 
-    def fused(self, chosen: Sequence[int]) -> Checkpoint:
+    def units(self, chosen: Sequence[int], trunk: int | None) -> list[list[Unit]]:
+        """Returns the MLP units that members of a set with this trunk lose; none for a trunk of None."""
+        return [[] for _ in chosen] if self.deal is None or trunk is None else self.deal.dropped(len(chosen), trunk)
+
+    def fused(self, chosen: Sequence[int], trunk: int | None = None) -> Checkpoint:
         """Returns the network that some candidates make together."""
-        return together([self.checkpoint(candidate) for candidate in chosen])
+        members = zip(map(self.checkpoint, chosen), self.units(chosen, trunk), strict=True)
+        return together([drop_units(member, units) if units else member for member, units in members])
 
-    def cost(self, chosen: Sequence[int]) -> int:
+    def cost(self, chosen: Sequence[int], trunk: int | None = None) -> int:
         """Returns the multiply-adds of that network for one sample, as published."""
-        return multiply_adds(self.network.spec, self.layout(chosen))
+        return multiply_adds(self.network.spec, self.layout(chosen, trunk))
 
-    def parameters(self, chosen: Sequence[int]) -> int:
+    def parameters(self, chosen: Sequence[int], trunk: int | None = None) -> int:
         """Counts the numbers that that network stores."""
-        return parameter_count(stored_shapes(self.network.spec, self.layout(chosen)))
+        return parameter_count(stored_shapes(self.network.spec, self.layout(chosen, trunk)))
 
-    def layout(self, chosen: Sequence[int]) -> Layout:
+    def layout(self, chosen: Sequence[int], trunk: int | None = None) -> Layout:
         """Returns what its members keep, and which tensors these share."""
         if self.files_among(chosen):
             return self.fused(chosen).layout
         # Members of one network differ where their heads do: nothing has to be read.
         spec, own = self.network.spec, self.network.layout
         kept = [replace(own, heads=without(own.heads, self.dropped[candidate].dropped)) for candidate in chosen]
+        if self.deal is not None and trunk is not None:
+            lost = zip(kept, self.units(chosen, trunk), strict=True)
+            kept = [layout.without_units(spec, units) for layout, units in lost]
         whole, table = side_by_side(spec, kept, own.shared), slots(spec).items()
         shared = frozenset(name for name, slot in table if not slot.is_attention or _alike(whole.heads, slot))
         return replace(whole, shared=shared)
@@ -119,10 +150,10 @@ class Criteria:
         )
         return Goal(self.objective, least)
 
-    def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
+    def allows(self, candidates: CandidatePool, chosen: Sequence[int], trunk: int | None = None) -> bool:
         """Returns True if members together keep within the limits on cost."""
         limits = ((self.multiply_adds, candidates.cost), (self.parameters, candidates.parameters))
-        return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
+        return all(most is None or count(chosen, trunk) <= most * count([0]) for most, count in limits)
 
 
 @dataclass(frozen=True)
@@ -150,9 +181,9 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
                 logits,
                 goal,
                 (low, max(low, min(high, len(numbers)))),
-                candidates.cost,
+                partial(candidates.cost, trunk=trunk),
                 among=numbers,
-                within=lambda chosen: criteria.allows(candidates, chosen),
+                within=partial(criteria.allows, candidates, trunk=trunk),
             )
         except OptionError as error:
             reason = error

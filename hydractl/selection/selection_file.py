@@ -15,7 +15,7 @@ from hydractl.artifacts import (
     found_reference,
 )
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.checkpoint.heads import Head, Unit, in_candidate_order
 from hydractl.circuit.objective import Measure
 from hydractl.schema import Checked, Items, Schema
 
@@ -29,10 +29,15 @@ VERSION = 1
 
 
 class Member(Schema, extra="ignore"):
-    """A chosen member: the network without some heads, or a file of its own, named by its place and identity."""
+    """A chosen member: the network without some heads, or a file of its own, named by its place and identity.
+
+    Attributes:
+        units: the MLP units that the network loses, by tower and layer.
+    """
 
     candidate: str = ""
     dropped: Items[NamedHead] | None = None
+    units: Mapping[str, Items[Items[int]]] = field(default_factory=dict)
     reference: Annotated[str, Checked(min_length=1, max_length=4096)] | None = None
     sha256: Annotated[str, Checked(pattern="^[0-9a-f]{64}$")] | None = None
 
@@ -45,6 +50,16 @@ class Member(Schema, extra="ignore"):
     def heads(self) -> frozenset[Head]:
         """The heads that the network loses; none for a file."""
         return frozenset(self.dropped or ())
+
+    @property
+    def lost_units(self) -> list[Unit]:
+        """The MLP units that the network loses."""
+        return [
+            Unit(tower, layer, unit)
+            for tower, layers in self.units.items()
+            for layer, lost in enumerate(layers)
+            for unit in lost
+        ]
 
     @property
     def file(self) -> ModelReference | None:
@@ -70,12 +85,16 @@ class Followed:
     @property
     def members(self) -> list[Checkpoint]:
         """The members in the order in which they were chosen; nothing is read yet."""
-        from hydractl.surgery.slicing import drop_heads
+        from hydractl.surgery.slicing import drop_heads, drop_units
 
-        return [
-            drop_heads(self.network, member.heads) if member.file is None else self.files[member.file.sha256]
-            for member in self.selection.members
-        ]
+        found = []
+        for member in self.selection.members:
+            if member.file is not None:
+                found.append(self.files[member.file.sha256])
+            else:
+                whole, units = drop_heads(self.network, member.heads), member.lost_units
+                found.append(drop_units(whole, units) if units else whole)
+        return found
 
     def fused(self, separate: Iterable[str] | None = None, dtype: torch.dtype | None = None) -> Checkpoint:
         """Returns the network that its members make together, with its history; see `hydractl.surgery.fusion.fuse`."""
@@ -112,12 +131,13 @@ def selection_json(
     Args:
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
-    names = candidates.names
+    names, lost = candidates.names, candidates.units(outcome.curve.chosen, outcome.trunk)
+    members = zip(outcome.curve.chosen, lost, strict=True)
     return {
         "format": FORMAT,
         "version": VERSION,
         "objective": objective,
-        "members": [_member(candidates, number) for number in outcome.curve.chosen],
+        "members": [_member(candidates, number, units) for number, units in members],
         "trunk": outcome.trunk,
         "baseline": {**_numbers(outcome.baseline), "multiply_adds": candidates.cost([0])},
         "curve": [
@@ -129,12 +149,17 @@ def selection_json(
     }
 
 
-def _member(candidates: CandidatePool, number: int) -> dict[str, Any]:
+def _member(candidates: CandidatePool, number: int, lost: Sequence[Unit]) -> dict[str, Any]:
     if number >= len(candidates.dropped):
         member = candidates.checkpoint(number)
         return {"candidate": member.name, "reference": member.name, "sha256": identity(member)}
     chosen = candidates.dropped[number]
-    return {"candidate": chosen.name, "dropped": [head._asdict() for head in in_candidate_order(chosen.dropped)]}
+    units: dict[str, list[list[int]]] = {}
+    for unit in in_candidate_order(lost):
+        layers = units.setdefault(unit.tower, [[] for _ in candidates.network.heads[unit.tower]])
+        layers[unit.layer].append(unit.unit)
+    dropped = [head._asdict() for head in in_candidate_order(chosen.dropped)]
+    return {"candidate": chosen.name, "dropped": dropped, **({"units": units} if units else {})}
 
 
 def _numbers(quality: Measure) -> dict[str, float | None]:

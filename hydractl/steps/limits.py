@@ -1,19 +1,30 @@
-"""Limits on what a Hydra may cost against the network; a limit on time is measured once and kept by its build."""
+"""Limits on what a Hydra may cost against the network, and the MLP units that its members lose for them.
+
+A limit on time is measured once and kept by its build.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from hydractl.bounds import real
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.layout import member_units
+from hydractl.circuit.scores import ScoreTable
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import option
 from hydractl.schema import Origin, read_json
+from hydractl.steps.inputs import ScoresLike, as_scores
+from hydractl.surgery.choose import units_leaving
+from hydractl.surgery.provenance import require_same_model
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
+    from hydractl.selection.pool import UnitDeal
     from hydractl.steps.build import Build
 
 
@@ -53,6 +64,53 @@ class Limits:
             return "0"
         depth = max(tower.layers for tower in network.spec.towers)
         return ",".join(map(str, sorted({0, depth // 2, 3 * depth // 4, depth - 1})))
+
+
+@dataclass(frozen=True)
+class UnitLoss:
+    """Says how many MLP units chosen members lose.
+
+    Raises:
+        OptionError: units without scores, or scores without units.
+    """
+
+    units: Any = option(
+        None,
+        "MLP units that each chosen member loses above the trunk, a number or a share of all: members keep the best in "
+        "common and divide the rest. They are chosen with all units: fine-tune them.",
+        metavar="N|N%",
+    )
+    unit_scores: ScoresLike | None = option(
+        None, "Scores of MLP units, by score-heads --units.", metavar="FILE", remembered=False
+    )
+
+    def __post_init__(self) -> None:
+        if (self.units is None) != (self.unit_scores is None):
+            raise OptionError("`units` and `unit_scores` go together: give both or neither")
+
+    @cached_property
+    def artifact(self) -> ScoreTable | None:
+        """The scores, read."""
+        return None if self.unit_scores is None else as_scores(self.unit_scores)
+
+    def deal(self, network: Checkpoint, trunks: Sequence[int]) -> UnitDeal | None:
+        """Returns what members will lose.
+
+        Raises:
+            ArtifactError: the scores are of another network, or of heads alone.
+            OptionError: a network whose units cannot be dropped, or that has fewer above a trunk.
+        """
+        if self.units is None or self.artifact is None:
+            return None
+        from hydractl.selection.pool import UnitDeal
+        from hydractl.surgery.slicing import drop_units
+
+        require_same_model(network, self.artifact.name, self.artifact.model)
+        scores = self.artifact.of_units(member_units(network.layout, network.spec, 0))
+        deal = UnitDeal(scores, units_leaving(self.units, network))
+        for trunk in trunks:
+            drop_units(network, *deal.dropped(1, trunk))
+        return deal
 
 
 def parse_ratio(name: str, text: str) -> float:

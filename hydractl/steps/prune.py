@@ -249,7 +249,7 @@ class Prune:
             made_of = network if row.file is None else member
             written = self._write(member, made_of, common | {"candidate": row.candidate}, path, watch=watch)
             dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
-            found.append(PrunedMember(written, dropped, path))
+            found.append(PrunedMember(written, dropped, path, row.lost_units))
         return Pruned(tuple(found))
 
     def _write(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from hydractl.artifacts import write_json
+from hydractl.artifacts import Artifact, write_json
 from hydractl.bounds import MEMBERS, whole
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
@@ -24,7 +24,7 @@ from hydractl.selection.candidates import SelectionObjective, Sources, candidate
 from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
-from hydractl.steps.limits import Limits
+from hydractl.steps.limits import Limits, UnitLoss
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, SearchScore, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.result import Result
@@ -235,6 +235,7 @@ class Select:
         float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1)
     ] = None
     limits: Limits = Limits()
+    unit_loss: UnitLoss = UnitLoss()
     trunks: Annotated[
         str,
         Option(
@@ -301,11 +302,16 @@ class Select:
                 resume=self.resume,
                 force=self.force,
             )
+            deal = self.unit_loss.deal(network, trunks)
             pool, circuits = self.method.candidates(self, run, trunks, criteria)
+            if deal is not None and pool.files:
+                raise OptionError("`units`: files of members keep the units that they have: leave the files out")
+            pool = replace(pool, deal=deal)
             outcome = choose(run.answers(pool), pool, criteria)
-            chosen, seen = outcome.curve.chosen, _seen(material, circuits)
+            chosen, seen = outcome.curve.chosen, _seen(material, [*circuits, self.unit_loss.artifact])
             origin = {**origin_of(network, options), "search_data": seen}
-            fused = with_selection(pool.fused(chosen), network, pool.files_among(chosen), {**options, SEEN: seen})
+            fused = pool.fused(chosen, outcome.trunk)
+            fused = with_selection(fused, network, pool.files_among(chosen), {**options, SEEN: seen})
             selected = Selected(selection_json(outcome, pool, self.objective, origin), fused, output, hydra)
             if ranks.leads:
                 selected.write(self.force)
@@ -316,13 +322,13 @@ class Select:
 select = function(Select)
 
 
-def _seen(material: Material, circuits: Sequence[Circuit]) -> Mapping[str, Any]:
+def _seen(material: Material, artifacts: Sequence[Artifact | None]) -> Mapping[str, Any]:
     """Returns sketches of every sample that a choice depends on."""
     from hydractl.data.hashes import merged
 
     used = material.used("selection", "selection OOD")
     own = {name: samples.sketch() for name, samples in used.items()}
-    return merged([*(samples_behind(circuits) or {}).items(), *own.items()], material.checkpoint.name)
+    return merged([*(samples_behind(artifacts) or {}).items(), *own.items()], material.checkpoint.name)
 
 
 def parse_members(members: str) -> tuple[int, int]:

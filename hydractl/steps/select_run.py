@@ -24,8 +24,8 @@ from hydractl.steps.material import Material
 from hydractl.surgery.fusion import fuse
 from hydractl.watch import Advance, Watcher
 
-#: Options of `select` that a joint search does not depend on: with other bounds its turns are used again.
-BOUNDS = ("budget_macs", "budget_params")
+#: Options of `select` that a joint search does not depend on: with others its turns are used again.
+BOUNDS = ("budget_macs", "budget_params", "units")
 
 
 @dataclass(eq=False)

@@ -1,20 +1,30 @@
 """Selecting members: Python and the command line choose alike, and nothing of it leaks into an evaluation."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.testing import assert_close
+from transformers import ViTForImageClassification
 
 import hydractl
-from hydractl.checkpoint.heads import member_heads
-from hydractl.errors import HydractlError, OptionError
+from hydractl.checkpoint.heads import Head, Unit, member_heads
+from hydractl.checkpoint.layout import every_unit, member_units
+from hydractl.errors import ArtifactError, HydractlError, OptionError
+from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.selection.answers import Store
 from hydractl.selection.joint import TurnsJournal
+from hydractl.surgery.numbers import with_dtype
 from tests.cli.conftest import Command, circuit, save_circuit
+from tests.references import Reference
+from tests.surgery.test_slicing import zero_heads
+from tests.surgery.test_units import unit_reader
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +159,66 @@ def test_fuse_and_prune_make_what_was_selected(run: Command) -> None:
     assert all(torch.equal(tensor.load(), second.tensors[name].load()) for name, tensor in first.tensors.items())
     apart = hydractl.fuse(selection="chosen/s.json", separate="all").checkpoint
     assert apart.provenance["options"]["separate"] != first.provenance["options"].get("separate")
+
+
+@pytest.mark.parametrize("trunk", [0, 1])
+def test_members_lose_units_too_and_share_the_best(run: Command, trunk: int) -> None:
+    scores = hydractl.score_heads("vit", method="magnitude", units=True, output="u.json").to_json()["units"]["vision"]
+    asked = ["--circuit=a.json", "--budgets=1,2", "--members=2", "--without-dense", *([f"--trunks={trunk}"] * trunk)]
+    cut = ["--units=25%", "--unit-scores=u.json"]
+    run("select", "vit", *asked, *cut, *DATA, "-o", "s.json", "--hydra", "hydra", code=0)
+    run("fuse", "--selection=s.json", "-o", "f", code=0)
+    assert Path("f").read_bytes() == Path("hydra").read_bytes()
+    run("prune", "--selection=s.json", "-o", "m{member}", code=0)
+    hydra, reference = read_checkpoint("hydra"), zeroed_vit()
+    for layer in range(2):
+        order = sorted(range(24), key=lambda unit: -scores[layer][unit])
+        keep = 24 if layer < trunk else 12 if trunk else 18
+        kept = [set(own) for own in every_unit(hydra.layout, hydra.spec, "vision")[layer]]
+        assert [len(own) for own in kept] == [keep] * 2
+        assert kept[0] & kept[1] >= set(order[: keep // 2])
+        assert kept[0] | kept[1] == set(order[: 24 if keep > 12 else 18])
+    with torch.inference_mode():
+        found = from_checkpoint(with_dtype(hydra, torch.float64))(**reference.inputs).member_logits
+    for number, member in enumerate(written()["members"]):
+        heads = [Head(**head) for head in member["dropped"]]
+        lost = [Unit("vision", i, unit) for i, layer in enumerate(member["units"]["vision"]) for unit in layer]
+        assert len(lost) == 12 and {unit.layer for unit in lost} == set(range(trunk, 2))
+        reference = zeroed_vit(heads, lost)
+        assert_close(found[number], reference.logits(), rtol=0, atol=1e-10)
+        apart = read_checkpoint(f"m{number}")
+        assert member_units(apart.layout, apart.spec, 0) == member_units(hydra.layout, hydra.spec, number)
+
+
+def zeroed_vit(heads: Sequence[Head] = (), units: Sequence[Unit] = ()) -> Reference:
+    """The network in float64, of transformers, with heads and units turned off."""
+    model = ViTForImageClassification.from_pretrained("vit").double().eval()
+    pixels = torch.randn(3, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    reference = Reference("vit", model, {"pixel_values": pixels})
+    zero_heads(reference, heads, {"vision": 4})
+    for unit in units:
+        unit_reader(reference, read_checkpoint("vit").spec.tower(unit.tower), unit.layer).weight.data[:, unit.unit] = 0
+    return reference
+
+
+def test_units_count_in_limits_and_have_scores_of_the_network(run: Command) -> None:
+    hydractl.score_heads("vit", method="random", units=True, output="u.json")
+    asked = {"random": 4, "budgets": "2", "members": "3", "without_dense": True, "id_data": "pets"}
+    with pytest.raises(OptionError):
+        hydractl.select("vit", **asked, budget_macs="2x")
+    units = {"units": "75%", "unit_scores": "u.json"}
+    made = hydractl.select("vit", **asked, budget_macs="2x", **units)
+    counted = [step["multiply_adds"] for step in made.content["curve"]]
+    assert counted[-1] == multiply_adds(made.checkpoint.spec, made.checkpoint.layout)
+    assert counted[-1] <= 2 * made.content["baseline"]["multiply_adds"]
+    with pytest.raises(OptionError, match="`unit_scores`"):
+        hydractl.select("vit", **asked, units="10%")
+    member = hydractl.prune("vit", method="random", budget=1)
+    with pytest.raises(OptionError, match="`units`"):
+        hydractl.select("vit", [member], members="2", id_data="pets", **units)
+    hydractl.score_heads("vit", method="random", output="heads.json")
+    with pytest.raises(ArtifactError, match=r"heads\.json"):
+        hydractl.select("vit", **asked, units="10%", unit_scores="heads.json")
 
 
 def test_files_are_candidates_and_are_found_by_what_they_hold(run: Command) -> None:
