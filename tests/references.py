@@ -23,6 +23,7 @@ from hydractl.model.assembly import from_checkpoint
 if TYPE_CHECKING:
     from timm.models import VisionTransformer
 
+    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.config import Fields
 
 #: The modules of families, each with one of the same name beside the tests of families. Their libraries are imported
@@ -155,3 +156,19 @@ def randomised(name: str, model: nn.Module, inputs: dict[str, Tensor], dtype: to
             parameter.copy_(torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0.0))
     inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in inputs.items()}
     return Reference(name, model.eval().to(dtype), inputs)
+
+
+def uneven_members(dense: Checkpoint) -> list[Checkpoint]:
+    """Three members over a trunk of one layer; the first has no units in the next, the second no heads in the last."""
+    from hydractl.checkpoint.heads import member_heads
+    from hydractl.checkpoint.layout import member_units
+    from hydractl.surgery.slicing import drop_heads, drop_units
+
+    heads = [head for head in member_heads(dense.heads, 0) if head.layer]
+    units = [unit for unit in member_units(dense.layout, dense.spec, 0) if unit.layer]
+    lost = [
+        (heads[::3], {unit for unit in units if unit.layer == 1} | set(units[::5])),
+        ({head for head in heads if head.layer == 2} | set(heads[1::4]), set(units[1::2])),
+        (heads[2::3], units[2::7]),
+    ]
+    return [drop_units(drop_heads(dense, gone), without) for gone, without in lost]

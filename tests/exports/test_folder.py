@@ -18,22 +18,18 @@ from torch.testing import assert_close
 
 import hydractl.auto  # importing it is what makes the automatic classes find the folders
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import member_heads
-from hydractl.checkpoint.layout import member_units
 from hydractl.exports.folder import CLASSES, write_hydra
 from hydractl.families.load import read_checkpoint
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.assembly import from_checkpoint
-from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads, drop_units
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_ood import with_ood
 from tests.conftest import build_reference
 from tests.exports.test_graph import assert_same_score
 from tests.references import CLASSES as COUNT
-from tests.references import Reference
+from tests.references import Reference, uneven_members
 
 LABELS = tuple("abcde")
 PROCESSOR = {"image_processor_type": "ViTImageProcessor", "size": {"height": 12, "width": 12}}
@@ -41,13 +37,7 @@ PROCESSOR |= {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 
 
 def hydra_of(reference: Reference, folder: Path, separate: tuple[str, ...] = ()) -> Checkpoint:
-    dense = read_checkpoint(reference.save(folder))
-    heads, units = member_heads(dense.heads, 0), member_units(dense.layout, dense.spec, 0)
-    members = [
-        drop_units(drop_heads(dense, at_random(heads, budget, seed)), units[seed::budget])
-        for seed, budget in enumerate((2, 5, 9))
-    ]
-    fused = fuse(members, separate)
+    fused = fuse(uneven_members(read_checkpoint(reference.save(folder))), separate)
     labels = LABELS if fused.spec.task != "zero-shot" else None
     processor = {"preprocessor_config.json": PROCESSOR} if fused.spec.towers[0].name == "vision" else {}
     return replace(fused, labels=labels, preprocessing=fused.preprocessing or processor)

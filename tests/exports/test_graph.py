@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.checkpoint.layout import member_units
+from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError, OutputError
 from hydractl.exports import graph
 from hydractl.families.load import read_checkpoint
@@ -18,22 +17,18 @@ from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads, drop_units
+from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_ood import with_ood
 from tests.conftest import build_reference
-from tests.references import family_variants
+from tests.references import family_variants, uneven_members
 
 
 def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
-    """Three members over a trunk of one layer, which keep other heads and MLP units each."""
+    """Three members over a trunk of one layer, with layers that lack all heads or units in one of them."""
     reference = build_reference(name, dtype=dtype)
-    dense = read_checkpoint(reference.save(folder / name))
-    above = [head for head in member_heads(dense.heads, 0) if head.layer]
-    units = [unit for unit in member_units(dense.layout, dense.spec, 0) if unit.layer]
-    members = [drop_units(drop_heads(dense, above[i : 2 * i + 1]), units[i :: 2 * i + 2]) for i in range(3)]
-    model = from_checkpoint(fuse(members))
+    model = from_checkpoint(fuse(uneven_members(read_checkpoint(reference.save(folder / name)))))
     if model.spec.task == "zero-shot":
         with torch.inference_mode():
             classes = model.embed_texts(reference.inputs["input_ids"], reference.inputs.get("attention_mask"))
