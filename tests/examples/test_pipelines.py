@@ -75,10 +75,8 @@ def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Pa
     (tmp_path / "timm" / "config.json").write_text(json.dumps({**config, "pretrained_cfg": pretrained.pretrained_cfg}))
     for split, seed in (("train", 0), ("test", 1)):
         save_images(tmp_path / "pets" / split, count=20, seed=seed)
-    pixels = np.random.default_rng(0).integers(0, 255, (600, 2, 2, 3), dtype=np.uint8)
-    Dataset.from_dict({"image": [Image.fromarray(one) for one in pixels]}).to_parquet(tmp_path / "imagenet.parquet")
     make(tmp_path, "vit-tiny-table", PRETRAINED=tmp_path / "timm", CIFAR10=tmp_path / "pets", SIZE=32, SEEDS="0 3",
-         OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}", IMAGENET=tmp_path / "imagenet.parquet",
+         OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}", IMAGENET=save_imagenet(tmp_path),
          TINY_TRUNK=1, TINY_HEADS=1, TINY_UNITS=12, PRECISION="no", QUICK=1, FINETUNE="--device cpu")  # fmt: skip
     networks = [read_checkpoint(str(tmp_path / "build" / "vit-tiny" / f"net{seed}.safetensors")) for seed in (0, 3)]
     assert all(len(network.labels) == len(LABELS) for network in networks)
@@ -86,6 +84,33 @@ def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Pa
     assert models(tmp_path, "vit-tiny") == ["net0", "tuned", "taught", "units", "units-taught", "deep-ensemble"]
     with_units = read_checkpoint(str(tmp_path / "build" / "vit-tiny" / "units.safetensors"))
     assert with_units.members == 3
+
+
+@pytest.mark.slow
+def test_members_of_two_more_networks_lose_units(tmp_path: Path) -> None:
+    for split, seed in (("train", 0), ("test", 1)):
+        save_images(tmp_path / "pets" / split, count=20, seed=seed)
+    make(tmp_path, "vit-units-table", BUILT_FROM=save_vit(tmp_path / "vit"), CIFAR10=tmp_path / "pets",
+         UNITS_LOST="1 1 12", OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}",
+         IMAGENET=save_imagenet(tmp_path), QUICK=1, FINETUNE="--device cpu")  # fmt: skip
+    assert models(tmp_path, "vit-units") == ["net0", "tuned", "units"]
+    write_texts(tmp_path / "sst2", texts=20)
+    (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
+    (tmp_path / "search.csv").write_text("\n".join(["text", *(f"owl {'film ' * n}" for n in range(8))]))
+    make(tmp_path, "minilm-units-table", BERT=save_bert(tmp_path / "bert"), SST2=tmp_path / "sst2",
+         MINILM_LOST="1 1 12", OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", OOD_TEXT_SEARCH=tmp_path / "search.csv",
+         NEW_CLASSIFIER="zeros", QUICK=1, FINETUNE="--device cpu")  # fmt: skip
+    assert models(tmp_path, "minilm-units") == ["net0", "tuned", "units", "deep-ensemble"]
+    for table in ("vit-units", "minilm-units"):
+        assert read_checkpoint(str(tmp_path / "build" / table / "units.safetensors")).members == 3
+
+
+def save_imagenet(folder: Path) -> Path:
+    """Images of 600 classes, one each, in a file."""
+    pixels = np.random.default_rng(0).integers(0, 255, (600, 2, 2, 3), dtype=np.uint8)
+    images = Dataset.from_dict({"image": [Image.fromarray(one) for one in pixels]})
+    images.to_parquet(folder / "imagenet.parquet")
+    return folder / "imagenet.parquet"
 
 
 @pytest.mark.slow

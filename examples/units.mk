@@ -1,0 +1,94 @@
+# Members that lose heads and MLP units above a trunk, fused, beside their network trained as long. results/units.md has the tables.
+#   make -C examples vit-units-table IMAGENET=FILE.parquet       the ViT of checkpoints/cifar10-vit; FILE as for vit-tiny-table
+#   make -C examples minilm-units-table BERT=FOLDER OOD_TEXT_SEARCH=SOURCE       FOLDER holds a MiniLM without classifier, for example
+# vit-tiny-table follows these rules too. An interrupted run continues where it stopped. QUICK=1 takes two steps.
+.PHONY: vit-units-table minilm-units-table
+.SECONDARY:
+# Each folder of $(BUILD) sets these:
+#   LEARN         data, recipe and length of every training
+#   JOINT         what differs for members
+#   LOST          the depth of the trunk, and the heads and MLP units that each member loses above it
+#   SCORED        data to score units on
+#   FIT, MEASURE  data to calibrate and to evaluate on
+part = '$(word $(1),$(LOST))'
+
+# Three members keep the units with the best Taylor scores in common and divide the others; each loses heads of its own.
+$(BUILD)/%/untrained-units.safetensors: $(BUILD)/%/net0.safetensors
+	mkdir -p $(@D)/members
+	hydractl prune $< --method taylor --id-data '$(SCORED)' --budget 0 --units $(call part,3) --members 3 --trunk $(call part,1) \
+	  -o $(@D)/members/ --force
+	for m in 0 1 2; do hydractl prune $(@D)/members/net0-member$$m.safetensors --method random --seed $$m --budget $(call part,2) \
+	  --scope layer --trunk $(call part,1) -o $(@D)/members/$$m.safetensors --force || exit; done
+	hydractl fuse $(THREE:%=$(@D)/members/%.safetensors) -o $@ --force
+
+$(BUILD)/%/units.safetensors: $(BUILD)/%/untrained-units.safetensors
+	hydractl finetune $< $(LEARN) --joint $(JOINT) -o $@
+
+$(BUILD)/%/units-taught.safetensors: $(BUILD)/%/untrained-units.safetensors $(BUILD)/%/deep-ensemble.safetensors
+	hydractl finetune $< $(LEARN) --joint $(JOINT) --teacher $(word 2,$^) -o $@
+
+$(BUILD)/%/tuned.safetensors: $(BUILD)/%/net0.safetensors
+	hydractl finetune $< $(LEARN) -o $@
+
+$(BUILD)/%/taught.safetensors: $(BUILD)/%/net0.safetensors $(BUILD)/%/deep-ensemble.safetensors
+	hydractl finetune $< $(LEARN) --teacher $(word 2,$^) -o $@
+
+$(BUILD)/%-calibrated.safetensors: $(BUILD)/%.safetensors
+	hydractl calibrate $< $(FIT) -o $@ --force
+
+$(BUILD)/%/report.json:
+	hydractl evaluate $(foreach one,$(filter %-calibrated.safetensors,$^),$(patsubst %-calibrated.safetensors,%,$(notdir $(one)))=$(one)) \
+	  $(MEASURE) --dtype float32 --json $@ --force
+
+# Two fifths of the held-out images choose and fit, three fifths measure; so do the halves of the ImageNet images that show none of
+# CIFAR-10's classes.
+NEAR := $(BUILD)/near
+IMAGES_FIT = --id-data '$(CIFAR10):$(CIFAR10_TEST)%2/5' --ood-data $(NEAR)/choose.parquet
+IMAGES_MEASURED = --id-data '$(CIFAR10):$(CIFAR10_TEST)%3-5/5' --ood-data near/imagenet=$(NEAR)/near.parquet $(OOD:%=--ood-data %)
+$(NEAR)/near.parquet $(NEAR)/choose.parquet &: near_imagenet.py | $(INSTALLED)
+	mkdir -p $(@D)
+	python near_imagenet.py $(or $(IMAGENET),$(error set IMAGENET to a parquet file of images, one a class)) $(NEAR)/choose.parquet $(NEAR)/near.parquet
+
+UNITS_STEPS ?= 700
+UNITS_LOST ?= 3 6 1253
+UNITS_SYSTEMS := net0 tuned units
+UV := $(BUILD)/vit-units
+$(UV)/%: LEARN = --train-data '$(CIFAR10):train' --recipe cifar10.toml --set lr=3e-4 --set batch=$(if $(QUICK),4,128) \
+  --set label_smoothing=0 --steps $(if $(QUICK),2,$(UNITS_STEPS)) --save-every 100 --resume --force $(FINETUNE)
+$(UV)/%: LOST = $(UNITS_LOST)
+$(UV)/%: SCORED = $(CIFAR10):train%1/50
+$(UV)/%: FIT = $(IMAGES_FIT) --dtype float32
+$(UV)/%: MEASURE = $(IMAGES_MEASURED)
+
+$(UV)/net0.safetensors: | $(INSTALLED)
+	mkdir -p $(@D)
+	hydractl prune $(BUILT_FROM) --method random --budget 0 -o $@
+
+$(UNITS_SYSTEMS:%=$(UV)/%-calibrated.safetensors): $(NEAR)/choose.parquet
+$(UV)/report.json: $(UNITS_SYSTEMS:%=$(UV)/%-calibrated.safetensors) $(NEAR)/near.parquet
+
+vit-units-table: $(UV)/report.json
+	@hydractl report $<
+
+MINILM_EPOCHS ?= 2
+MINILM_LOST ?= 3 12 2510
+MINILM_SYSTEMS := net0 tuned units deep-ensemble
+UM := $(BUILD)/minilm-units
+$(UM)/%: LEARN = --train-data '$(SST2):train' --recipe sst2 --set lr=5e-5 $(if $(QUICK),--steps 2 --set batch=4,--epochs $(MINILM_EPOCHS)) \
+  --save-every 500 --resume --force $(FINETUNE)
+$(UM)/%: LOST = $(MINILM_LOST)
+$(UM)/%: SCORED = $(SST2):train%1/50
+$(UM)/%: FIT = --id-data '$(SST2):validation%1-2/5' --ood-data '$(OOD_TEXT_SEARCH)%1/2'
+$(UM)/%: MEASURE = --id-data '$(SST2):validation%3-5/5' --ood-data 'near/headlines=$(OOD_TEXT_SEARCH)%2/2' $(OOD_TEXT:%=--ood-data %)
+
+$(THREE:%=$(UM)/net%.safetensors): $(UM)/net%.safetensors: | $(INSTALLED)
+	mkdir -p $(@D)
+	hydractl finetune $(BERT) $(LEARN) --new-classifier $(NEW_CLASSIFIER) --seed $* -o $@
+
+$(UM)/deep-ensemble.safetensors: $(THREE:%=$(UM)/net%.safetensors)
+	hydractl fuse $^ --separate all -o $@ --force
+
+$(UM)/report.json: $(MINILM_SYSTEMS:%=$(UM)/%-calibrated.safetensors)
+
+minilm-units-table: $(UM)/report.json
+	@hydractl report $<
