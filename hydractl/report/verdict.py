@@ -61,7 +61,7 @@ class Verdict:
         for outcome in ("better", "worse"):
             if found := self.of(outcome):
                 parts.append(f"{outcome} in {_listed([f'{one.metric} ({one.text})' for one in found])}")
-        if not self.gains:
+        if parts and not self.gains:
             parts.insert(0, "nothing is better beyond chance")
         if even := self.of("within chance"):
             parts.append(f"{_listed([one.metric for one in even])} within chance")

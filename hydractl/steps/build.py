@@ -291,10 +291,10 @@ class Build:
             advice += cautions(report)
             if not verdict.gains:
                 # In words, not by names of options, which a shell and Python spell differently.
-                training = "" if self.train_data else ", training data to fine-tune members on"
-                advice.append(
-                    f"For a Hydra that gains more, try smaller budgets of heads, more data to choose by{training}."
-                )
+                more = "smaller budgets of heads, more data to choose by"
+                more += "" if self.train_data else ", training data to fine-tune members on"
+                more = "longer training, or more multiply-adds" if "trained" in found else more
+                advice.append(f"For a Hydra that gains more, try {more}.")
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built

@@ -48,6 +48,8 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
     numbers = [float(number) for number in re.findall(r"[+-]?\d+(?:\.\d+)?", verdict.sentence().replace("95 %", ""))]
     assert numbers == [-0.1, -0.15, -0.05, 3.0, 1.0, 5.0, -1.0, -2.0, -0.2, 2.5, 5.0]
     assert verdict.deployment("hydra.st", "network.st").startswith("Deploy hydra.st")
+    even = replace(verdict, judgements=tuple(verdict.of("within chance")))
+    assert even.of("within chance") and not even.gains and "nothing" not in even.sentence()
     unsure = verdicts({**models, "hydra": system(250, nll=(0, -1, 1))})["hydra"]
     assert unsure.deployment("a", "b").startswith("Deploy b")
 
