@@ -1,0 +1,53 @@
+# The paper's table on the pre-trained ViT of vit-tiny.mk: no trunk, and members share nothing before they are fused. The networks of
+# all seeds are the Deep Ensemble. Every other system starts from the first seed's network; a member trains for a third of that
+# network's updates, so that three take as many as `tuned` of vit-tiny-table. The `untrained` systems are the members before that.
+#   make -C examples vit-tiny-paper PRETRAINED=FOLDER IMAGENET=FILE.parquet
+# CORRUPT='--corrupt all:3' adds the corruptions.
+.PHONY: vit-tiny-paper
+TINY_BUDGET ?= 12
+CORRUPT ?=
+TINY_THIRD = --steps $(if $(QUICK),2,$(shell expr $(TINY_MORE) / 3 + 1))
+SEED_ood := --seed 1
+SEED_avg := --seed 2
+WP := $(W)/paper
+TINY_CIRCUITS := $(OBJECTIVES:%=$(WP)/%.json)
+TINY_PRUNED := $(OBJECTIVES) taylor
+TINY_PAPER := $(TINY_PRUNED) hydra lora-ensemble batch-ensemble $(TINY_PRUNED:%=untrained-%) untrained-hydra
+TINY_CALIBRATED := net0 deep-ensemble $(TINY_PAPER:%=paper/%)
+
+$(TINY_CIRCUITS) &: $(W)/net0.safetensors $(W)/choose.parquet
+	mkdir -p $(WP)
+	hydractl extract-circuit $< --id-data '$(CIFAR10):$(CIFAR10_TEST)%1/5' --ood-data $(W)/choose.parquet --limit 256 \
+	  --objective acc,ood,avg --budget $(TINY_BUDGET) --search shortlist --shortlist 8 \
+	  --tie-break nll --dtype fp32 -o '$(WP)/{objective}.json' --resume --force
+
+$(OBJECTIVES:%=$(WP)/untrained-%.safetensors): $(WP)/untrained-%.safetensors: $(WP)/%.json $(W)/net0.safetensors
+	hydractl prune $(word 2,$^) --method circuit --circuit $< --budget $(TINY_BUDGET) -o $@ --force
+
+$(WP)/untrained-taylor.safetensors: $(W)/net0.safetensors
+	mkdir -p $(@D)
+	hydractl prune $< --method taylor --id-data '$(CIFAR10):train%1/50' --budget $(TINY_BUDGET) -o $@ --force
+
+$(TINY_PRUNED:%=$(WP)/%.safetensors): $(WP)/%.safetensors: $(WP)/untrained-%.safetensors
+	hydractl finetune $< $(TINY_TRAIN) $(TINY_THIRD) $(SEED_$*) -o $@
+
+$(WP)/hydra.safetensors: $(OBJECTIVES:%=$(WP)/%.safetensors)
+$(WP)/untrained-hydra.safetensors: $(OBJECTIVES:%=$(WP)/untrained-%.safetensors)
+$(WP)/hydra.safetensors $(WP)/untrained-hydra.safetensors:
+	hydractl fuse $^ -o $@ --force
+
+$(WP)/lora-ensemble.safetensors: $(W)/net0.safetensors
+	mkdir -p $(@D)
+	hydractl finetune $< $(TINY_TRAIN) --method lora-ensemble --members 3 --rank 4 --alpha 8 --set lr=5e-4 $(TINY_THIRD) -o $@
+
+$(WP)/batch-ensemble.safetensors: $(W)/net0.safetensors
+	mkdir -p $(@D)
+	hydractl finetune $< $(TINY_TRAIN) --method batch-ensemble --members 3 --set lr=2e-4 $(TINY_THIRD) -o $@
+
+$(WP)/report.json: $(TINY_CALIBRATED:%=$(W)/calibrated/%.safetensors) $(W)/near.parquet
+	hydractl evaluate $(foreach system,$(TINY_CALIBRATED),$(notdir $(system))=$(W)/calibrated/$(system).safetensors) \
+	  mc-dropout=$(W)/calibrated/net0.safetensors,mc-dropout=10,p=0.1 --id-data '$(CIFAR10):$(CIFAR10_TEST)%3-5/5' \
+	  --ood-data near/imagenet=$(W)/near.parquet $(OOD:%=--ood-data %) $(CORRUPT) --dtype float32 --json $@ --force
+
+vit-tiny-paper: $(WP)/report.json
+	@hydractl report $<
