@@ -13,11 +13,11 @@ WP := $(W)/paper
 TINY_CIRCUITS := $(OBJECTIVES:%=$(WP)/%.json)
 TINY_PRUNED := $(OBJECTIVES) taylor
 TINY_PAPER := $(TINY_PRUNED) hydra lora-ensemble batch-ensemble $(TINY_PRUNED:%=untrained-%) untrained-hydra
-TINY_CALIBRATED := net0 deep-ensemble $(TINY_PAPER:%=paper/%)
+TINY_CALIBRATED = $(W)/net0-calibrated.safetensors $(W)/deep-ensemble-calibrated.safetensors $(TINY_PAPER:%=$(WP)/%-calibrated.safetensors)
 
-$(TINY_CIRCUITS) &: $(W)/net0.safetensors $(W)/choose.parquet
+$(TINY_CIRCUITS) &: $(W)/net0.safetensors $(NEAR)/choose.parquet
 	mkdir -p $(WP)
-	hydractl extract-circuit $< --id-data '$(CIFAR10):$(CIFAR10_TEST)%1/5' --ood-data $(W)/choose.parquet --limit 256 \
+	hydractl extract-circuit $< --id-data '$(CIFAR10):$(CIFAR10_TEST)%1/5' --ood-data $(NEAR)/choose.parquet --limit 256 \
 	  --objective acc,ood,avg --budget $(TINY_BUDGET) --search shortlist --shortlist 8 \
 	  --tie-break nll --dtype fp32 -o '$(WP)/{objective}.json' --resume --force
 
@@ -44,10 +44,9 @@ $(WP)/batch-ensemble.safetensors: $(W)/net0.safetensors
 	mkdir -p $(@D)
 	hydractl finetune $< $(TINY_TRAIN) --method batch-ensemble --members 3 --set lr=2e-4 $(TINY_THIRD) -o $@
 
-$(WP)/report.json: $(TINY_CALIBRATED:%=$(W)/calibrated/%.safetensors) $(W)/near.parquet
-	hydractl evaluate $(foreach system,$(TINY_CALIBRATED),$(notdir $(system))=$(W)/calibrated/$(system).safetensors) \
-	  mc-dropout=$(W)/calibrated/net0.safetensors,mc-dropout=10,p=0.1 --id-data '$(CIFAR10):$(CIFAR10_TEST)%3-5/5' \
-	  --ood-data near/imagenet=$(W)/near.parquet $(OOD:%=--ood-data %) $(CORRUPT) --dtype float32 --json $@ --force
+$(TINY_PAPER:%=$(WP)/%-calibrated.safetensors): $(NEAR)/choose.parquet
+$(WP)/report.json: MEASURE = mc-dropout=$(W)/net0-calibrated.safetensors,mc-dropout=10,p=0.1 $(IMAGES_MEASURED) $(CORRUPT)
+$(WP)/report.json: $(TINY_CALIBRATED) $(NEAR)/near.parquet
 
 vit-tiny-paper: $(WP)/report.json
 	@hydractl report $<
