@@ -1,6 +1,6 @@
 # The paper's table on the pre-trained ViT of vit-tiny.mk: no trunk, and members share nothing before they are fused. The networks of
 # all seeds are the Deep Ensemble. Every other system starts from the first seed's network; a member trains for a third of that
-# network's updates, so that three take as many as `tuned` of vit-tiny-table. The `untrained` systems are the members before that.
+# network's updates, so that three members take as many. The `untrained` systems are the members before training.
 #   make -C examples vit-tiny-paper PRETRAINED=FOLDER IMAGENET=FILE.parquet
 # CORRUPT='--corrupt all:3' adds the corruptions.
 .PHONY: vit-tiny-paper

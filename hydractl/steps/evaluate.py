@@ -84,6 +84,8 @@ class Evaluate:
             raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
         if (name := self.procedure.compare) is not None and name not in dict(named_systems(self.systems)):
             raise OptionError(f"`compare` {name}: no system has this name: name one of them")
+        if name is not None and self.procedure.bootstrap == 0:
+            raise OptionError(f"`compare` {name} needs intervals, which `bootstrap` 0 turns off: leave one out")
 
     def _reported(self, watch: Watcher) -> Reported:
         """Returns the numbers of every system; a process that does not lead returns none."""

@@ -69,6 +69,8 @@ REFUSED = f"""
 2 | blizzard                                | evaluate gone --id-data=gone --corrupt=blizzard
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
 2 | pass both                               | {EVALUATE} --resume
+2 | --compare yak                           | {EVALUATE} --compare=yak
+2 | --bootstrap 0                           | {EVALUATE} --compare=vit --bootstrap=0
 1 | label                                   | evaluate vit --id-data=pets/cat
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
 2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x

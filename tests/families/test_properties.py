@@ -36,6 +36,8 @@ DRAWN = st.fixed_dictionaries(
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sizes=DRAWN, data=st.data())
 def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int], data: st.DataObject) -> None:
+    # transformers divides by a root of the head width in float32 there, which is exact for widths such as 4 alone.
+    atol = 1e-8 if name == "deberta-v2-absolute" else 1e-10
     drawn = {
         "hidden_size": sizes["heads"] * sizes["head_width"],
         "num_hidden_layers": sizes["layers"],
@@ -49,13 +51,12 @@ def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int
         members, expected = [], []
         for seed, reference in enumerate(models):
             dense = read_checkpoint(reference.save(Path(folder) / str(seed)))
-            # Seen once at a generated width: 1.3e-10.
-            assert_close(answers(dense, reference.inputs)[0], reference.logits(), rtol=0, atol=1e-9)
+            assert_close(answers(dense, reference.inputs)[0], reference.logits(), rtol=0, atol=atol)
             heads = member_heads(dense.heads, 0)
             drop = data.draw(st.sets(st.sampled_from(heads)), label="dropped")
             members.append(drop_heads(dense, drop))
             zero_heads(reference, sorted(drop), {tower.name: tower.head_width for tower in dense.spec.towers})
             expected.append(reference.logits())
-            assert_close(answers(members[-1], reference.inputs)[0], expected[-1], rtol=0, atol=1e-9)
+            assert_close(answers(members[-1], reference.inputs)[0], expected[-1], rtol=0, atol=atol)
         ensemble = answers(fuse(members, ["all"]), models[0].inputs)
-        assert_close(ensemble, torch.stack(expected), rtol=0, atol=1e-9)
+        assert_close(ensemble, torch.stack(expected), rtol=0, atol=atol)
