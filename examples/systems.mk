@@ -59,10 +59,28 @@ $(SYSTEMS_IN)/report.json: $(SYSTEMS_IN)/calibrated.safetensors $(SYSTEMS_IN)/hy
 	  $(foreach s,$(SHARING),$(s)=$(SYSTEMS_IN)/$(s).safetensors) $(foreach s,$(SCRATCH),$(s)=predictions:$(SYSTEMS_IN)/$(s)) \
 	  --id-data $(DIGITS_TEST) $(DIGITS_OOD:%=--ood-data %) --device cpu --json $@ --force > $(SYSTEMS_IN)/table.txt
 
+# The same networks by the OOD scores that calibration stores in their files.
+OWN := single tuned hydra deep-ensemble
+$(SYSTEMS_IN)/own/single.safetensors: $(VIT)
+$(SYSTEMS_IN)/own/tuned.safetensors: $(firstword $(S_COPIES))
+$(SYSTEMS_IN)/own/hydra.safetensors: $(SYSTEMS_IN)/hydra.safetensors
+$(SYSTEMS_IN)/own/deep-ensemble.safetensors: $(SYSTEMS_IN)/deep-ensemble.safetensors
+$(SYSTEMS_IN)/deep-ensemble.safetensors: $(S_COPIES)
+	hydractl fuse $^ --separate all -o $@ --force --quiet
+
+$(OWN:%=$(SYSTEMS_IN)/own/%.safetensors):
+	mkdir -p $(@D)
+	hydractl calibrate $< --id-data $(BUILD)/data/digits:validation --ood-data $(BUILD)/data/near_search --ood-data $(BUILD)/data/far_search \
+	  --device cpu -o $@ --force --quiet
+
+$(SYSTEMS_IN)/own.json: $(OWN:%=$(SYSTEMS_IN)/own/%.safetensors)
+	hydractl evaluate $^ --id-data $(DIGITS_TEST) $(DIGITS_OOD:%=--ood-data %) --device cpu --compare deep-ensemble --json $@ --force \
+	  > $(SYSTEMS_IN)/own.txt
+
 .PHONY: systems baselines $(BASELINES)
 systems: export OMP_NUM_THREADS := 1
-systems: $(SYSTEMS_IN)/report.json
-	@cat $(SYSTEMS_IN)/table.txt
+systems: $(SYSTEMS_IN)/report.json $(SYSTEMS_IN)/own.json
+	@cat $(SYSTEMS_IN)/table.txt $(SYSTEMS_IN)/own.txt
 
 $(BASELINES:%=$(P)/%/predictions.json): $(P)/%/predictions.json: baselines/from_scratch.py $(if $(QUICK),$(DATA)) | $(INSTALLED)
 	python $< $* $(P) $(BASELINE_DATA)

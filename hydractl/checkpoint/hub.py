@@ -29,7 +29,7 @@ def fetch(reference: str) -> Path:
     """
     match = REFERENCE.fullmatch(reference)
     if match is None:
-        raise CheckpointError(f"{reference}: no such file or folder")
+        raise CheckpointError(f"{reference}: no such file or folder: check the path")
     try:
         return _fetch(reference, match["repo"], match["revision"])
     except CheckpointError:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hydractl.data.files import FILE_FORMATS, split_of_word
 from hydractl.data.reading import DataLike, DataSetsLike, Group, Indexed
-from hydractl.errors import DataError
+from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from hydractl.data.hashes import Hashes
@@ -149,6 +149,13 @@ def parse_data_sets(data: DataSetsLike, name: str = "data", *, grouped: bool = T
     if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data):
         return [parse_data_spec(str(text), grouped) for text in data]
     return [_parse(data, name, grouped)]
+
+
+def refuse_same(ood: DataSpec | DataValues, id_data: DataSpec | DataValues) -> None:
+    """Raises OptionError if OOD data are the ID data."""
+    one, other = (str(data) if isinstance(data, DataSpec) else data.values for data in (ood, id_data))
+    if one is other or (isinstance(one, str) and one == other):
+        raise OptionError(f"`ood_data` {ood}: is `id_data` too: name data that show none of its classes")
 
 
 def _parse(data: Any, name: str, grouped: bool = False) -> DataSpec | DataValues:

@@ -13,7 +13,7 @@ from hydractl.data.hashes import remembered
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
-from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
+from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, refuse_same
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import KnownLeak
 from hydractl.evaluation.settings import Sets
@@ -89,11 +89,12 @@ def open_sets(
         spec = parse_data(given.calib_data, "calibration")
         sets[SetKey("calibration", spec.name)] = opened(spec)
     assert given.id_data is not None
-    spec = parse_data(given.id_data, "id")
-    sets[SetKey("id", spec.name)] = opened(spec)
+    inside = parse_data(given.id_data, "id")
+    sets[SetKey("id", inside.name)] = opened(inside)
     for spec in parse_data_sets(given.ood_data, "ood"):
         if any(key.role == "ood" and key.name == spec.name for key in sets):
             raise OptionError(f"`ood_data` {spec}: a set called {spec.name} is there already: give it another name")
+        refuse_same(spec, inside)
         # A column named for the ID data need not be there in every OOD set.
         sets[SetKey("ood", spec.name, spec.group)] = opened(spec, strict=False)
     for key, spec in _shifted(given.shift_data):

@@ -13,7 +13,7 @@ from hydractl.report.artifact import report_json
 from hydractl.report.drawing import inline, png, svg
 from hydractl.report.figures import TITLES, pictures, told_apart
 from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import rivalries, verdicts
+from hydractl.report.verdict import next_command, recommended, rivalries, verdicts
 from hydractl.text import printable, printable_json
 
 PAGE = "index.html"
@@ -87,12 +87,16 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
     in_order = sorted(found.values(), key=lambda one: -models[one.system].members)
     main = result_table(report, brief=True)
     shown, chosen_by = told_apart(models)
+    first = next(iter(models))
+    best, why = recommended(in_order[0].system, models) if in_order else (first, "")
     return template.render(
         report=content,
         models=content["models"],
         tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
         verdicts=[one.sentence() for one in (*in_order, *rivalries(models))],
         told=TOLD,
+        deploy=why,
+        next=next_command([one["reference"] for one in content["models"][best].get("networks") or ()]),
         compared=bool(found),
         caption=main.caption,
         pictures=[(TITLES[name], Markup(drawn[name])) for name in TITLES if name in drawn],
@@ -100,7 +104,7 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         chosen_by=chosen_by,
         maps=list(_head_maps(models)),
         samples=list(_samples(models)),
-        first=next(iter(models)),
+        first=first,
     )
 
 

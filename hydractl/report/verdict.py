@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 from hydractl.evaluation.results import Difference, Resampled, Results, System
@@ -67,21 +68,21 @@ class Verdict:
             parts.append(f"{_listed([one.metric for one in even])} within chance")
         return f"{self.system} against {self.other}: {'; '.join(parts)}{self._cost()}."
 
-    def deployment(self, model: str, network: str) -> str:
-        """Returns the file to deploy, in one sentence.
+    def deployment(self, ending: str = "") -> tuple[str, str]:
+        """Returns the system to deploy, and the reason in one sentence.
 
         Args:
-            model: the file of this system.
-            network: the file of the other one.
+            ending: of the files, which have the names of systems.
         """
+        model, network = (f"{name}{ending}" for name in (self.system, self.other))
         better, worse = (_listed([one.metric for one in self.of(way)] or [""]) for way in ("better", "worse"))
         if not better:
-            return f"Deploy {network}: {model} is better in nothing beyond chance."
+            return self.other, f"Deploy {network}: {model} is better in nothing beyond chance."
         times = "" if self.multiply_adds is None else f" at {self.multiply_adds:.2f} times the multiply-adds"
         if not worse:
-            return f"Deploy {model}: it is better in {better}{times}."
+            return self.system, f"Deploy {model}: it is better in {better}{times}."
         verb = "matter" if len(self.of("better")) > 1 else "matters"
-        return f"Deploy {model} if {better} {verb} more than {worse}{times}; otherwise {network}."
+        return self.system, f"Deploy {model} if {better} {verb} more than {worse}{times}; otherwise {network}."
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report."""
@@ -118,11 +119,12 @@ def rivalries(models: Mapping[str, System]) -> list[Verdict]:
     ]
 
 
-def recommended(system: str, models: Mapping[str, System]) -> str:
-    """Returns the file to deploy, in one sentence: the system, or one that costs no more and is as good.
+def recommended(system: str, models: Mapping[str, System], ending: str = "") -> tuple[str, str]:
+    """Returns the system to deploy, this one or one that costs no more and is as good, and the reason in one sentence.
 
     Args:
-        system: one that was compared with all others. Files have the names of systems.
+        system: one that was compared with all others.
+        ending: of the files, which have the names of systems.
     """
     by_first = verdicts(models)
     against, *rivals = by_first[system], *rivalries(models)
@@ -132,7 +134,12 @@ def recommended(system: str, models: Mapping[str, System]) -> str:
     if not against.gains:  # then the choice is between the first and what beats it
         ahead = [by_first[one.other] for one in unbeaten[1:] if by_first[one.other].gains]
         closest = next(iter(ahead), against)
-    return closest.deployment(*(f"{name}.safetensors" for name in (closest.system, closest.other)))
+    return closest.deployment(ending)
+
+
+def next_command(networks: Sequence[str]) -> str:
+    """Returns the command that uses a system of one network; empty if it has several or none."""
+    return f"hydractl predict {quote(networks[0])} INPUT" if len(networks) == 1 else ""
 
 
 def _verdict(models: Mapping[str, System], name: str, other: str, found: Resampled[Difference] | None) -> Verdict:
@@ -197,7 +204,7 @@ def _scored(models: Mapping[str, System], score: str) -> Iterator[str]:
         return
     parts = [f"{name} by {own}" for name, (own, _) in brought.items()]
     parts += [f"{name} by {score}" for name, one in models.items() if one.score is None]
-    yield f"OOD is positive. Each file's own score: {_listed(parts)}. MSP: all by the {BASELINE}."
+    yield f"OOD is positive. Each file's own score: {_listed(parts)}. Columns MSP: every system by the {BASELINE}."
     yield from (f"{own}: {_meaning(own)}." for own in dict.fromkeys(own for own, _ in brought.values()))
     for name, (_, found) in brought.items():
         accepted, promised = (f"{100 * share:.1f} %" for share in (found.coverage, found.accept))

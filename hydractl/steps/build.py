@@ -49,7 +49,7 @@ class Built(Result):
         report: the evaluation as plain JSON; None after a dry run.
         verdict: gains and losses in a sentence.
         advice: which file to deploy, how the Hydra compares with the network trained as long and with the teacher, what
-            these gain over the network, and what to try if the Hydra gains nothing.
+            these gain over the network, what to try if the Hydra gains nothing, and the command that uses the file.
         latency: the Hydra's time against the network's, if a budget limits it.
     """
 
@@ -271,7 +271,7 @@ class Build:
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
         from hydractl.report.artifact import read_report, report_json
-        from hydractl.report.verdict import own_score, recommended, rivalries, verdicts
+        from hydractl.report.verdict import next_command, own_score, recommended, rivalries, verdicts
 
         folder = self.folder
         with claim(folder):
@@ -283,7 +283,8 @@ class Build:
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
             others = [one for name, one in found.items() if name != "hydra"]
-            advice = [recommended("hydra", report.models)]
+            chosen, why = recommended("hydra", report.models, ".safetensors")
+            advice = [why]
             for file in (NETWORK, TRAINED):
                 if file in advice[0]:  # it is what to deploy, or may be
                     advice += own_score(file, report.models[Path(file).stem])
@@ -295,6 +296,8 @@ class Build:
                 more += "" if self.train_data else ", training data to fine-tune members on"
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 advice.append(f"For a Hydra that gains more, try {more}.")
+            used = [one.reference for one in report.models[chosen].networks or ()]
+            advice.append(f"Next: {next_command(used)}")
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built

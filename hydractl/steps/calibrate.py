@@ -228,7 +228,7 @@ class Calibrate:
         self.method.check(checkpoint)
         modality = modality_of(checkpoint)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
+        ood_sets = open_ood_sets(self.ood_data, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
         tell_oddities([samples, *ood_sets.values()], watch)
         with (
             join_ranks(local_device(self.compute.torch_device)) as ranks,

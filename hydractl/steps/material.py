@@ -178,7 +178,7 @@ def open_materials(
     checkpoint = as_member(model)
     modality = modality_of(checkpoint)
     opened = {
-        name: (open_samples(inside, modality, reading, name="ID data"), open_ood_sets(outside, modality, reading))
+        name: (open_samples(inside, modality, reading, name="ID data"), open_ood_sets(outside, inside, modality, reading))
         for name, (inside, outside) in tasks.items()
     }
     for inside, outside in opened.values():
@@ -210,16 +210,17 @@ def tell_oddities(opened: Iterable[Samples], watch: Watcher) -> None:
 
 
 def open_ood_sets(
-    ood_data: DataSetsLike | None, modality: Modality, reading: Reading, skip_bad: bool = False
+    ood_data: DataSetsLike | None, id_data: DataLike, modality: Modality, reading: Reading, *, skip_bad: bool = False
 ) -> dict[str, Samples]:
-    """Returns the OOD sets by name."""
+    """Returns the OOD sets by name; raises OptionError if one is the ID data."""
     from hydractl.data.open import open_samples
-    from hydractl.data.sources import parse_data_sets
+    from hydractl.data.sources import parse_data, parse_data_sets, refuse_same
 
     found: dict[str, Samples] = {}
     for source in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
         if source.name in found:
             raise OptionError(f"`ood_data` {source}: there is already a set called {source.name}: give it another name")
+        refuse_same(source, parse_data(id_data))
         # An OOD set need not have the columns named for the ID data.
         found[source.name] = open_samples(source, modality, reading, strict=False, skip_bad=skip_bad)
     return found

@@ -176,7 +176,7 @@ def test_no_connection_is_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", ["/nowhere/at/all", "no such name", "a/b/c", "m1"])
 def test_names_that_are_no_repository_are_not_asked_for(hub: Hub, name: str) -> None:
-    with pytest.raises(CheckpointError, match=f"{name}: no such file or folder$"):
+    with pytest.raises(CheckpointError, match=f"{name}: no such file or folder: check the path$"):
         read_checkpoint(name)
     assert hub.tokens == set()
 

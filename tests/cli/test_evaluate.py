@@ -102,13 +102,33 @@ def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: P
     assert "shift_means" not in alone["models"]["vit"]
 
 
-@pytest.mark.realdata
-@pytest.mark.slow
-def test_real_images(hydractl: Command) -> None:
+@pytest.fixture
+def real() -> tuple[Path, Path]:
+    """A checkpoint and its real data."""
     data = Path(os.environ.get("HYDRACTL_DATA", Path(__file__).parents[3] / "shared" / "data")) / "cifar10"
     folder = data.parents[1] / "ckpt" / "vit_cifar10"
     if not (data.is_dir() and folder.is_dir()):
         pytest.skip(f"no real data at {data} (HYDRACTL_DATA), or no checkpoint at {folder}")
+    return folder, data
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+@pytest.mark.parametrize("score", ["msp", "mahalanobis", "knn"])
+def test_as_many_real_images_are_accepted_as_promised(real: tuple[Path, Path], score: str) -> None:
+    folder, data = real
+    half = {"dtype": "float32", "limit": 800}
+    fitted = library.calibrate(folder, id_data=f"{data}:validation%1/2", ood_score=score, **half)
+    found = library.evaluate({"it": fitted}, id_data=f"{data}:validation%2/2", **half).models["it"]["typicality"]
+    chance = 4 * (0.95 * 0.05 * 2 / 800) ** 0.5  # four standard deviations, of fitting and of measuring
+    assert found["accept"] == 0.95
+    assert 0.95 - chance < found["coverage"] < 1
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_real_images(hydractl: Command, real: tuple[Path, Path]) -> None:
+    folder, data = real
     found = models(hydractl, folder, "--id-data", f"{data}:validation")
     validation = load_dataset("parquet", data_files=str(data / "validation.parquet"), split="train")
     predictions = probabilities(folder, list(validation["image"])).argmax(-1)

@@ -63,7 +63,7 @@ def test_a_limit_of_memory_is_said_in_one_line(vit: Path, images: Path) -> None:
 
 def test_names_that_no_stream_can_encode() -> None:
     done = in_shell("$hydractl inspect \"$(printf 'caf\\351\\033[31m')\"", LC_ALL="C", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (1, "error: caf\\udce9\\x1b[31m: no such file or folder\n")
+    assert (done.returncode, done.stderr) == (1, "error: caf\\udce9\\x1b[31m: no such file or folder: check the path\n")
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])

@@ -47,11 +47,12 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
     assert {one.metric: one.outcome for one in verdict.judgements} == outcomes
     numbers = [float(number) for number in re.findall(r"[+-]?\d+(?:\.\d+)?", verdict.sentence().replace("95 %", ""))]
     assert numbers == [-0.1, -0.15, -0.05, 3.0, 1.0, 5.0, -1.0, -2.0, -0.2, 2.5, 5.0]
-    assert verdict.deployment("hydra.st", "network.st").startswith("Deploy hydra.st")
+    deployed, why = verdict.deployment(".st")
+    assert deployed == "hydra" and why.startswith("Deploy hydra.st")
     even = replace(verdict, judgements=tuple(verdict.of("within chance")))
     assert even.of("within chance") and not even.gains and "nothing" not in even.sentence()
     unsure = verdicts({**models, "hydra": system(250, nll=(0, -1, 1))})["hydra"]
-    assert unsure.deployment("a", "b").startswith("Deploy b")
+    assert unsure.deployment()[0] == "single"
 
 
 def test_a_score_of_its_own_is_told_where_it_detects_better() -> None:
@@ -88,10 +89,12 @@ def test_what_costs_no_more_and_is_as_good_is_what_to_deploy(
     models = {"network": PLAIN, "hydra": hydra, "trained": system(nll=ahead), "teacher": system(300, nll=GAIN)}
     found = {one.other: one for one in rivalries(models)}
     assert {name: one.multiply_adds for name, one in found.items()} == {"trained": 1.3, "teacher": 130 / 300}
-    assert recommended("hydra", models).startswith(f"Deploy {deployed}.safetensors: ")
+    chosen, why = recommended("hydra", models, ".safetensors")
+    assert chosen == deployed and why.startswith(f"Deploy {deployed}.safetensors: ")
     report = results(models, DataInfo(), {})
     for text in (printed(models, 1000), html_page(report, {})):
         assert found["trained"].sentence() in text and found["teacher"].sentence() in text
+    assert f"Deploy {deployed}: " in html_page(report, {}) and "hydractl predict" not in html_page(report, {})
     joined, _ = join_reports({"one.json": report, "two.json": report})
     assert rivalries(joined.models) == []
 
