@@ -53,7 +53,7 @@ def theirs(asked: argparse.Namespace, folder: Path, samples: Samples) -> Timed:
         bf16=asked.precision == "bf16", use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True,
         logging_strategy="steps", logging_steps=max(asked.steps // 2, 1),
     )  # fmt: skip
-    model = AutoModelForSequenceClassification.from_pretrained(asked.model)
+    model = AutoModelForSequenceClassification.from_pretrained(asked.model, dtype="float32")
     trainer = Trainer(model, arguments, train_dataset=data, data_collator=DataCollatorWithPadding(tokenizer))
     done = trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

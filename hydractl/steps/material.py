@@ -178,8 +178,8 @@ def open_materials(
     checkpoint = as_member(model)
     modality = modality_of(checkpoint)
     opened = {
-        name: (open_samples(inside, modality, reading, name="ID data"), open_ood_sets(outside, inside, modality, reading))
-        for name, (inside, outside) in tasks.items()
+        name: (open_samples(id_data, modality, reading, name="ID data"), open_ood_sets(ood, id_data, modality, reading))
+        for name, (id_data, ood) in tasks.items()
     }
     for inside, outside in opened.values():
         tell_oddities([inside, *outside.values()], watch)

@@ -57,7 +57,7 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     hydractl: Command, here: Path, tmp_path: Path
 ) -> None:
     result = hydractl(*ARGUMENTS, "--quiet", code=0)
-    verdict, path, *advice = result.out.splitlines()
+    verdict, path, *advice, following = result.out.splitlines()
     assert verdict.startswith("hydra against network: ")
     assert path == "built/hydra.safetensors"
     gains = "hydra against network: better in" in verdict
@@ -65,7 +65,10 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     *own, few = advice[1:] if gains else advice[1:-1]
     assert "samples cannot tell" in few
     assert all(one.startswith("network.safetensors: ") for one in own) and len(own) < 2
+    deployed = "hydra" if gains else "network"
+    assert following == f"Next: hydractl predict built/{deployed}.safetensors INPUT"
     built = here / "built"
+    assert f"hydractl predict ../{deployed}.safetensors INPUT" in (built / "report" / "index.html").read_text()
     assert {"hydra.safetensors", "network.safetensors", "report", "build.toml", "Makefile", "work"} == {
         name for name in os.listdir(built) if name[0] != "."
     }
