@@ -83,20 +83,22 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
     )
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models, content = report.models, seen_from(folder, report_json(report))
-    found = verdicts(models)
+    found, rivals = verdicts(models), rivalries(models)
     in_order = sorted(found.values(), key=lambda one: -models[one.system].members)
     main = result_table(report, brief=True)
     shown, chosen_by = told_apart(models)
     first = next(iter(models))
-    best, why = recommended(in_order[0].system, models) if in_order else (first, "")
+    clear = bool(found) and (len(found) == 1 or bool(rivals))
+    best, why = recommended(models) if clear else (first, "")
+    used = [one["reference"] for one in content["models"][best].get("networks") or ()]
     return template.render(
         report=content,
         models=content["models"],
         tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
-        verdicts=[one.sentence() for one in (*in_order, *rivalries(models))],
+        verdicts=[one.sentence() for one in (*in_order, *rivals)],
         told=TOLD,
         deploy=why,
-        next=next_command([one["reference"] for one in content["models"][best].get("networks") or ()]),
+        next=next_command(used) if clear or len(models) == 1 else "",
         compared=bool(found),
         caption=main.caption,
         pictures=[(TITLES[name], Markup(drawn[name])) for name in TITLES if name in drawn],

@@ -119,15 +119,19 @@ def rivalries(models: Mapping[str, System]) -> list[Verdict]:
     ]
 
 
-def recommended(system: str, models: Mapping[str, System], ending: str = "") -> tuple[str, str]:
-    """Returns the system to deploy, this one or one that costs no more and is as good, and the reason in one sentence.
+def recommended(models: Mapping[str, System], ending: str = "") -> tuple[str, str]:
+    """Returns the system to deploy, and the reason in one sentence.
+
+    It is the system that was compared with all others, else the largest, unless another costs no more and is as good.
 
     Args:
-        system: one that was compared with all others.
+        models: at least one with paired differences to the first.
         ending: of the files, which have the names of systems.
     """
     by_first = verdicts(models)
-    against, *rivals = by_first[system], *rivalries(models)
+    rivals = [one for one in rivalries(models) if one.system in by_first]
+    system = rivals[0].system if rivals else max(by_first, key=lambda name: models[name].members)
+    against = by_first[system]
     affordable = [against, *(one for one in rivals if (one.multiply_adds or 1) >= 1)]
     unbeaten = [one for one in affordable if not one.gains]
     closest = min(unbeaten or affordable, key=lambda one: len(one.of("better")) - len(one.of("worse")))

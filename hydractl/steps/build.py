@@ -283,7 +283,7 @@ class Build:
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
             others = [one for name, one in found.items() if name != "hydra"]
-            chosen, why = recommended("hydra", report.models, ".safetensors")
+            chosen, why = recommended(report.models, ".safetensors")
             advice = [why]
             for file in (NETWORK, TRAINED):
                 if file in advice[0]:  # it is what to deploy, or may be

@@ -89,7 +89,7 @@ def test_what_costs_no_more_and_is_as_good_is_what_to_deploy(
     models = {"network": PLAIN, "hydra": hydra, "trained": system(nll=ahead), "teacher": system(300, nll=GAIN)}
     found = {one.other: one for one in rivalries(models)}
     assert {name: one.multiply_adds for name, one in found.items()} == {"trained": 1.3, "teacher": 130 / 300}
-    chosen, why = recommended("hydra", models, ".safetensors")
+    chosen, why = recommended(models, ".safetensors")
     assert chosen == deployed and why.startswith(f"Deploy {deployed}.safetensors: ")
     report = results(models, DataInfo(), {})
     for text in (printed(models, 1000), html_page(report, {})):
