@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.circuit.circuit_file import Circuit, read_circuit
-from hydractl.circuit.scores import ScoreTable, read_scores
 from hydractl.errors import OptionError
 from hydractl.options import Option, option
 from hydractl.report.drawing import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from hydractl.circuit.circuit_file import Circuit
+    from hydractl.circuit.scores import ScoreTable
 
 T = TypeVar("T")
 ModelLike = Any  #: a path or a hub id, a `Hydra`, a `Checkpoint`, or the result of a step that made a model
@@ -127,6 +128,8 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
         ArtifactError: the file cannot be read, or is no circuit.
         OptionError: not a circuit.
     """
+    from hydractl.circuit.circuit_file import Circuit, read_circuit
+
     found = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
     return _checked(found, Circuit, "a circuit (a path, or the result of extract_circuit)")
 
@@ -138,6 +141,8 @@ def as_scores(scores: ScoresLike) -> ScoreTable:
         ArtifactError: the file cannot be read, or holds no scores.
         OptionError: not head scores.
     """
+    from hydractl.circuit.scores import ScoreTable, read_scores
+
     found = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
     return _checked(found, ScoreTable, "head scores (a path, or the result of score_heads)")
 
