@@ -67,12 +67,12 @@ def test_a_file_without_units_prunes_none(vit: Path) -> None:
 
 
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
-def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path, images: Path) -> None:
+def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path, images: Path, noise: Path) -> None:
     bare = hydractl.prune(vit, method="random", budget=8)
     with pytest.raises(OptionError, match="has no heads left"):
-        hydractl.score_heads(bare, method=method.name, device="cpu", **data_of(method, images, images))
+        hydractl.score_heads(bare, method=method.name, device="cpu", **data_of(method, images, noise))
     with pytest.raises(OptionError, match="has no heads left"):
-        hydractl.extract_circuit(bare, budget="all", id_data=images, ood_data=images, device="cpu")
+        hydractl.extract_circuit(bare, budget="all", id_data=images, ood_data=noise, device="cpu")
 
 
 def test_separation_keeps_both_distances_and_draws_what_heads_say(vit: Path, images: Path, noise: Path) -> None:
