@@ -1,3 +1,4 @@
+from inspect import signature
 from typing import Any
 
 import torch
@@ -19,6 +20,13 @@ def turned(name: str, **changes: Any) -> Built:
     return timm_model(name, embed_dim=width, mlp_ratio=SIZES["intermediate_size"] / width, **changes)
 
 
+def rotary_norms() -> dict[str, bool]:
+    """Norms of queries and keys, which timm gives no rotary network before 1.0.30."""
+    from timm.models.eva import Eva
+
+    return {"qk_norm": True} if "qk_norm" in signature(Eva).parameters else {}
+
+
 VARIANTS = Architecture(
     variants={
         "timm": timm_model,
@@ -36,7 +44,7 @@ VARIANTS = Architecture(
         "timm-eva": lambda: timm_model("eva_giant_patch14_224"),
         "timm-eva02": lambda: turned("eva02_base_patch14_224", ref_feat_shape=[2, 5]),
         "timm-eva02-tiny": lambda: turned("eva02_tiny_patch14_224", img_size=[8, 12]),
-        "timm-rope-registers": lambda: turned("vit_base_patch16_rope_reg1_gap_256", num_reg_tokens=2, qk_norm=True),
+        "timm-rope-registers": lambda: turned("vit_base_patch16_rope_reg1_gap_256", num_reg_tokens=2, **rotary_norms()),
         "timm-rope-columns": lambda: turned("vit_base_patch16_rope_224", img_size=[8, 12]),
         "timm-dinov3": lambda: turned("vit_base_patch16_dinov3", img_size=[8, 12]),
         "timm-deit": lambda: timm_model("deit_tiny_distilled_patch16_224"),

@@ -3,6 +3,7 @@ from typing import Any
 
 import torch
 import transformers as hf
+from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.modeling_outputs import ImageClassifierOutput
@@ -46,6 +47,12 @@ class Dinov3Classifier(hf.DINOv3ViTModel):
         save_file({name.removeprefix("model."): tensor for name, tensor in load_file(weights).items()}, weights)
 
 
+installed = Version(hf.__version__)
+#: A DINOv3 of transformers before 5.18 takes square images only.
+WIDE = [8, 12] if installed >= Version("5.18") else 12
+#: Of a file without classifier, a classifier of transformers before 5.16 loads no weights of these.
+LOST = ("vit", "deit") if installed < Version("5.16") else ()
+
 Dinov3Classifier.__name__ = hf.DINOv3ViTModel.__name__  # as config.json names the class
 
 
@@ -74,7 +81,7 @@ VARIANTS = Architecture(
         ),
         "dinov3": dinov3,
         "dinov3-gated-wide": lambda: dinov3(
-            use_gated_mlp=True, hidden_act="silu", image_size=[8, 12], key_bias=True, mlp_bias=False, proj_bias=False
+            use_gated_mlp=True, hidden_act="silu", image_size=WIDE, key_bias=True, mlp_bias=False, proj_bias=False
         ),
     },
     typical=("vit", "vit-msn", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
@@ -93,8 +100,11 @@ VARIANTS = Architecture(
         | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
     ),
     bases=(
-        *((name, hf.AutoModel.from_config) for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers")),
-        ("dinov3", hf.AutoModel.from_config),
+        *(
+            (name, hf.AutoModel.from_config)
+            for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers", "dinov3")
+            if name not in LOST
+        ),
         *((name, masked_patches) for name in ("vit", "deit")),
     ),
 )

@@ -49,7 +49,7 @@ def test_a_terminal_shows_links_as_commands() -> None:
     console = Console(force_terminal=True, color_system=None, width=60, file=StringIO())
     Manual(None, "# Title\n\nSee [speed](speed.md#a-trunk).\n\n- one\n").draw(console)
     lines = console.file.getvalue().splitlines()
-    assert lines[0].strip() == "Title"
+    assert "Title" in "".join(lines[:3])  # some versions of rich draw a box around it
     assert "See speed (hydractl guide speed)." in (line.rstrip() for line in lines)
     assert max(map(len, lines)) <= 60
 
