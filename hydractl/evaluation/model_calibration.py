@@ -15,7 +15,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.data.samples import Samples
-from hydractl.errors import HydractlError
+from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
 from hydractl.evaluation.comparison import answer_conditions
 from hydractl.evaluation.networks import Networks
@@ -88,8 +88,8 @@ def fit_network(
         answers = SavedAnswers(
             networks, kept.folder, about={}, head=None, conditions=conditions, resume=True, force=True
         )
-    inside, *outside = _answers(networks, answers, features, on_batch)
     try:
+        inside, *outside = _answers(networks, answers, features, on_batch)
         fitted = fit(*inside.to_fit_on())
         if wanted is None:
             return Fits(fitted, kept=kept)
@@ -97,7 +97,7 @@ def fit_network(
         if isinstance(fitted, FittedVector):
             held = _scaled(held, fitted)
         return Fits(fitted, *fit_ood(held, wanted, running.on_note), kept=kept)
-    except HydractlError:
+    except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
         if kept is not None:
             kept.remove()
