@@ -1,31 +1,44 @@
 # Members that lose heads and MLP units above a trunk, fused, beside their network trained as long. results/units.md has the tables.
 #   make -C examples vit-units-table IMAGENET=FILE.parquet       the ViT of checkpoints/cifar10-vit; FILE as for vit-tiny-table
 #   make -C examples minilm-units-table BERT=FOLDER OOD_TEXT_SEARCH=SOURCE       FOLDER holds a MiniLM without classifier, for example
-# vit-tiny-table follows these rules too. An interrupted run continues where it stopped. QUICK=1 takes two steps.
+# vit-tiny-table follows these rules too. An interrupted run continues where it stopped. QUICK=1 takes two steps. UNITS_SEED=1 draws
+# other heads for members, and trains them in another order.
 .PHONY: vit-units-table minilm-units-table
 .SECONDARY:
 # Each folder of $(BUILD) sets these:
 #   LEARN         data, recipe and length of every training
 #   JOINT         what differs for members
 #   LOST          the depth of the trunk, and the heads and MLP units that each member loses above it
+#   PUBLISHED     the heads that each member of `published` loses, which has no trunk and whole MLPs
 #   SCORED        data to score units on
 #   FIT, MEASURE  data to calibrate and to evaluate on
 part = '$(word $(1),$(LOST))'
+UNITS_SEED ?= 0
+drawn = $$((3 * $(UNITS_SEED) + $$m))
 
 # Three members keep the units with the best Taylor scores in common and divide the others; each loses heads of its own.
 $(BUILD)/%/untrained-units.safetensors: $(BUILD)/%/net0.safetensors
 	mkdir -p $(@D)/members
 	hydractl prune $< --method taylor --id-data '$(SCORED)' --budget 0 --units $(call part,3) --members 3 --trunk $(call part,1) \
 	  -o $(@D)/members/ --force
-	for m in 0 1 2; do hydractl prune $(@D)/members/net0-member$$m.safetensors --method random --seed $$m --budget $(call part,2) \
+	for m in 0 1 2; do hydractl prune $(@D)/members/net0-member$$m.safetensors --method random --seed $(drawn) --budget $(call part,2) \
 	  --scope layer --trunk $(call part,1) -o $(@D)/members/$$m.safetensors --force || exit; done
 	hydractl fuse $(THREE:%=$(@D)/members/%.safetensors) -o $@ --force
 
 $(BUILD)/%/units.safetensors: $(BUILD)/%/untrained-units.safetensors
-	hydractl finetune $< $(LEARN) --joint $(JOINT) -o $@
+	hydractl finetune $< $(LEARN) --joint $(JOINT) --seed $(UNITS_SEED) -o $@
+
+$(BUILD)/%/untrained-published.safetensors: $(BUILD)/%/net0.safetensors
+	mkdir -p $(@D)/published
+	for m in 0 1 2; do hydractl prune $< --method random --seed $(drawn) --budget $(PUBLISHED) --scope layer \
+	  -o $(@D)/published/$$m.safetensors --force || exit; done
+	hydractl fuse $(THREE:%=$(@D)/published/%.safetensors) -o $@ --force
+
+$(BUILD)/%/published.safetensors: $(BUILD)/%/untrained-published.safetensors
+	hydractl finetune $< $(LEARN) --joint $(JOINT) --seed $(UNITS_SEED) -o $@
 
 $(BUILD)/%/units-taught.safetensors: $(BUILD)/%/untrained-units.safetensors $(BUILD)/%/deep-ensemble.safetensors
-	hydractl finetune $< $(LEARN) --joint $(JOINT) --teacher $(word 2,$^) -o $@
+	hydractl finetune $< $(LEARN) --joint $(JOINT) --teacher $(word 2,$^) --seed $(UNITS_SEED) -o $@
 
 $(BUILD)/%/tuned.safetensors: $(BUILD)/%/net0.safetensors
 	hydractl finetune $< $(LEARN) -o $@
@@ -38,7 +51,7 @@ $(BUILD)/%-calibrated.safetensors: $(BUILD)/%.safetensors
 
 $(BUILD)/%/report.json:
 	hydractl evaluate $(foreach one,$(filter %-calibrated.safetensors,$^),$(patsubst %-calibrated.safetensors,%,$(notdir $(one)))=$(one)) \
-	  $(MEASURE) --dtype float32 --json $@ --force
+	  $(MEASURE) $(if $(filter %/deep-ensemble-calibrated.safetensors,$^),--compare deep-ensemble) --dtype float32 --json $@ --force
 
 # Two fifths of the held-out images choose and fit, three fifths measure; so do the halves of the ImageNet images that show none of
 # CIFAR-10's classes.
@@ -51,11 +64,13 @@ $(NEAR)/near.parquet $(NEAR)/choose.parquet &: near_imagenet.py | $(INSTALLED)
 
 UNITS_STEPS ?= 700
 UNITS_LOST ?= 3 6 1253
-UNITS_SYSTEMS := net0 tuned units
+UNITS_PUBLISHED ?= 12
+UNITS_SYSTEMS := net0 tuned taught units units-taught published deep-ensemble
 UV := $(BUILD)/vit-units
 $(UV)/%: LEARN = --train-data '$(CIFAR10):train' --recipe cifar10.toml --set lr=3e-4 --set batch=$(if $(QUICK),4,128) \
   --set label_smoothing=0 --steps $(if $(QUICK),2,$(UNITS_STEPS)) --save-every 100 --resume --force $(FINETUNE)
 $(UV)/%: LOST = $(UNITS_LOST)
+$(UV)/%: PUBLISHED = $(UNITS_PUBLISHED)
 $(UV)/%: SCORED = $(CIFAR10):train%1/50
 $(UV)/%: FIT = $(IMAGES_FIT) --dtype float32
 $(UV)/%: MEASURE = $(IMAGES_MEASURED)
@@ -63,6 +78,13 @@ $(UV)/%: MEASURE = $(IMAGES_MEASURED)
 $(UV)/net0.safetensors: | $(INSTALLED)
 	mkdir -p $(@D)
 	hydractl prune $(BUILT_FROM) --method random --budget 0 -o $@
+
+# There is one network: its Deep Ensemble is three copies that trained on, each with a seed of its own.
+$(UV)/copy1.safetensors $(UV)/copy2.safetensors: $(UV)/copy%.safetensors: $(UV)/net0.safetensors
+	hydractl finetune $< $(LEARN) --seed $* -o $@
+
+$(UV)/deep-ensemble.safetensors: $(UV)/tuned.safetensors $(UV)/copy1.safetensors $(UV)/copy2.safetensors
+	hydractl fuse $^ --separate all -o $@ --force
 
 $(UNITS_SYSTEMS:%=$(UV)/%-calibrated.safetensors): $(NEAR)/choose.parquet
 $(UV)/report.json: $(UNITS_SYSTEMS:%=$(UV)/%-calibrated.safetensors) $(NEAR)/near.parquet

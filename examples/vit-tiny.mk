@@ -28,11 +28,12 @@ TINY_MORE ?= 1172
 TINY_TRUNK ?= 6
 TINY_HEADS ?= 6
 TINY_UNITS ?= 2460
-TINY_SYSTEMS := net0 tuned taught units units-taught deep-ensemble
+TINY_SYSTEMS := net0 tuned taught units units-taught published deep-ensemble
 
 $(W)/%: LEARN = $(TINY_TRAIN) $(if $(QUICK),--steps 2,--steps $(TINY_MORE))
 $(W)/%: JOINT = --set lr=2e-4
 $(W)/%: LOST = $(TINY_TRUNK) $(TINY_HEADS) $(TINY_UNITS)
+$(W)/%: PUBLISHED = $(TINY_BUDGET)
 $(W)/%: SCORED = $(CIFAR10):train%1/50
 $(W)/%: FIT = $(IMAGES_FIT)
 $(W)/%: MEASURE = $(IMAGES_MEASURED)

@@ -83,7 +83,9 @@ def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Pa
     networks = [read_checkpoint(str(tmp_path / "build" / "vit-tiny" / f"net{seed}.safetensors")) for seed in (0, 3)]
     assert all(len(network.labels) == len(LABELS) for network in networks)
     assert networks[0].spec.tower("vision").embeddings.image_size == (32, 32)
-    assert models(tmp_path, "vit-tiny") == ["net0", "tuned", "taught", "units", "units-taught", "deep-ensemble"]
+    assert models(tmp_path, "vit-tiny") == [
+        "net0", "tuned", "taught", "units", "units-taught", "published", "deep-ensemble"
+    ]  # fmt: skip
     assert models(tmp_path, "vit-tiny/paper") == [
         "net0", "deep-ensemble", "taylor", "hydra", "batch-ensemble", "lora-ensemble", "mc-dropout"
     ]  # fmt: skip
@@ -96,9 +98,12 @@ def test_members_of_two_more_networks_lose_units(tmp_path: Path) -> None:
     for split, seed in (("train", 0), ("test", 1)):
         save_images(tmp_path / "pets" / split, count=20, seed=seed)
     make(tmp_path, "vit-units-table", BUILT_FROM=save_vit(tmp_path / "vit"), CIFAR10=tmp_path / "pets",
-         UNITS_LOST="1 1 12", OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}",
-         IMAGENET=save_imagenet(tmp_path), QUICK=1, FINETUNE="--device cpu")  # fmt: skip
-    assert models(tmp_path, "vit-units") == ["net0", "tuned", "units"]
+         UNITS_LOST="1 1 12", UNITS_PUBLISHED=2, UNITS_SEED=1,
+         OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}", IMAGENET=save_imagenet(tmp_path), QUICK=1,
+         FINETUNE="--device cpu")  # fmt: skip
+    assert models(tmp_path, "vit-units") == [
+        "net0", "tuned", "taught", "units", "units-taught", "published", "deep-ensemble"
+    ]  # fmt: skip
     write_texts(tmp_path / "sst2", texts=20)
     (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
     (tmp_path / "search.csv").write_text("\n".join(["text", *(f"owl {'film ' * n}" for n in range(8))]))
