@@ -21,6 +21,7 @@ from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, r
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Precision, Seed, as_checkpoint, as_member
 from hydractl.steps.limits import Limits, latency_limit
+from hydractl.steps.material import modality_of
 from hydractl.steps.pipeline import Stage, makefile, run_stages
 from hydractl.steps.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
 from hydractl.steps.plan_units import thinning
@@ -221,6 +222,10 @@ class Build:
         if planned is None:
             unsearched = self if thin is None else replace(self, search=NO_CIRCUITS, random=0, draws=0)
             planned = scheduled(unsearched, network, watch)
+            if thin is not None or not self.ood_data:
+                # What the time decided has no effect here: build.toml would be refused for it, or plan otherwise.
+                random = planned.random if thin is None else None
+                planned = replace(planned, search=None, search_samples=None, draws=None, random=random)
         if thin is not None:
             watch.note(
                 f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "
@@ -235,6 +240,7 @@ class Build:
                 "note: without OOD data, heads are drawn at random, no circuit is searched, and members do not learn "
                 "to be uncertain; give `ood_data` for these"
             )
+        self._refuse_leaks(stages[-1].step, network, taught=taught)
         self._begin(planned, latency)
         return self._built(stages, latency, watch)
 
@@ -267,6 +273,24 @@ class Build:
             watch.note(f"note: the teachers are not evaluated: {error}")
             return False
         return True
+
+    def _refuse_leaks(self, evaluation: Any, network: Checkpoint, *, taught: bool) -> None:
+        """Raises DataError for samples that the last step would refuse to measure on, hours later."""
+        from hydractl.data.open import open_samples
+        from hydractl.evaluation.sets import find_leaks, open_sets, refuse_leaks
+        from hydractl.surgery.provenance import SEEN
+
+        modality, reading = modality_of(network), evaluation.reading
+        histories = [as_checkpoint(one).provenance for one in (network, *(self.teacher if taught else ()))]
+        if self.train_data is not None:
+            from hydractl.training.trainset import remembered
+
+            seen = remembered(open_samples(self.train_data, modality, replace(reading, limit=None)))
+            histories.append({SEEN: {"training data": seen}})
+        measured = open_sets(evaluation.sets, reading, modality, 0, on_note=lambda text: None)
+        refuse_leaks(
+            "the Hydra", find_leaks("the Hydra", histories, measured), "give others by `eval_data` or `eval_ood_data`"
+        )
 
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""

@@ -119,7 +119,8 @@ def begun(build: Build, folder: Path) -> Build | None:
         raise origin.refusal("is no record of a build")
     new = options_of(build, folder)
     for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
+        # The file in the folder holds what the time decided as well.
+        if new.get(name) not in (old.get(name), planned.get(name, old.get(name))):
             was, now = (shortened(str(one.get(name, "not given")), 60) for one in (old, new))
             raise OutputError(
                 f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give what "

@@ -52,6 +52,10 @@ def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> Non
     result = hydractl("build", "vit", *data, "--budgets=1", "-o", "built", code=0)
     assert "without OOD data" in result.err
     assert read_checkpoint(str(here / "built" / "hydra.safetensors")).members == 1
+    hydractl("build", here / "built" / "build.toml", code=0)  # no option of circuits is in it
+    data[3] = "pets"
+    refused = hydractl("build", "vit", *data, "-o", "leaks")
+    assert refused.code == 1 and "as training data" in refused.err and not (here / "leaks").exists()
 
 
 def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path, more: Path) -> None:
@@ -135,19 +139,7 @@ def test_a_limit_that_no_member_meets(tmp_path: Path) -> None:
     assert sized(read_checkpoint(build_reference("clip").save(tmp_path / "clip")), 3, 1.5) is None
 
 
-TRAINED = [
-    "build",
-    "vit",
-    "--id-data",
-    "pets",
-    "--train-data",
-    "more",
-    "--set=steps=1",
-    "--device",
-    "cpu",
-    "-o",
-    "built",
-]
+TRAINED = "build vit --id-data pets --train-data more --set=steps=1 --device cpu -o built".split()
 
 
 def test_a_build_makes_them_where_the_cost_is_limited(hydractl: Command, here: Path, more: Path) -> None:
@@ -181,5 +173,5 @@ def test_the_built_hydra_keeps_to_the_cost(hydractl: Command, here: Path, more: 
     ratio = entries["hydra"]["cost"]["multiply_adds"] / entries["network"]["cost"]["multiply_adds"]
     assert 1.4 < ratio <= 1.5
     assert entries["trained"]["cost"] == entries["network"]["cost"] and "trained against network: " in result.out
-    again = hydractl(*TRAINED, "--budget-macs=1.5x", "--ood-data", "noise", "--quiet")
-    assert again.out == result.out
+    for again in ([*TRAINED, "--budget-macs=1.5x", "--ood-data", "noise"], ["build", "built/build.toml"]):
+        assert hydractl(*again, "--quiet").out == result.out
