@@ -28,6 +28,12 @@ $(BUILD)/%/untrained-units.safetensors: $(BUILD)/%/net0.safetensors
 $(BUILD)/%/units.safetensors: $(BUILD)/%/untrained-units.safetensors
 	hydractl finetune $< $(LEARN) --joint $(JOINT) --seed $(UNITS_SEED) -o $@
 
+# Each member with a seed of its own, above a trunk that stays as it is.
+$(BUILD)/%/units-apart.safetensors: $(BUILD)/%/untrained-units.safetensors
+	hydractl finetune $< $(LEARN) --apart --freeze-below $(call part,1) $(JOINT) --seed $$((3 * $(UNITS_SEED))) \
+	  -o '$(@D)/members/apart{member}.safetensors'
+	hydractl fuse $(THREE:%=$(@D)/members/apart%.safetensors) -o $@ --force
+
 $(BUILD)/%/untrained-published.safetensors: $(BUILD)/%/net0.safetensors
 	mkdir -p $(@D)/published
 	for m in 0 1 2; do hydractl prune $< --method random --seed $(drawn) --budget $(PUBLISHED) --scope layer \
@@ -65,7 +71,7 @@ $(NEAR)/near.parquet $(NEAR)/choose.parquet &: near_imagenet.py | $(INSTALLED)
 UNITS_STEPS ?= 700
 UNITS_LOST ?= 3 6 1253
 UNITS_PUBLISHED ?= 12
-UNITS_SYSTEMS := net0 tuned taught units units-taught published deep-ensemble
+UNITS_SYSTEMS := net0 tuned taught units units-apart units-taught published deep-ensemble
 UV := $(BUILD)/vit-units
 $(UV)/%: LEARN = --train-data '$(CIFAR10):train' --recipe cifar10.toml --set lr=3e-4 --set batch=$(if $(QUICK),4,128) \
   --set label_smoothing=0 --steps $(if $(QUICK),2,$(UNITS_STEPS)) --save-every 100 --resume --force $(FINETUNE)

@@ -28,7 +28,7 @@ TINY_MORE ?= 1172
 TINY_TRUNK ?= 6
 TINY_HEADS ?= 6
 TINY_UNITS ?= 2460
-TINY_SYSTEMS := net0 tuned taught units units-taught published deep-ensemble
+TINY_SYSTEMS := net0 tuned taught units units-apart units-taught published deep-ensemble
 
 $(W)/%: LEARN = $(TINY_TRAIN) $(if $(QUICK),--steps 2,--steps $(TINY_MORE))
 $(W)/%: JOINT = --set lr=2e-4
