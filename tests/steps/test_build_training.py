@@ -139,7 +139,7 @@ def test_a_limit_that_no_member_meets(tmp_path: Path) -> None:
     assert sized(read_checkpoint(build_reference("clip").save(tmp_path / "clip")), 3, 1.5) is None
 
 
-TRAINED = "build vit --id-data pets --train-data more --set=steps=1 --device cpu -o built".split()
+TRAINED = ["build", "vit", "--id-data=pets", "--train-data=more", "--set=steps=1", "--device=cpu", "--output=built"]
 
 
 def test_a_build_makes_them_where_the_cost_is_limited(hydractl: Command, here: Path, more: Path) -> None:
