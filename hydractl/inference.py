@@ -80,7 +80,7 @@ class _Preprocessing:
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]:
         return self.built(samples)
 
-    def lengths(self, texts: Sequence[object]) -> NDArray[np.int64]:
+    def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]:
         return self.built.lengths(texts)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from hydractl.bounds import SEED, whole
 from hydractl.data.files import decode_text, read_bytes
+from hydractl.data.reading import DEFAULT_TEMPLATE
 from hydractl.data.samples import Labels, Samples
 from hydractl.errors import DataError, OptionError
 
@@ -170,6 +171,18 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         where = classes if isinstance(classes, str | Path) else "`classes`"
         raise DataError(f"{where}: names no class: give one or more, in a file one a line")
     return names
+
+
+def name_classes(model: Hydra, classes: str | Path | Sequence[str] | None, template: str) -> None:
+    """Gives a zero-shot model the classes that are named, if any.
+
+    Raises:
+        OptionError: a template without classes, or the model has classes of its own.
+    """
+    if classes is not None:
+        model.set_classes(read_classes(classes), template)
+    elif template != DEFAULT_TEMPLATE:
+        raise OptionError(f"`template` {template} has no effect without `classes`: give both or neither")
 
 
 def set_classes(model: Hydra, classes: str | Path | Sequence[str] | None, template: str, samples: Samples) -> None:

@@ -28,7 +28,7 @@ from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Readi
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
 from hydractl.data.table_columns import choose_columns, is_text, nested_columns, type_name
-from hydractl.errors import DataError
+from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     import datasets
@@ -61,7 +61,11 @@ def open_samples(
     Raises:
         DataError: no such source, split or column, no samples, a sample that is neither image nor text, or empty
             texts without `skip_bad`.
+        OptionError: a column of the other modality is named.
     """
+    other = "text_column" if modality == "image" else "image_column"
+    if strict and (column := getattr(reading, other)) is not None:
+        raise OptionError(f"`{other}` {column}: the model takes {modality}s: leave it out")
     request = _Request(parse_data(data, name), modality, reading, strict=strict, skip_bad=skip_bad)
     if isinstance(request.data, DataSpec):
         samples = _of_source(request.data, request)

@@ -146,15 +146,15 @@ class Preprocessor:
         found = "nothing" if sample is None else type(sample).__name__
         return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
-    def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
-        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`.
+    def lengths(self, texts: Sequence[Any]) -> tuple[NDArray[np.int64], int]:
+        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`, and how many are truncated.
 
         Raises:
             DataError: samples of another modality, or a model that takes no texts.
         """
         if self.text is None or (len(texts) and not isinstance(texts[0], str | tuple)):
             raise self._unfit(texts[0] if len(texts) else None)
-        return self.text.lengths(texts)[0]
+        return self.text.lengths(texts)
 
 
 def preprocessor_from_json(

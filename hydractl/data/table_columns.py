@@ -87,8 +87,8 @@ def _is_a(feature: Any, kind: str) -> bool:
 def _named_inputs(features: datasets.Features, column: str, modality: Modality, where: str) -> tuple[str, ...]:
     # A column whose own name has a comma in it counts as one column.
     inputs = (column,) if column in features or modality == "image" else tuple(column.split(","))
-    if len(inputs) > 2:
-        raise DataError(f"{where}: `text_column` {column} names {len(inputs)} columns: one, or two for pairs of texts")
+    if len(inputs) > 2 or len(set(inputs)) < len(inputs):
+        raise DataError(f"{where}: `text_column` {column}: name one column, or two for pairs of texts")
     return inputs
 
 
@@ -104,7 +104,11 @@ def _label(features: datasets.Features, column: str | None, where: str, strict: 
         return found[0], None
     if found:
         return None, f"the label column could be {' or '.join(found)}; name it with `label_column`"
-    return None, f"has no label column among {describe(features)}; name it with `label_column`"
+    remedy = "name it with `label_column`"
+    if len(features) == 1:
+        is_image = _is_a(next(iter(features.values())), "Image")
+        remedy = "sort images into a folder for each class" if is_image else "add it, with commas between CSV's columns"
+    return None, f"has no label column among {describe(features)}; {remedy}"
 
 
 def _preferred(found: list[str], names: tuple[str, ...]) -> list[str]:

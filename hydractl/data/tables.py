@@ -59,7 +59,7 @@ def _one_line_errors(source: str) -> Iterator[None]:
         raise DataError(f"{source}: holds nothing that can be read as data: give images or {READ}") from error
     except Exception as error:  # each reader has exceptions of its own for a damaged file
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
-        raise DataError(f"{source}: cannot be read as a data set: {_reason(cause)}") from error
+        raise DataError(f"{source}: cannot be read as a data set ({_reason(cause)}): repair or convert it") from error
     finally:
         datasets.logging.set_verbosity(level)
         huggingface_hub.logging.set_verbosity(hub_level)

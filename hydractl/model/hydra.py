@@ -24,11 +24,11 @@ TEMPLATE = "A photo of a {label}."
 
 
 class Preprocessor(Protocol):
-    """Turns raw images or texts into the tensors that `forward` takes, and counts the tokens of texts, `[N]`."""
+    """Turns raw images or texts into the tensors that `forward` takes; `lengths` counts tokens `[N]` and cut texts."""
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
 
-    def lengths(self, texts: Sequence[object]) -> NDArray[np.int64]: ...
+    def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
 
 
 class HydraOutput(NamedTuple):
@@ -245,11 +245,12 @@ class Hydra(nn.Module):
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
         if isinstance(samples, str) or not isinstance(samples, Iterable):
             samples = [samples]
-        order = None
+        order, truncated = None, 0
         if self.spec.task == "text-classification":
             # Texts of like length need the least padding together, and all of them are no more than a few images.
             texts = list(samples)
-            order = torch.as_tensor(self._preprocessing().lengths(texts)).argsort(descending=True, stable=True)
+            lengths, truncated = self._preprocessing().lengths(texts)
+            order = torch.as_tensor(lengths).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
         waiting, parts, scores = iter(samples), list[Tensor](), list[Tensor]()
         places = iter(order.tolist()) if order is not None else count()
@@ -266,7 +267,7 @@ class Hydra(nn.Module):
         if order is not None:
             back = order.argsort()
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        found = prediction(logits, self.temperature, self.labels)
+        found = replace(prediction(logits, self.temperature, self.labels), truncated=truncated)
         if odd is not None and self.ood_head is not None:
             least = self.ood_head.fit.confidence
             sure = None if least is None else found.msp >= least

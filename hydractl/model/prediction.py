@@ -29,6 +29,7 @@ class Prediction:
         typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
         ood: `[N]`, true where a sample looks OOD: less typical than most ID samples; None likewise.
         sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
+        truncated: how many texts are too long for the model and lost their end.
     """
 
     classes: tuple[str, ...]
@@ -42,6 +43,7 @@ class Prediction:
     typicality: Tensor | None = None
     ood: Tensor | None = None
     sure: Tensor | None = None
+    truncated: int = 0
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -179,7 +179,7 @@ class AnalyseMembers:
 
     def run(self, watch: Watcher) -> Finding[Similarity]:
         from hydractl.analysis.similarity import require_several, similarity
-        from hydractl.data.labels import read_classes
+        from hydractl.data.labels import name_classes
         from hydractl.data.open import open_samples
         from hydractl.evaluation.results import plain
         from hydractl.report.analyses import similarity_figure, similarity_lines
@@ -190,8 +190,7 @@ class AnalyseMembers:
         checkpoint, reading = as_checkpoint(self.model), self.reading
         require_several(checkpoint)
         network = running(checkpoint, self.compute)
-        if reading.classes is not None:
-            network.set_classes(read_classes(reading.classes), reading.template)
+        name_classes(network, reading.classes, reading.template)
         texts = network.spec.task == "text-classification"
         samples = open_samples(self.data, "text" if texts else "image", reading)
         with watch.progress("analyse members", len(samples)) as advance:

@@ -280,7 +280,7 @@ class Build:
         from hydractl.evaluation.sets import find_leaks, open_sets, refuse_leaks
         from hydractl.surgery.provenance import SEEN
 
-        modality, reading = modality_of(network), evaluation.reading
+        modality, reading = modality_of(network, self.reading), evaluation.reading
         histories = [as_checkpoint(one).provenance for one in (network, *(self.teacher if taught else ()))]
         if self.train_data is not None:
             from hydractl.training.trainset import remembered

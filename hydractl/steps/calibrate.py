@@ -226,7 +226,7 @@ class Calibrate:
             refuse_existing(output, self.force)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
-        modality = modality_of(checkpoint)
+        modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
         ood_sets = open_ood_sets(self.ood_data, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
         tell_oddities([samples, *ood_sets.values()], watch)

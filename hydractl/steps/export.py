@@ -81,12 +81,11 @@ class Graph:
 
     def load(self, checkpoint: Checkpoint) -> Hydra:
         """Returns the model to trace, with its classes."""
-        from hydractl.data.labels import read_classes
+        from hydractl.data.labels import name_classes
         from hydractl.inference import load_checkpoint
 
         model = load_checkpoint(checkpoint, dtype=choose_dtype(self.dtype))
-        if self.classes is not None:
-            model.set_classes(read_classes(self.classes), self.template)
+        name_classes(model, self.classes, self.template)
         return model
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.circuit.objective import ScoringData, prompt_batches
+from hydractl.data.reading import DEFAULT_TEMPLATE, DataLike, DataSetsLike, Modality, Reading
 from hydractl.data.reading import SOURCE as SOURCE
-from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import SEARCH_SCORES
 from hydractl.options import Option
@@ -176,7 +176,7 @@ def open_materials(
     from hydractl.inference import load_to_compute
 
     checkpoint = as_member(model)
-    modality = modality_of(checkpoint)
+    modality = modality_of(checkpoint, reading)
     opened = {
         name: (open_samples(id_data, modality, reading, name="ID data"), open_ood_sets(ood, id_data, modality, reading))
         for name, (id_data, ood) in tasks.items()
@@ -197,8 +197,10 @@ def open_materials(
     return found
 
 
-def modality_of(checkpoint: Checkpoint) -> Modality:
-    """Returns the kind of data that a network classifies."""
+def modality_of(checkpoint: Checkpoint, reading: Reading) -> Modality:
+    """Returns the kind of data that a network classifies; raises OptionError for a template of no use to it."""
+    if checkpoint.spec.task != "zero-shot" and reading.template != DEFAULT_TEMPLATE:
+        raise OptionError(f"`template` {reading.template}: the classes of {checkpoint.name} are fixed: leave it out")
     return "text" if checkpoint.spec.task == "text-classification" else "image"
 
 

@@ -192,6 +192,8 @@ class Predict:
         if self.text and modality == "image":
             raise OptionError("`text` is for models of texts, this one takes images: name files")
         texts = [self.text] if isinstance(self.text, str) else self.text
+        if not all(text.strip() for text in texts):
+            raise DataError("`text` is empty: give a text")
         named = [_Input(text, partial(str, text)) for text in texts]
         entries = [*named, *self._entries(modality)]
         if not entries:
@@ -201,6 +203,8 @@ class Predict:
                 found = hydra.predict((one.read() for one in entries), self.compute.batch_size, advance)
             except NotFiniteError as error:
                 raise NotFiniteError(f"{shortened(entries[error.sample or 0].name, 80)}: {error}") from error
+        if found.truncated:
+            watch.note(f"note: {found.truncated} of {len(entries)} texts are too long for the model and lost their end")
         return Predictions(
             inputs=[one.name for one in entries],
             classes=found.classes,
@@ -211,15 +215,13 @@ class Predict:
         )
 
     def _model(self) -> Hydra:
+        from hydractl.data.labels import name_classes
         from hydractl.steps.models import running
 
         hydra = running(self.model, self.compute)
-        if self.reading.classes is not None:
-            from hydractl.data.labels import read_classes
-
-            if hydra is self.model:
-                raise OptionError("`classes` would change the loaded model: call its set_classes instead")
-            hydra.set_classes(read_classes(self.reading.classes), self.reading.template)
+        if hydra is self.model and self.reading.classes is not None:
+            raise OptionError("`classes` would change the loaded model: call its set_classes instead")
+        name_classes(hydra, self.reading.classes, self.reading.template)
         return hydra
 
     def _entries(self, modality: Modality) -> Iterator[_Input]:

@@ -199,6 +199,8 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
     try:
         return match_labels(samples, labels, match)
     except DataError as error:
+        if samples.labels is None:  # which a new classifier needs as well
+            raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
 

@@ -40,10 +40,10 @@ def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
     """
     # One source is read twice; pairs in memory are (image, text), of which each side is.
     spec = parse_data(data)
-    images = open_samples(spec, "image", reading)
+    images = open_samples(spec, "image", replace(reading, text_column=None))
     if isinstance(spec, DataValues) and not isinstance(spec.values, datasets.Dataset):
         spec = replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values)))
-    texts = open_samples(spec, "text", reading)
+    texts = open_samples(spec, "text", replace(reading, image_column=None))
     # Both halves decide whether two pairs are the same.
     hashes = images.content_hashes() ^ texts.content_hashes()
     both: Any = StackDataset(images.inputs, texts.inputs)  # type: ignore[arg-type]

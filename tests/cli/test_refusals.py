@@ -110,6 +110,9 @@ REFUSED = f"""
 2 | --id-data                               | evaluate gone --suite=suite.toml --id-data=pets
 2 | --report                                | evaluate gone --suite=suite.toml --report=page
 2 | --suite sst3                            | evaluate gone --suite=sst3
+2 | --template x                            | score-heads vit --method=taylor --id-data=pets --template=x
+2 | --template x                            | predict vit pets --template=x
+2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
 2 | c.json                                  | analyse heads less --circuit=c.json --id-data=pets --ood-data=noise
 2 | yak                                     | analyse budgets vit yak --circuit=c.json --budgets=1 --id-data=pets

@@ -89,7 +89,8 @@ def test_why_there_is_no_label() -> None:
         ({"left": Image(), "right": Image()}, "image", EVERYTHING, "could be left or right"),
         ({"a": TEXT}, "text", Reading(text_column="b"), r"has no column 'b', only a \(string\)"),
         ({"a": TEXT}, "text", Reading(text_column="a,b"), "has no column 'b'"),
-        ({"a": TEXT, "b": TEXT, "c": TEXT}, "text", Reading(text_column="a,b,c"), "names 3 columns"),
+        ({"a": TEXT, "b": TEXT, "c": TEXT}, "text", Reading(text_column="a,b,c"), "or two for pairs"),
+        ({"a": TEXT}, "text", Reading(text_column="a,a"), "or two for pairs"),
         ({"a": TEXT}, "text", Reading(label_column="b"), "has no column 'b'"),
     ],
 )

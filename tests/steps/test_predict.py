@@ -166,6 +166,8 @@ def test_texts_as_they_are_and_their_answers_as_rows_and_a_table(hydractl: Comma
     assert table["label"].tolist() == list(found.labels)
     assert table[[f"p {name}" for name in LABELS]].to_numpy().tolist() == found.probabilities.tolist()
     assert "--text is for models of texts" in hydractl("predict", vit, "--text", "bad").err
+    assert "--text is empty" in hydractl("predict", bert, "--text", " ").err
+    assert "1 of 1 texts are too long" in hydractl("predict", bert, "--text", "bad " * 99).err
 
 
 def test_what_steps_return_is_a_model(vit: Path, images: Path) -> None:
