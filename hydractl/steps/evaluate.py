@@ -86,6 +86,21 @@ class Evaluate:
             raise OptionError(f"`compare` {name}: no system has this name: name one of them")
         if name is not None and self.procedure.bootstrap == 0:
             raise OptionError(f"`compare` {name} needs intervals, which `bootstrap` 0 turns off: leave one out")
+        if self.suite is None:
+            self._check_data()
+
+    def _check_data(self) -> None:
+        """Raises OptionError for options on data that have no effect."""
+        saved, given, plain = self.procedure.save_logits, flat(self), flat(Evaluate(self.systems))
+        if self.sets.id_data is None:
+            for name in (*vars(Sets()), *vars(Reading()), "save_logits"):
+                if given.get(name) != plain.get(name):
+                    raise OptionError(f"`{name}` has no effect without `id_data`: give both or neither")
+        elif self.sets.calib_data is not None and saved is None and not any(self.settings.fits(self.settings.score)):
+            raise OptionError(
+                "`calib_data`: nothing is fitted on it: add `temperature` fit, `conformal` or an `ood_score` of "
+                "features, or leave it out"
+            )
 
     def _reported(self, watch: Watcher) -> Reported:
         """Returns the numbers of every system; a process that does not lead returns none."""

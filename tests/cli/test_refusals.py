@@ -112,6 +112,8 @@ REFUSED = f"""
 2 | --suite sst3                            | evaluate gone --suite=sst3
 2 | --template x                            | score-heads vit --method=taylor --id-data=pets --template=x
 2 | --template x                            | predict vit pets --template=x
+2 | --calib-data                            | {EVALUATE} --calib-data=noise
+2 | --limit                                 | evaluate predictions:gone --limit=3
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
 2 | c.json                                  | analyse heads less --circuit=c.json --id-data=pets --ood-data=noise
