@@ -150,6 +150,8 @@ def file_of_ours(reference: str) -> Path | None:
         return next((path / name for name in NAMES if (path / name).is_file()), None)
     if not path.is_file():
         return None
+    if path.name == "build.toml" and (made := path.parent / NAMES[0]).is_file():
+        return made
     if path.suffix == RECIPE:
         return path
     with path.open("rb") as file:

@@ -156,7 +156,7 @@ def read_text(path: Path | str, origin: Origin, most: int | None = None) -> str:
             raise origin.refusal(f"is larger than the {most} bytes that are read")
         return data.decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise origin.refusal("is missing") from error
+        raise origin.refusal("is missing", "check the path") from error
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError too
         raise origin.refusal(f"cannot be read ({error})") from error
 

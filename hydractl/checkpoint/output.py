@@ -74,7 +74,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise OutputError(f"{path}: cannot write: {reason}: free some space or name another output") from error
+        remedy = "create its folder first" if error.errno == errno.ENOENT else "free some space or name another output"
+        raise OutputError(f"{path}: cannot write: {reason}: {remedy}") from error
 
 
 class _File(FileIO):

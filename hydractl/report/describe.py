@@ -119,7 +119,7 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     facts: dict[str, object] = {}
     for number, one in enumerate(found.members):
         dropped = ", ".join(map(_head, in_candidate_order(one.heads)))
-        made = f"the file {one.file.reference}" if one.file else f"without {dropped}"
+        made = f"the file {one.file.reference}" if one.file else f"without {dropped}" if dropped else "unchanged"
         facts[f"member {number}"] = f"{one.candidate or 'a member'}, {made}"
     return {**facts, **_made_of(found.model)}, ()
 

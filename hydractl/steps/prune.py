@@ -270,14 +270,11 @@ class Prune:
         """Returns the file of each member; a folder gets `name` if there is one network."""
         if self.output is None:
             return [None] * (count or 1)
-        if count is None:
-            output = Path(self.output)
-            paths = [output / name if output.is_dir() else output]
-        else:
-            stem = Path(network.name).resolve().name.removesuffix(".safetensors")
-            paths = output_paths(self.output, [f"{stem}-member{number}" for number in range(count)])
-            if str(self.output).endswith("/"):
-                make_folder(Path(self.output))
+        stem = Path(network.name).resolve().name.removesuffix(".safetensors")
+        names = [f"{stem}-member{number}" for number in range(count or 0)] or [name.removesuffix(".safetensors")]
+        paths = output_paths(self.output, names)
+        if str(self.output).endswith("/"):
+            make_folder(Path(self.output))
         for path in paths:
             refuse_existing(path, self.force)
         return paths

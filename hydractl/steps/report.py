@@ -140,7 +140,7 @@ class Report:
 
     files: Annotated[
         Sequence[str | Path],
-        Option("Reports of `hydractl evaluate`; - is stdin.", "Model", metavar="REPORT...", positional=True),
+        Option("Reports of `hydractl evaluate`, or their folders; - is stdin.", "Model", "REPORT...", positional=True),
     ]
     output: Annotated[
         str | Path | None, Option("Write a page, figures and tables.", "Output", "FOLDER", flags=("--output", "-o"))
@@ -148,11 +148,14 @@ class Report:
     outputs: Annotated[Outputs, Without("report")] = Outputs()
 
     def run(self, watch: Watcher) -> Reported:
+        from hydractl.artifacts import file_of_ours
         from hydractl.report.artifact import join_reports, read_report
 
         outputs = replace(self.outputs, report=self.output)
         outputs.check()
-        joined, notes = join_reports({str(file): read_report(str(file)) for file in self.files})
+        given = [self.files] if isinstance(self.files, str | Path) else self.files
+        files = [str(file_of_ours(str(file)) or file) for file in given]
+        joined, notes = join_reports({file: read_report(file) for file in files})
         for text in notes:
             watch.note(f"note: {text}")
         return outputs.write(joined, watch)
