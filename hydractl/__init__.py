@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hydractl.steps.models import save as save
     from hydractl.steps.predict import predict as predict
     from hydractl.steps.prune import prune as prune
+    from hydractl.steps.report import report as report
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
 
@@ -48,7 +49,7 @@ _STEPS = {
 }
 _ALONE = (
     "analyse_budgets", "analyse_overlap", "analyse_speed", "build", "calibrate", "evaluate", "export",
-    "extract_circuit", "finetune", "fuse", "guide", "inspect", "predict", "prune", "score_heads", "select",
+    "extract_circuit", "finetune", "fuse", "guide", "inspect", "predict", "prune", "report", "score_heads", "select",
 )  # fmt: skip
 _PLACES = dict.fromkeys(_ALONE) | {name: file for file, names in _STEPS.items() for name in names}
 

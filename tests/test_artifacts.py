@@ -13,7 +13,7 @@ from hydractl.circuit.circuit_file import SearchJournal, read_circuit
 from hydractl.circuit.scores import read_scores
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.saved_predictions import read_about
-from hydractl.report.artifact import read_report
+from hydractl.reports.artifact import read_report
 from hydractl.selection.joint import TurnsJournal as Turns
 from tests.damage import refuse_all
 

@@ -12,8 +12,8 @@ from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, to_json
-from hydractl.report.escape import front_matter, markdown, markdown_code
-from hydractl.report.summary import summarize, summary_lines
+from hydractl.reports.escape import front_matter, markdown, markdown_code
+from hydractl.reports.summary import summarize, summary_lines
 
 #: By task: the name of the pipeline in transformers.
 PIPELINES = {

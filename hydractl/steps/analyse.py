@@ -74,7 +74,7 @@ class AnalyseHeads:
         from hydractl.circuit.separation import separations
         from hydractl.data.ranks import Ranks
         from hydractl.data.sources import parse_data
-        from hydractl.report.head_maps import separated_lines
+        from hydractl.reports.head_maps import separated_lines
 
         self.picture.check()
         parse_data(self.ood_data, "OOD data")  # several sets have no single centroid
@@ -127,7 +127,7 @@ def _heads_json(found: Separated) -> dict[str, Any]:
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.analysis.head_groups import shown
     from hydractl.circuit.scores import as_towers
-    from hydractl.report.head_maps import separation_figure
+    from hydractl.reports.head_maps import separation_figure
     from hydractl.steps.score_heads import about, projections
 
     maps: dict[str, list[list[float | None]]] = {}
@@ -182,7 +182,7 @@ class AnalyseMembers:
         from hydractl.data.labels import name_classes
         from hydractl.data.open import open_samples
         from hydractl.evaluation.results import plain
-        from hydractl.report.analyses import similarity_figure, similarity_lines
+        from hydractl.reports.analyses import similarity_figure, similarity_lines
         from hydractl.steps.inputs import as_checkpoint
         from hydractl.steps.models import running
 
@@ -257,7 +257,7 @@ class AnalyseNoise:
         from hydractl.data.corruptions import corrupted, parse_corruptions
         from hydractl.data.ranks import Ranks
         from hydractl.evaluation.results import plain
-        from hydractl.report.analyses import noise_lines, noise_picture
+        from hydractl.reports.analyses import noise_lines, noise_picture
 
         self.picture.check()
         corruptions = parse_corruptions(self.corrupt)

@@ -103,7 +103,7 @@ class AnalyseBudgets:
 
     def run(self, watch: Watcher) -> Finding[Sequence[BudgetPoint]]:
         from hydractl.evaluation.results import plain
-        from hydractl.report.analyses import budget_lines, budget_picture
+        from hydractl.reports.analyses import budget_lines, budget_picture
 
         self.picture.check()
         checkpoint = as_member(self.model)

@@ -92,7 +92,7 @@ class AnalyseOverlap:
 
     def run(self, watch: Watcher) -> Finding[Overlaps]:
         from hydractl.analysis.overlap import first_dropped, heads_of, overlaps, shared_by, sizes, table_names
-        from hydractl.report.head_maps import overlap_figure
+        from hydractl.reports.head_maps import overlap_figure
 
         self.picture.check()
         read = [one for given in self.circuits for one in self._lists(given)]
@@ -165,7 +165,7 @@ def _json(found: Overlaps) -> dict[str, Any]:
 
 
 def _lines(found: Overlaps) -> Iterator[str]:
-    from hydractl.report.head_maps import map_lines
+    from hydractl.reports.head_maps import map_lines
 
     rows = [["", "", f"shared of {found.budget}", "by chance", "JSD over layers", "over heads (bits)"]]
     for pair in found.pairs:

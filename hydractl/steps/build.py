@@ -294,8 +294,8 @@ class Build:
 
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
-        from hydractl.report.artifact import read_report, report_json
-        from hydractl.report.verdict import next_command, own_score, recommended, rivalries, verdicts
+        from hydractl.reports.artifact import read_report, report_json
+        from hydractl.reports.verdict import next_command, own_score, recommended, rivalries, verdicts
 
         folder = self.folder
         with claim(folder):

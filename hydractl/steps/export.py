@@ -41,7 +41,7 @@ class HuggingFace:
         from hydractl.checkpoint.folders import write_folder
         from hydractl.exports.folder import write_hydra
         from hydractl.exports.stock import write_stock
-        from hydractl.report.artifact import read_report, report_json
+        from hydractl.reports.artifact import read_report, report_json
 
         stock, report = checkpoint.members == 1 and not self.as_hydra, self.report
         if stock and report is not None:

@@ -10,7 +10,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import OptionError
 from hydractl.options import function, option, remembered
-from hydractl.report.summary import fusing_line
+from hydractl.reports.summary import fusing_line
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint, as_several
 from hydractl.steps.references import SelectionLike, follow

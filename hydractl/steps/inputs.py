@@ -11,7 +11,7 @@ from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.options import Option, option
-from hydractl.report.drawing import check_picture, write_picture
+from hydractl.reports.drawing import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

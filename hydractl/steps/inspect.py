@@ -42,11 +42,11 @@ class Inspect:
     def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
         file = file_of_ours(str(self.model)) if isinstance(self.model, str | Path) else None
         if file is None:
-            from hydractl.report.summary import summarize, summary_lines
+            from hydractl.reports.summary import summarize, summary_lines
 
             summary = summarize(as_checkpoint(self.model))
             return Finding(summary, summary, list(summary_lines(summary)))
-        from hydractl.report.describe import describe
+        from hydractl.reports.describe import describe
 
         found = describe(file)
         content = asdict(found)

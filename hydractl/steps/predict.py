@@ -119,7 +119,7 @@ class Predictions(Result):
     def draw(self, console: Console) -> None:
         """Prints a table on a terminal, and plain lines in a pipe."""
         if console.is_terminal:
-            from hydractl.report.prediction_rows import print_predictions
+            from hydractl.reports.prediction_rows import print_predictions
 
             print_predictions(self.rows(), self.meaning, console)
         else:
@@ -127,7 +127,7 @@ class Predictions(Result):
 
     def to_csv(self) -> str:
         """Returns what `--csv` writes: a header and a line per input, with a column per class."""
-        from hydractl.report.prediction_rows import predictions_csv
+        from hydractl.reports.prediction_rows import predictions_csv
 
         return predictions_csv(self.rows())
 

@@ -16,7 +16,7 @@ from hydractl.circuit.ranking import require_towers
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.options import Option, Rows, Without, function, option, remembered
-from hydractl.report.summary import pruning_line
+from hydractl.reports.summary import pruning_line
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint

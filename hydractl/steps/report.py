@@ -45,32 +45,32 @@ class Reported(Result):
     @property
     def models(self) -> Mapping[str, Mapping[str, Any]]:
         """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
-        from hydractl.report.artifact import report_json
+        from hydractl.reports.artifact import report_json
 
         found: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report without the curves, which only pictures need."""
-        from hydractl.report.artifact import report_json, without_curves
+        from hydractl.reports.artifact import report_json, without_curves
 
         return report_json(without_curves(self.report))
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.table import result_table, table_lines
+        from hydractl.reports.table import result_table, table_lines
 
         yield from table_lines(result_table(self.report, self.full), WIDTH)
 
     def draw(self, console: Console) -> None:
         """Prints the table, as wide as the console is, with the best of each column in bold."""
-        from hydractl.report.table import draw, result_table
+        from hydractl.reports.table import draw, result_table
 
         draw(result_table(self.report, self.full), console)
 
     def _repr_html_(self) -> str:
         from markdown_it import MarkdownIt
 
-        from hydractl.report.table import markdown, result_table
+        from hydractl.reports.table import markdown, result_table
 
         return MarkdownIt().enable("table").render(markdown(result_table(self.report, self.full)))
 
@@ -92,7 +92,7 @@ class Outputs:
             OptionError: matplotlib, which draws the pictures of a page, is not installed.
         """
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.report.page import refuse_existing_report
+        from hydractl.reports.page import refuse_existing_report
 
         if self.json is not None:
             refuse_existing(Path(self.json), self.force)
@@ -107,7 +107,7 @@ class Outputs:
             OutputError: a file exists and `force` is not set, or the disk refuses it.
         """
         from hydractl.artifacts import write_json
-        from hydractl.report.page import write_report
+        from hydractl.reports.page import write_report
 
         found = Reported(report, self.full)
         if self.report is not None:
@@ -128,9 +128,8 @@ class Report:
     Prints the table without computing anything again. Only reports that define their numbers alike can be joined; a
     note names those of different data. Curves are drawn for reports that hold them: report.json of --report FOLDER.
 
-    >>> from hydractl.steps.report import report
     >>> evaluated = [hydractl.evaluate(name, id_data="data/pets", json=f"{name}.json") for name in ("vit", "m1")]
-    >>> sorted(report(["vit.json", "m1.json"]).models)
+    >>> sorted(hydractl.report(["vit.json", "m1.json"]).models)
     ['m1', 'vit']
 
     Raises:
@@ -149,7 +148,7 @@ class Report:
 
     def run(self, watch: Watcher) -> Reported:
         from hydractl.artifacts import file_of_ours
-        from hydractl.report.artifact import join_reports, read_report
+        from hydractl.reports.artifact import join_reports, read_report
 
         outputs = replace(self.outputs, report=self.output)
         outputs.check()

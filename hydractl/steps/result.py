@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hydractl.report.escape import html
+from hydractl.reports.escape import html
 from hydractl.text import printable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MadeModel(Result):
     """A result that is a model: it answers as what `hydractl.load` returns does, and is loaded at its first answer."""
 
     def facts(self: Any) -> Mapping[str, object]:
-        from hydractl.report.summary import key_facts
+        from hydractl.reports.summary import key_facts
 
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 

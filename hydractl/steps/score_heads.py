@@ -24,7 +24,7 @@ from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
-    from hydractl.report.head_maps import HeadMap, Projection
+    from hydractl.reports.head_maps import HeadMap, Projection
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +55,7 @@ class HeadScores(Result):
         return dict(self.artifact)
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.head_maps import heat_map
+        from hydractl.reports.head_maps import heat_map
 
         for name, rows in self.maps.items():
             yield from heat_map(name, rows)
@@ -98,7 +98,7 @@ class ScoreHeads:
 
     def run(self, watch: Watcher) -> HeadScores:
         from hydractl.data.ranks import join_ranks
-        from hydractl.report.head_maps import heat_map_figure, separation_figure
+        from hydractl.reports.head_maps import heat_map_figure, separation_figure
 
         output = None if self.output is None else Path(self.output)
         self.picture.check()
@@ -172,7 +172,7 @@ def about(head: Head, distances: Mapping[Head, float]) -> str:
 def projections(model: Hydra, data: ScoringData, titles: Mapping[Head, str]) -> list[Projection]:
     """Returns the outputs of the titled heads for ID and OOD samples, in two dimensions."""
     from hydractl.circuit.separation import outputs_of
-    from hydractl.report.head_maps import project
+    from hydractl.reports.head_maps import project
 
     inside = outputs_of(model, data.id, list(titles), samples=data.id_samples, ranks=data.ranks)
     outside = outputs_of(model, data.ood, list(titles), samples=data.ood_samples, ranks=data.ranks)

@@ -19,7 +19,7 @@ from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import BASELINE
 from hydractl.options import Option, Rows, function, remembered
-from hydractl.report.describe import curve_lines
+from hydractl.reports.describe import curve_lines
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
 from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute

@@ -11,7 +11,7 @@ from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
     from hydractl.evaluation.results import System
-    from hydractl.report.columns import Column
+    from hydractl.reports.columns import Column
 
 SuiteLike = Any  #: a name, a path, or a `Suite`
 FORMAT, VERSION = "hydractl-suite", 1
@@ -21,7 +21,7 @@ AVERAGED = (("id",), ("ood_means", "all"), ("shift_means", "all"))
 
 def columns() -> list[Column]:
     """Returns the columns of the table."""
-    from hydractl.report.columns import Column
+    from hydractl.reports.columns import Column
 
     id_, ood, shift = AVERAGED
     return [
@@ -60,7 +60,7 @@ class SuiteReported(Result):
         return {"format": FORMAT, "version": VERSION, "suite": self.suite, "tasks": tasks, "means": self.means}
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.columns import at
+        from hydractl.reports.columns import at
         from hydractl.text import aligned
 
         rows: list[tuple[str, str, Any]] = [
@@ -76,7 +76,7 @@ class SuiteReported(Result):
 
 def _mean(systems: Sequence[System]) -> dict[str, Any]:
     from hydractl.evaluation.results import mean, plain
-    from hydractl.report.columns import at
+    from hydractl.reports.columns import at
 
     found: dict[str, Any] = {}
     for *above, part in AVERAGED:

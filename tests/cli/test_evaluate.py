@@ -17,7 +17,6 @@ from hydractl.artifacts import seen_from
 from hydractl.checkpoint.contents import identity
 from hydractl.families.load import read_checkpoint
 from hydractl.steps.evaluate import named_systems
-from hydractl.steps.report import report
 from tests.cli.conftest import LABELS, Command, models, save_clip, save_images
 
 
@@ -142,7 +141,7 @@ def test_nothing_is_written_unless_asked_for(vit: Path, images: Path, here: Path
     assert {path.name for path in here.iterdir()} == {"r.json", "page", "logits"}
     named = seen_from(here, found.to_json())
     assert json.loads(Path("r.json").read_text()) == named
-    assert report(["r.json"]).models == named["models"]
+    assert library.report(["r.json"]).models == named["models"]
 
 
 def test_models_and_data_as_values(vit: Path, other: Path, images: Path, noise: Path) -> None:

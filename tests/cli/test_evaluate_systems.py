@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from hydractl.evaluation import networks
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.fast import optimize
-from hydractl.report import table
+from hydractl.reports import table
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
 
 pytestmark = pytest.mark.usefixtures("place")

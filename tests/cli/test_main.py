@@ -92,7 +92,7 @@ def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
     def broken(_summary: object) -> list[str]:
         raise TypeError("what\never")
 
-    monkeypatch.setattr("hydractl.report.summary.summary_lines", broken)
+    monkeypatch.setattr("hydractl.reports.summary.summary_lines", broken)
     result = hydractl("inspect", vit)
     assert result.code == 1
     assert result.err.startswith("error: internal error: TypeError: what ever (HYDRACTL_TRACEBACK=1 ")
@@ -115,7 +115,7 @@ def test_what_ends_a_command_says_what_to_do(
             raise RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer")
         next(iter(DataLoader(range(2), num_workers=1, collate_fn=kill_this_process)))
 
-    monkeypatch.setattr("hydractl.report.summary.summarize", hungry)
+    monkeypatch.setattr("hydractl.reports.summary.summarize", hungry)
     result = hydractl("inspect", vit)
     assert (result.code, result.err.count("\n"), remedy in result.err) == (1, 1, True)
 

@@ -7,10 +7,10 @@ from markdown_it import MarkdownIt
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.exports.folder import model_card
-from hydractl.report.artifact import report_json
+from hydractl.reports.artifact import report_json
 from hydractl.text import printable
 from tests.hostile import controls, generated
-from tests.report.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of
+from tests.reports.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of
 
 FRONT = {
     "library_name": "transformers",

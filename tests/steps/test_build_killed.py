@@ -18,7 +18,7 @@ __all__ = ["here"]
 KILLS = 4
 IMPORTED = ["datasets", "timm", "torchvision", "torch._dynamo", "matplotlib.pyplot",
             "transformers.image_processing_utils", "hydractl.steps.build", "hydractl.evaluation.comparison",
-            "hydractl.report.page"]  # fmt: skip
+            "hydractl.reports.page"]  # fmt: skip
 MADE = ("hydra.safetensors", "network.safetensors", "work/selection.json", "work/circuit-avg.json", "Makefile")
 
 

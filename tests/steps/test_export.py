@@ -10,7 +10,7 @@ import hydractl.auto
 from hydractl.errors import OptionError
 from hydractl.evaluation.results import LabelledMetrics, Results, System
 from hydractl.options import declared
-from hydractl.report.artifact import report_json
+from hydractl.reports.artifact import report_json
 from hydractl.steps.export import FORMATS, format_of
 from tests.cli.conftest import Command
 

@@ -7,12 +7,12 @@ import pytest
 import hydractl as library
 from hydractl.errors import HydractlError
 from hydractl.evaluation.results import DataInfo, Results, SetInfo
-from hydractl.report.artifact import report_json
-from hydractl.report.describe import KINDS
+from hydractl.reports.artifact import report_json
+from hydractl.reports.describe import KINDS
 from tests.cli.conftest import LABELS, Command, save_circuit
 from tests.damage import refuse_all
 from tests.hostile import controls
-from tests.report.test_table import result
+from tests.reports.test_table import result
 
 HEADS = [{"tower": "vision", "layer": 1, "head": 0}, {"tower": "vision", "layer": 0, "head": 2}]
 MODEL = {"reference": "vit", "sha256": "0" * 64, "towers": {"vision": [2, 3]}}

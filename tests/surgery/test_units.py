@@ -19,7 +19,7 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint, without_heads
-from hydractl.report.summary import key_facts, summarize, summary_lines
+from hydractl.reports.summary import key_facts, summarize, summary_lines
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
 from tests.conftest import build_reference

@@ -18,12 +18,12 @@ from hydractl.evaluation.results import (
     System,
     Typicality,
 )
-from hydractl.report.artifact import join_reports, read_report, report_json, results
-from hydractl.report.columns import main_groups
-from hydractl.report.page import html_page
-from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import JUDGED, own_score, recommended, rivalries, verdicts
-from tests.report.test_table import printed, result
+from hydractl.reports.artifact import join_reports, read_report, report_json, results
+from hydractl.reports.columns import main_groups
+from hydractl.reports.page import html_page
+from hydractl.reports.table import latex, markdown, result_table
+from hydractl.reports.verdict import JUDGED, own_score, recommended, rivalries, verdicts
+from tests.reports.test_table import printed, result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
 

@@ -12,9 +12,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from hydractl.evaluation.results import Results
-from hydractl.report import escape
-from hydractl.report.columns import Cell, column_groups, main_groups
-from hydractl.report.verdict import caption, marked, rivalries, verdicts
+from hydractl.reports import escape
+from hydractl.reports.columns import Cell, column_groups, main_groups
+from hydractl.reports.verdict import caption, marked, rivalries, verdicts
 from hydractl.text import printable
 
 GAP = 3  # blanks between groups of columns on a terminal
@@ -100,8 +100,10 @@ def draw(table: Table, console: Console) -> None:
     if not table.systems:
         return
     systems = _grid("", [("system", [escape.terminal(system) for system in table.systems])], "left")
-    grids = [_grid(title, [(name, _texts(cells)) for name, cells in columns]) for title, columns in table.groups]
-    for number, run in enumerate(_fit(grids, console, console.width - _width(systems, console))):
+    room = console.width - _width(systems, console)
+    named = ((title, [(name, _texts(cells)) for name, cells in columns]) for title, columns in table.groups)
+    grids = [grid for title, columns in named for grid in _pieces(title, columns, console, room)]
+    for number, run in enumerate(_fit(grids, console, room)):
         if number:
             console.print()
         line = Grid.grid(padding=(0, GAP))
@@ -144,6 +146,16 @@ def _grid(
     for cells in zip(*(texts for _, texts in columns), strict=True):
         grid.add_row(*cells)
     return grid
+
+
+def _pieces(title: str, columns: Sequence[tuple[str, Sequence[Text]]], console: Console, width: int) -> Iterator[Grid]:
+    """Yields the columns of a group in pieces that fit the width, at least one column a piece."""
+    start = 0
+    for end in range(1, len(columns)):
+        if GAP + _width(_grid(title, columns[start : end + 1]), console) > width:
+            yield _grid(title, columns[start:end])
+            start = end
+    yield _grid(title, columns[start:])
 
 
 def _fit(grids: Sequence[Grid], console: Console, width: int) -> Iterator[list[Grid]]:

@@ -9,7 +9,7 @@ from typing import Any
 from hydractl.artifacts import found_references, open_artifact
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.results import DataInfo, Results, System, plain
-from hydractl.report.verdict import verdicts
+from hydractl.reports.verdict import verdicts
 from hydractl.schema import document
 
 FORMAT = "hydractl-report"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.report.drawing import Key, explained, line_keys, panels
+from hydractl.reports.drawing import Key, explained, line_keys, panels
 from hydractl.style import INK, draw_matrix, line, styled, whole_numbers
 from hydractl.text import aligned, printable
 

@@ -83,7 +83,7 @@ class _BuildFile(Schema, extra="ignore"):
 
 def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.circuit import circuit_file as circuits
-    from hydractl.report.head_maps import heat_map
+    from hydractl.reports.head_maps import heat_map
 
     found = circuits.read_circuit(source)
     order = list(map(_head, found.ranking))
@@ -104,7 +104,7 @@ def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.circuit.scores import read_scores
-    from hydractl.report.head_maps import heat_map
+    from hydractl.reports.head_maps import heat_map
 
     found = read_scores(source)
     facts = {"method": found.method or "none: written by hand", **_made_of(found.model)}
@@ -125,9 +125,9 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    from hydractl.report import artifact as reports
-    from hydractl.report.table import result_table, table_lines
-    from hydractl.report.verdict import verdicts
+    from hydractl.reports import artifact as reports
+    from hydractl.reports.table import result_table, table_lines
+    from hydractl.reports.verdict import verdicts
 
     found = reports.read_report(source)
     facts = {

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydractl.evaluation.results import Curves, Results, System
-from hydractl.report.columns import Column, at, telling_means
-from hydractl.report.drawing import Key, explained, line_keys, panels
-from hydractl.report.escape import drawn
+from hydractl.reports.columns import Column, at, telling_means
+from hydractl.reports.drawing import Key, explained, line_keys, panels
+from hydractl.reports.escape import drawn
 from hydractl.style import COLORS, GREY, line, styled
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from hydractl.artifacts import seen_from
 from hydractl.checkpoint.folders import refuse_folder, write_folder
 from hydractl.checkpoint.output import make_folder, write_bytes
 from hydractl.evaluation.results import Results, Sample, System
-from hydractl.report.artifact import report_json
-from hydractl.report.drawing import inline, png, svg
-from hydractl.report.figures import TITLES, pictures, told_apart
-from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import next_command, recommended, rivalries, verdicts
+from hydractl.reports.artifact import report_json
+from hydractl.reports.drawing import inline, png, svg
+from hydractl.reports.figures import TITLES, pictures, told_apart
+from hydractl.reports.table import latex, markdown, result_table
+from hydractl.reports.verdict import next_command, recommended, rivalries, verdicts
 from hydractl.text import printable, printable_json
 
 PAGE = "index.html"
@@ -81,7 +81,7 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
+    template = environment.from_string(files("hydractl.reports").joinpath("page.html").read_text(encoding="utf-8"))
     models, content = report.models, seen_from(folder, report_json(report))
     found, rivals = verdicts(models), rivalries(models)
     in_order = sorted(found.values(), key=lambda one: -models[one.system].members)

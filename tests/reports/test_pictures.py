@@ -11,12 +11,12 @@ from hydractl.analysis.noise import Estimate, NoiseAnalysis, NoiseEffect, Prunin
 from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
 from hydractl.evaluation.results import Cost, LabelledMetrics, Results, System
-from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure
-from hydractl.report.drawing import write_picture
-from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
-from hydractl.report.head_maps import heat_map_figure, overlap_figure, project, separation_figure
+from hydractl.reports.analyses import budget_picture, noise_picture, similarity_figure
+from hydractl.reports.drawing import write_picture
+from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
+from hydractl.reports.head_maps import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, line
-from tests.report.test_escape import curves
+from tests.reports.test_escape import curves
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
 CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from hydractl.report import escape
+from hydractl.reports import escape
 from hydractl.text import abridged
 
 if TYPE_CHECKING:

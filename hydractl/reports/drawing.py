@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydractl.checkpoint.output import refuse_existing, write_bytes
 from hydractl.errors import OptionError, require
-from hydractl.report.escape import drawn
+from hydractl.reports.escape import drawn
 from hydractl.style import GRID, INK, SMALL, line, styled
 
 if TYPE_CHECKING:

@@ -18,16 +18,16 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hydractl.evaluation import results
-from hydractl.report.artifact import report_json
-from hydractl.report.columns import column_groups, main_groups
-from hydractl.report.drawing import inline, png, svg
-from hydractl.report.escape import markdown_code
-from hydractl.report.figures import pictures
-from hydractl.report.page import html_page
-from hydractl.report.table import draw, latex, markdown, result_table
+from hydractl.reports.artifact import report_json
+from hydractl.reports.columns import column_groups, main_groups
+from hydractl.reports.drawing import inline, png, svg
+from hydractl.reports.escape import markdown_code
+from hydractl.reports.figures import pictures
+from hydractl.reports.page import html_page
+from hydractl.reports.table import draw, latex, markdown, result_table
 from hydractl.text import printable, printable_json
 from tests.hostile import FRAGMENTS, NAMES, controls, generated
-from tests.report.test_table import result
+from tests.reports.test_table import result
 
 ENTRY = result(0.75)
 SET = ENTRY.ood["dtd"]

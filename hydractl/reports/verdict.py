@@ -8,7 +8,7 @@ from typing import Any
 from hydractl.evaluation.results import Difference, Resampled, Results, System
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
-from hydractl.report.columns import Column, Outcome, at
+from hydractl.reports.columns import Column, Outcome, at
 
 LEAK = "†"
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.heads import Head
-from hydractl.report.drawing import arranged
-from hydractl.report.escape import drawn
-from hydractl.report.summary import DROPPED, KEPT
+from hydractl.reports.drawing import arranged
+from hydractl.reports.escape import drawn
+from hydractl.reports.summary import DROPPED, KEPT
 from hydractl.style import COLORS, INK, SMALL, draw_matrix, styled, whole_numbers
 from hydractl.text import aligned
 

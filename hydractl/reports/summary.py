@@ -199,7 +199,7 @@ def _size(checkpoint: Checkpoint, layout: Layout) -> _Size:
 
 
 def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:
-    from hydractl.report.columns import count_text
+    from hydractl.reports.columns import count_text
 
     parts = [heads]
     for name in ("parameters", "multiply_adds"):
