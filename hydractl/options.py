@@ -129,6 +129,19 @@ class Declared:
         """The values to choose from; empty if any will do."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
+    def spelt(self, value: Any) -> Any:
+        """Returns numbers, a path or a list of them as a text, as the command line gives it, where the option is one.
+
+        Raises:
+            OptionError: any other value for a text.
+        """
+        if self.type is not str or value is None or isinstance(value, str):
+            return value
+        parts = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(part, str | Path | int | float) and not isinstance(part, bool) for part in parts):
+            raise OptionError(f"`{self.name}` {brief(value)}: expected a text")
+        return ",".join(map(str, parts))
+
     def check(self, value: Any) -> None:
         """Raises OptionError for a value that is not one of the choices, not a number, or out of range."""
         if value is None:
@@ -251,8 +264,10 @@ def make(step: type[T], given: Mapping[str, Any]) -> T:
         OptionError: an option that must be given is missing, a value is out of range or not one of the choices, or
             an option has no effect with the chosen row.
     """
+    given = dict(given)
     for option in declared(step):
         if option.name in given:
+            given[option.name] = option.spelt(given[option.name])
             option.check(given[option.name])
         elif option.required:
             raise OptionError(f"`{option.name}` is missing: give it")

@@ -49,6 +49,7 @@ class CookEggs:
     size: Annotated[Literal["S", "L"], Option("Their size.")] = "L"
     guests: Annotated[Sequence[Any], Option("Who eats.", remembered=False)] = ()
     table: Annotated[Table, Without("candles")] = Table(seats=2)
+    note: Annotated[str | None, Option("Wishes.", remembered=False)] = None
     output: Annotated[Path | None, Option("Plate.")] = field(default=None, kw_only=True)
 
     def run(self, watch: Watcher) -> CookEggs:
@@ -60,7 +61,7 @@ cook_eggs = function(CookEggs)
 
 def test_declares_its_fields_those_of_groups_and_those_of_rows() -> None:
     found = {option.name: option for option in declared(CookEggs)}
-    assert list(found) == ["eggs", "way", "salt", "oil", "size", "guests", "seats", "cloth", "output"]
+    assert list(found) == ["eggs", "way", "salt", "oil", "size", "guests", "seats", "cloth", "note", "output"]
     assert (found["eggs"].required, found["way"].choices, found["way"].default) == (True, ("boil", "fry"), "boil")
     assert (found["seats"].default, found["salt"].row_default, found["oil"].takers) == (2, 1.0, ("fry",))
 
@@ -68,7 +69,7 @@ def test_declares_its_fields_those_of_groups_and_those_of_rows() -> None:
 def test_the_flat_function_makes_the_value() -> None:
     made = cook_eggs(3, way="fry", oil=0.5, seats=6)
     assert made == CookEggs(3, Fry(0.5), table=Table(6))
-    assert cook_eggs(eggs=3, salt=2.0) == CookEggs(3, Boil(2.0))
+    assert cook_eggs(eggs=3, salt=2.0, note=[4, 0.5]) == CookEggs(3, Boil(2.0), note="4,0.5")
     assert (cook_eggs.__name__, "  oil: Spoons of oil." in str(cook_eggs.__doc__)) == ("cook_eggs", True)
 
 
@@ -92,6 +93,7 @@ def test_remembers_what_determines_the_result() -> None:
         ({"eggs": True}, "eggs"),
         ({"eggs": 2.5}, "eggs"),
         ({"eggs": 2, "size": "M"}, "size"),
+        ({"eggs": 2, "note": True}, "`note` True: expected a text"),
         ({"eggs": 2, "way": "steam"}, "way"),
         ({"eggs": 2, "way": "fry"}, "needs `oil`"),
         ({"eggs": 2, "way": "fry", "oil": float("nan")}, "oil"),
@@ -128,7 +130,7 @@ def beyond(option: Declared) -> Iterator[Any]:
 
 def anything(option: Declared) -> Any:
     """A value that passes all checks of a declaration; what works on it would fail otherwise."""
-    return option.choices[0] if option.choices else 1 if is_number(option) else object()
+    return option.choices[0] if option.choices else 1 if is_number(option) else "a" if option.type is str else object()
 
 
 @pytest.mark.parametrize(("command", "option"), NUMBERS)

@@ -124,10 +124,7 @@ def hydractl(
 def _whole() -> Any:
     """Returns the command line with its subcommands and groups, in the order of the table."""
     whole: Any = typer.main.get_command(frame)
-    groups = {
-        name: StepGroup(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
-        for name, text in GROUPS.items()
-    }
+    groups = {name: StepGroup(name=name, help=text, rich_markup_mode=None) for name, text in GROUPS.items()}
     for command in COMMANDS:
         group = command.name.rpartition(" ")[0]
         (groups[group] if group else whole).add_command(Listed(command))

@@ -177,6 +177,11 @@ def _is_empty(text: Text) -> bool:
 def _of_values(values: Indexed, request: _Request) -> Samples:
     """Returns the samples among some values; images are read again each time they are used."""
     where = request.data.name
+    library = type(values).__module__.partition(".")[0]
+    if library in ("pandas", "polars"):
+        raise DataError(f"{where}: is of {library}: give datasets.Dataset.from_{library}(table)")
+    if is_one_image(values):
+        raise DataError(f"{where}: is one image: give a list of images")
     if not hasattr(values, "__len__"):
         kind = type(values).__name__
         raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`")
@@ -246,6 +251,13 @@ def _read(values: Indexed, place: int, where: str) -> Any:
     except Exception as error:  # a data set of the user's own may raise anything
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"{where}: sample {place}: cannot be read: {reason}") from error
+
+
+def is_one_image(value: object) -> bool:
+    """Returns whether a value is an image and not several."""
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        return value.ndim == 2 or value.shape[2:] in ((1,), (3,))
+    return isinstance(value, Image.Image)
 
 
 def _is_pair(value: object) -> bool:

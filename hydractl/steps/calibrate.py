@@ -221,6 +221,8 @@ class Calibrate:
         accuracy = None if self.accuracy is None else _share("accuracy", self.accuracy)
         if accuracy == 1:
             raise OptionError("`accuracy` 1: no number of samples shows that answers are always right: give less")
+        if self.resume and self.output is None:
+            raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         output = None if self.output is None else Path(self.output)
         if output is not None:
             refuse_existing(output, self.force)

@@ -227,6 +227,8 @@ def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
     Raises:
         OptionError: no system, or a text that spells none.
     """
+    if isinstance(systems, Mapping | Sequence) and not len(systems):
+        raise OptionError("`systems`: there are none: name a model")
     if isinstance(systems, Mapping):
         return [(name, _named(system)[1]) for name, system in systems.items()]
     if isinstance(systems, Sequence) and not isinstance(systems, str):

@@ -225,12 +225,12 @@ class Predict:
         return hydra
 
     def _entries(self, modality: Modality) -> Iterator[_Input]:
-        from PIL.Image import Image
+        from hydractl.data.open import is_one_image
 
         reading = self.reading
         for one in _several(self.inputs):
             if not isinstance(one, str | Path) or _is_data(str(one)):
-                yield from _in_data([one] if isinstance(one, Image) else one, modality, reading)
+                yield from _in_data([one] if is_one_image(one) else one, modality, reading)
             elif named := reading.image_column or reading.text_column:
                 option = "image_column" if reading.image_column else "text_column"
                 raise OptionError(f"`{option}` {named}: {one} is not a data set and has no columns: leave it out")

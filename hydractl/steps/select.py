@@ -269,6 +269,8 @@ class Select:
         from hydractl.steps.select_run import SelectionRun
 
         require_effect(self.ood_score, [self.objective])
+        if self.resume and self.output is None:
+            raise OptionError("`resume` needs an `output`: the state of a selection lies beside its file")
         output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
         for path in (output, hydra):
             if path is not None:

@@ -157,7 +157,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                              "8 samples taken hold 1 of 3 classes", ""),
     "a slice to train on": (eight, "finetune vit --train-data eight:train[:8] --steps 1 --set lr=1e-3 -o t", 0,
                             "8 samples taken hold 1 of 3 classes", ""),
-    "data without labels": (nothing, "evaluate vit --id-data noise", 1, "name it with --label-column", ""),
+    "data without labels": (nothing, "evaluate vit --id-data noise", 1, "a folder for each class", ""),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",
                          "evaluate vit --id-data pets:train"),
 }  # fmt: skip
