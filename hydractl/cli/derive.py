@@ -173,8 +173,10 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Des
         command.may_stream(values)
         values["output"] = None
     printed = [form for form in FORMS if str(values.get(form)) == STDOUT]
-    if len(printed) > 1:
-        raise OptionError("`json` and `csv` -: standard output takes one of them: name a file for the other")
+    if len(several := [*(["output"] if streamed else []), *printed]) > 1:
+        raise OptionError(
+            f"`{several[0]}` and `{several[1]}` -: standard output takes one of them: name a file for the other"
+        )
     values.update(dict.fromkeys(printed))
     files = {form: Path(values[form]) for form in FORMS if form not in of_step and values.get(form) is not None}
     for file in files.values():

@@ -113,6 +113,7 @@ REFUSED = f"""
 2 | --template x                            | score-heads vit --method=taylor --id-data=pets --template=x
 2 | --template x                            | predict vit pets --template=x
 2 | --calib-data                            | {EVALUATE} --calib-data=noise
+2 | --output and --json -                   | {EXTRACT} --budget=1 -o - --json=-
 2 | --limit                                 | evaluate predictions:gone --limit=3
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
