@@ -70,12 +70,12 @@ class _Preprocessing:
     """Preprocessing that is built at its first use: tokenizers load slowly, and not every use of a model needs them."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
+        # Without its tensors: their open file would keep the model from being copied and pickled.
+        self._made_of = checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config
 
     @cached_property
     def built(self) -> Preprocessor:
-        checkpoint = self._checkpoint
-        return preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
+        return preprocessor_from_json(*self._made_of)
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]:
         return self.built(samples)

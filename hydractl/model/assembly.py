@@ -10,7 +10,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, without
 from hydractl.checkpoint.layout import Layout, remaining
 from hydractl.checkpoint.slots import slots
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.ood_head import OodHead
@@ -36,7 +36,9 @@ def from_checkpoint(
     model.temperature = checkpoint.temperature or 1.0
     model.acceptance = checkpoint.acceptance
     model.ood_head = None if checkpoint.ood is None else OodHead.of(checkpoint.ood, device, wanted)
-    model.origin = replace(checkpoint, tensors={})
+    # Nothing of it may hold the open file, which would keep the model from being copied and pickled.
+    ood = checkpoint.ood and replace(checkpoint.ood, tensors=_in_memory(checkpoint.ood.tensors))
+    model.origin = replace(checkpoint, tensors={}, ood=ood)
     return model.eval().requires_grad_(False)
 
 
@@ -48,10 +50,13 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
     """
     if model.origin is None:
         raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
-    tensors = {
-        name: LazyTensor(tuple(one.shape), one.dtype, one.detach().cpu) for name, one in model.state_dict().items()
-    }
-    return replace(model.origin, tensors=tensors)
+    return replace(model.origin, tensors=_in_memory(model.state_dict()))
+
+
+def _in_memory(tensors: Mapping[str, Tensor | LazyTensor]) -> TensorMap:
+    """Returns tensors as those of a checkpoint, with their numbers in memory."""
+    read = {name: one.load() if isinstance(one, LazyTensor) else one for name, one in tensors.items()}
+    return {name: LazyTensor(tuple(one.shape), one.dtype, one.detach().cpu) for name, one in read.items()}
 
 
 def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:

@@ -38,9 +38,10 @@ class PatchEmbeddings(nn.Module):
         """Maps `[B,channels,height,width]` to `[G,B,T,D]`."""
         expected = (self.spec.channels, *self.spec.image_size)
         if tuple(pixel_values.shape[1:]) != expected:
+            found = list(pixel_values.shape[1:])
             raise DataError(
-                f"images of shape {list(pixel_values.shape[1:])} for a model of {list(expected)}, whose preprocessing "
-                "does not resize: resize them"
+                f"images of shape {found} for a model of {list(expected)}, whose preprocessing does not convert them: "
+                "resize them, or give them its channels"
             )
         x = self._patches(pixel_values.to(self.patch.weight.dtype))
         tokens = [self._token(name, x.shape[-1]) for name in PREFIX if name in self._parameters]
