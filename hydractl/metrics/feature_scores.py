@@ -165,8 +165,13 @@ def principal_dimensions(width: int) -> int:
 def fit_react(samples: MemberSamples) -> Fitted:
     """Fits the 90th percentile of all numbers in the ID features.
 
+    Raises:
+        DataError: no samples.
+
     Source: Sun et al. 2021, equation 4, as OpenOOD 1.5 computes it with its percentile of 90.
     """
+    if not len(samples.features):
+        raise DataError("0 samples to fit on: react needs one at least: give more data")
     weight, bias = samples.classifier()
     return {"threshold": np.percentile(samples.features, [PERCENTILE]), "weight": weight, "bias": bias}
 

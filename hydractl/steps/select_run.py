@@ -12,6 +12,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.circuit.objective import Measure, ScoringData
 from hydractl.data.ranks import Ranks
+from hydractl.errors import DataError
 from hydractl.inference import load_checkpoint
 from hydractl.metrics.ood_scores import BASELINE
 from hydractl.selection.answers import Answering, Store, answer
@@ -90,15 +91,19 @@ class SelectionRun:
             networks.append(MemberNetworks(load_checkpoint(whole, material.device, dtype)))
         with self.watch.progress("select", self.samples) as advance:
             temperature = material.model.temperature
-            return answer(
-                networks,
-                self.data,
-                material.device,
-                temperature=temperature,
-                store=store,
-                ood_score=self.ood_score,
-                on_batch=advance,
-            )
+            try:
+                return answer(
+                    networks,
+                    self.data,
+                    material.device,
+                    temperature=temperature,
+                    store=store,
+                    ood_score=self.ood_score,
+                    on_batch=advance,
+                )
+            except DataError:
+                self.remove_state()  # the next attempt will ask for something else: nothing may be in its way
+                raise
 
     def joint_sets(self, searches: Mapping[int, JointSearch], criteria: Criteria) -> list[CandidateSet]:
         """Returns the members that the search over each trunk finds, a set for each of its budgets."""

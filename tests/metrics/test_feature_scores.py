@@ -147,6 +147,7 @@ def test_too_few_samples_are_named(samples):
 
     for name, held, message in (
         ("knn", first(49), "49 samples to fit on: knn needs 50"),
+        ("react", first(0), "0 samples to fit on: react"),
         ("vim", first(5), "5 samples to fit on: vim needs more than the 5"),
         ("mahalanobis", first(40, samples.labels % 3), "no samples of class 3"),
         ("react", MemberSamples(samples.features, samples.logits, samples.labels), "add classifier.safetensors"),

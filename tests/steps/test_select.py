@@ -46,6 +46,7 @@ def written() -> dict[str, Any]:
 def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("--id-data=pets", "--ood-data=noise", "--objective=ood", "--ood-score=mahalanobis", "--batch-size=4")
     arguments = ("select", "vit", *OPTIONS, *asked, "-o", "s", "--hydra")
+    assert run(*arguments[:-1], "--limit=1").code == 1  # too few for the score: nothing is in the way of the next
     run(*arguments, "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
     Path("s").unlink()
