@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
@@ -321,7 +322,9 @@ class Build:
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 advice.append(f"For a Hydra that gains more, try {more}.")
             used = [one.reference for one in report.models[chosen].networks or ()]
-            advice.append(f"Next: {next_command(used)}")
+            zero_shot = as_member(self.model).spec.task == "zero-shot"
+            classes = f" --classes {quote(str(self.reading.classes or 'FILE'))}" if zero_shot else ""
+            advice.append(f"Next: {next_command(used)}{classes}")
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
