@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard, cast
@@ -169,7 +170,14 @@ def make_folder(path: Path, parents: bool = False) -> None:
 
 def part_of(path: Path) -> Path:
     """Returns the name, beside `path`, of what is to become it."""
-    return path.with_name(f".{path.name[:200]}{PART}")
+    return _beside(path, PART)
+
+
+def _beside(path: Path, ending: str) -> Path:
+    """Returns a hidden name beside `path`; a hash takes the place of most of a name that leaves no room for more."""
+    name = path.name
+    short = name if len(name.encode()) <= 200 else name[:40] + sha256(name.encode()).hexdigest()
+    return path.with_name(f".{short}{ending}")
 
 
 def _locked(path: Path) -> BaseFileLock | None:
@@ -201,7 +209,7 @@ def claim(path: Path) -> Iterator[None]:
     Raises:
         OutputError: another process has claimed it, which the message names, or the folder cannot be written to.
     """
-    place = path.with_name(f".{path.name[:200]}.lock")
+    place = _beside(path, ".lock")
     with writing(path):
         path.parent.stat()  # a folder that is missing is an error; the lock would make it
         while (held := _locked(place)) is None:

@@ -37,6 +37,7 @@ _GONE = {
 }
 _REMEDIES = {
     errno.ENOSPC: ": free some space or name another output",
+    errno.ENAMETOOLONG: ": give a shorter name",
     errno.EACCES: ": check the permissions",
     errno.ENOENT: ": check the name",
 }

@@ -58,6 +58,11 @@ def test_what_a_killed_run_left_of_an_output_is_overwritten(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["out"]
 
 
+def test_long_names_that_begin_alike_are_two_outputs(tmp_path: Path) -> None:
+    with claim(tmp_path / ("n" * 240)), claim(tmp_path / ("n" * 240 + ".state")):
+        assert len(os.listdir(tmp_path)) == 2
+
+
 @pytest.mark.parametrize(("name", "message"), [("fifo", "is no regular file"), ("nowhere/x", "folder .*nowhere does")])
 def test_pipes_and_missing_folders_are_no_outputs(name: str, message: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
@@ -78,7 +83,7 @@ def test_a_new_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from hydractl.checkpoint.output import claim
+from hydractl.checkpoint.output import claim, claim
 with claim(Path(sys.argv[1])):
     print("holding", flush=True)
     time.sleep(60)
