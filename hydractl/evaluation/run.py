@@ -139,7 +139,7 @@ def _calibrate(
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
-        raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: pass `calib_data`")
+        raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
     held = answered(key, score is not None and score.needs_features)
     member_logits, labels = held.to_fit_on()
     fitted = threshold = None

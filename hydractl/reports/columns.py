@@ -286,9 +286,12 @@ def _diversity(path: tuple[str, ...]) -> list[Column]:
 
 
 def _shift_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
-    """Yields the mean over all shifted sets; in full, also those at each severity and of each kind, and every set."""
+    """Yields the mean over all shifted sets; in full, also those at each severity and of each kind, and every set.
+
+    Without a mean, as of a single set, every set is shown.
+    """
     yield _shifted("mean under shift", "shift_means", "all")
-    if not full:
+    if not full and any(entry.shift_means for entry in entries):
         return
     for title, place in (("mean at severity {}", "by_severity"), ("mean of {}", "by_kind")):
         found = (at(entry.shift_means, (place,)) or {} for entry in entries)

@@ -80,6 +80,7 @@ def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: P
     other = save_images(tmp_path / "other", count=2, seed=5)
     sets = [f"--shift-data={name}={images}" for name in ("fog/1", "rain/1", "rain/2")]
     arguments = ["evaluate", vit, "--id-data", images, *sets, f"--shift-data=fog/2={other}", "--bootstrap=0"]
+    assert "fog 1" in hydractl("evaluate", vit, "--id-data", images, sets[0]).out  # a single set has no mean
     result = hydractl(*arguments, f"--shift-data=saturate/1={other}", "--json=-")
     found = json.loads(result.out)["models"]["vit"]
     same, differs = found["id"], found["shift"]["fog"]["2"]
