@@ -24,6 +24,7 @@ from hydractl.training.progress import Progress, Tuned, Validation, validate, va
 from hydractl.training.record import CURVE, load_state, plot_curve, save_state, start_log, write_log
 
 LOG_LINES = 2000  # a longer run logs every n-th step
+UNSAVED = 500  # the most steps that an interruption costs by default
 #: The fields of a run that its state holds as they are.
 KEPT = ("step", "best_step", "best_tensors", "reference", "without_improvement", "stopped", "log")
 
@@ -189,7 +190,7 @@ def fine_tune(
 def _train(run: Run, parts: Sequence[ShuffledSamples], on_step: Callable[[Progress], None] | None) -> None:
     recipe, end = run.training.recipe, run.training.steps
     validate_every = validation_interval(recipe, len(run.training.data.train), end)
-    save_every = run.place.execution.save_every or validate_every
+    save_every = run.place.execution.save_every or min(validate_every, UNSAVED)
     validation = validation_batches(run.checkpoint, run.training, run.place)
     started, first = time.monotonic(), run.step
     for batches in steps(parts, run.step, 0 if run.stopped else end):

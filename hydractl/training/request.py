@@ -153,6 +153,6 @@ class Execution:
     )
     resume: bool = option(False, "Continue an interrupted run, if there is one.", "Output")
     save_every: int | None = option(
-        None, "Steps between saved states. Default: at each validation.", "Output", minimum=1, maximum=bounds.STEPS
+        None, "Steps between saved states. Default: an epoch, 500 at most.", "Output", minimum=1, maximum=bounds.STEPS
     )
     force: bool = option(False, "Replace an output that exists.", "Output", flags=("--force", "-f"))
