@@ -6,7 +6,6 @@ command's own. A field with `Rows` chooses one of several dataclasses by name; t
 """
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
@@ -262,8 +261,8 @@ def make(step: type[T], given: Mapping[str, Any]) -> T:
     """Returns a command's options from flat names.
 
     Raises:
-        OptionError: an option that must be given is missing, a value is out of range or not one of the choices,
-            an option has no effect with the chosen row, or the output is a file that the command reads.
+        OptionError: an option that must be given is missing, a value is out of range or not one of the choices, or
+            an option has no effect with the chosen row.
     """
     given = dict(given)
     for option in declared(step):
@@ -272,17 +271,8 @@ def make(step: type[T], given: Mapping[str, Any]) -> T:
             option.check(given[option.name])
         elif option.required:
             raise OptionError(f"`{option.name}` is missing: give it")
-        if option.option.positional:
-            _refuse_overwriting(given.get(option.name), given.get("output"))
     made: T = _made(step, None, given)
     return made
-
-
-def _refuse_overwriting(inputs: Any, output: Any) -> None:
-    for one in inputs if isinstance(inputs, list | tuple) else [inputs]:
-        paths = [path for path in (one, output) if isinstance(path, str | Path) and os.path.exists(path)]
-        if len(paths) == 2 and os.path.samefile(*paths):
-            raise OptionError(f"`output` {output}: is read by this command: name another output")
 
 
 def _made(kind: Any, start: Any, given: Mapping[str, Any]) -> Any:

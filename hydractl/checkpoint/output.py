@@ -51,17 +51,23 @@ def output_paths(output: str | Path, names: Sequence[str]) -> list[Path]:
     return [path]
 
 
-def refuse_existing(path: Path, force: bool) -> None:
+def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
     """Checks that `path` can become an output, before long work starts.
 
+    Args:
+        inputs: what the command reads, one or several; `force` does not replace these.
+
     Raises:
-        OutputError: it exists and `force` is not set, is no regular file, or its folder is missing.
+        OutputError: it exists and `force` is not set, is an input or no regular file, or its folder is missing.
     """
     if path.is_dir():
         raise OutputError(f"{path}: is a folder, the output is a file: name another output")
     if os.path.lexists(path):
         if path.exists() and not path.is_file():
             raise OutputError(f"{path}: is no regular file: name another output")
+        for one in inputs if isinstance(inputs, list | tuple) else [inputs]:
+            if isinstance(one, str | Path) and path.exists() and os.path.exists(one) and os.path.samefile(one, path):
+                raise OutputError(f"{path}: is read by this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
     if not path.parent.is_dir():

@@ -225,7 +225,7 @@ class Calibrate:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         output = None if self.output is None else Path(self.output)
         if output is not None:
-            refuse_existing(output, self.force)
+            refuse_existing(output, self.force, self.model)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
         modality = modality_of(checkpoint, self.reading)

@@ -187,7 +187,7 @@ class ExtractCircuit:
             return {}
         paths = circuit_files(Path(self.output), objectives)
         for one in paths.values():
-            refuse_existing(one, self.force)
+            refuse_existing(one, self.force, self.model)
         return paths
 
 

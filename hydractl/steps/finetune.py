@@ -124,7 +124,8 @@ class Finetune:
         if str(output).endswith("/"):
             make_folder(Path(str(output)))
         return [
-            _Job(*network, path, is_done(path, resume, force)) for network, path in zip(networks, paths, strict=True)
+            _Job(*network, path, is_done(path, resume, force, self.models))
+            for network, path in zip(networks, paths, strict=True)
         ]
 
 

@@ -93,7 +93,7 @@ class Fuse:
 
         parts = None if self.separate is None else parse_separate(map(str.strip, self.separate.split(",")))
         if self.output is not None:
-            refuse_existing(Path(self.output), self.force)
+            refuse_existing(Path(self.output), self.force, self.models)
         notes: list[str] = []
         if self.selection is not None:
             fused = follow(self.selection, self.models).fused(parts, choose_dtype(self.dtype))

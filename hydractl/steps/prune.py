@@ -276,7 +276,7 @@ class Prune:
         if str(self.output).endswith("/"):
             make_folder(Path(self.output))
         for path in paths:
-            refuse_existing(path, self.force)
+            refuse_existing(path, self.force, self.model)
         return paths
 
     def _pruning(

@@ -103,7 +103,7 @@ class ScoreHeads:
         output = None if self.output is None else Path(self.output)
         self.picture.check()
         if output is not None:
-            refuse_existing(output, self.picture.force)
+            refuse_existing(output, self.picture.force, self.model)
         checkpoint = as_member(self.model)
         require_heads(checkpoint.heads, checkpoint.name)
         material = self._material(checkpoint, watch)

@@ -274,7 +274,7 @@ class Select:
         output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
         for path in (output, hydra):
             if path is not None:
-                refuse_existing(path, self.force)
+                refuse_existing(path, self.force, self.model)
         criteria = Criteria(
             self.objective,
             parse_members(self.members),

@@ -35,12 +35,12 @@ def run_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.training")
 
 
-def is_done(output: Path, resume: bool, force: bool) -> bool:
+def is_done(output: Path, resume: bool, force: bool, inputs: object) -> bool:
     """Returns whether a run to resume has finished already.
 
     Raises:
-        OutputError: the output or an unfinished run for it exists, and neither `resume` nor `force` is set; or the
-            run's folder is the user's own.
+        OutputError: the output or an unfinished run for it exists, and neither `resume` nor `force` is set; the
+            output is one of the inputs; or the run's folder is the user's own.
     """
     folder = run_folder(output)
     if os.path.lexists(folder) and not is_ours(folder, KIND):
@@ -48,7 +48,7 @@ def is_done(output: Path, resume: bool, force: bool) -> bool:
     unfinished = any(folder.rglob(STATE))
     if resume:
         return output.is_file() and not unfinished
-    refuse_existing(output, force)
+    refuse_existing(output, force, inputs)
     if unfinished:
         goes_on(folder, resume, force)
     return False

@@ -42,7 +42,8 @@ REFUSED = f"""
 2 | --layers 5-9                            | {EXTRACT} --budget=1 --layers=5-9
 2 | a set called noise                      | {EXTRACT} --budget=1 --ood-data=noise=pets
 2 | ood-data pets: is --id-data too         | {EXTRACT} --budget=1 --ood-data=same=pets
-2 | --output m1: is read by this command     | fuse m0 m1 -o m1 --force
+1 | m1: is read by this command             | fuse m0 m1 -o m1 --force
+1 | m0: is read by this command             | select m0 --id-data=pets --random=3 --hydra=m0 --force
 1 | folder no does not exist                | fuse m0 m1 -o no/x
 1 | gone: no such file                      | fuse m0 gone -o x
 1 | other family                          | fuse vit bert -o x
