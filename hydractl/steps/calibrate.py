@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
 
+BANK_SIZE = 4  # MB
+
+
 @dataclass(frozen=True)
 class Temperature:
     """Divides all logits by one number."""
@@ -202,7 +205,7 @@ class Calibrate:
     ] = None
     bank_size: Annotated[
         int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)
-    ] = 4
+    ] = BANK_SIZE
     reading: Reading = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()
@@ -280,7 +283,10 @@ class Calibrate:
                 )
             watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
         else:
-            wanted = Wanted(self.ood_score or ("auto" if ood_sets else "msp"), rate, self.bank_size, accuracy)
+            score = self.ood_score or ("auto" if ood_sets else "msp")
+            if self.bank_size != BANK_SIZE and score not in ("auto", "knn"):
+                raise OptionError(f"`bank_size` {self.bank_size}: {score} keeps no bank, only knn does: leave it out")
+            wanted = Wanted(score, rate, self.bank_size, accuracy)
         total = sum(map(len, (samples, *ood_sets.values())))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(

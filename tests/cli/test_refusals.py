@@ -72,9 +72,11 @@ REFUSED = f"""
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
 2 | pass both                               | {EVALUATE} --resume
 2 | --compare yak                           | {EVALUATE} --compare=yak
-2 | --bootstrap 0                           | {EVALUATE} --compare=vit --bootstrap=0
+2 | no other system                         | {EVALUATE} --compare=vit
+2 | --bootstrap 0                           | evaluate vit m0 --id-data=pets --compare=vit --bootstrap=0
 1 | label                                   | evaluate vit --id-data=pets/cat
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
+2 | --bank-size 8                           | calibrate vit --id-data=pets --bank-size=8 -o x
 2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
 2 | fp8                                     | analyse speed vit --dtypes=fp8
 2 | two models are called vit               | analyse speed vit vit
