@@ -1,11 +1,12 @@
 """Whole searches of a trained ViT on real images: Algorithm 1 as printed against the exact and the screened search.
 
-    python whole_search.py MODEL ID_DATA OOD_DATA [--objective acc|ood|avg] [--budget 12] [--limit N]
+    python whole_search.py MODEL ID_DATA OOD_DATA [--objective acc|ood|avg] [--budget 12] [--limit N] [--device cpu]
 
 The naive search is transformers' own forward of a Hugging Face folder with each candidate's columns of W_O zeroed in
-turn, on all cores. A few of its candidates are timed before, between and after the other two searches, on images
-prepared beforehand; all cost the same, so the whole search is as many times that as it has candidates over its steps.
-That exact and naive searches choose alike, the tests show; here the screened choices are compared with the exact ones.
+turn, on all cores or on a GPU, which then holds its images. A few of its candidates are timed before, between and after
+the other two searches, on images prepared beforehand; all cost the same, so the whole search is as many times that as
+it has candidates over its steps. That exact and naive searches choose alike, the tests show; here the screened choices
+are compared with the exact ones.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.steps.compute import Compute
+from hydractl.steps.compute import Compute, choose_device
 from hydractl.steps.material import Material, open_material
 from hydractl.watch import LOG
 
@@ -38,11 +39,11 @@ def timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def naive_candidates(reference: str, data: ScoringData) -> Callable[[], float]:
+def naive_candidates(reference: str, data: ScoringData, device: torch.device) -> Callable[[], float]:
     """A function that takes the time of one candidate: the network without a head, over all samples."""
-    model = AutoModelForImageClassification.from_pretrained(reference).eval()
+    model = AutoModelForImageClassification.from_pretrained(reference, dtype=torch.float32).eval().to(device)
     weights = [weight for name, weight in model.named_parameters() if name.endswith("attention.o_proj.weight")]
-    images = [batch.inputs["pixel_values"] for batch in [*data.id, *data.ood]]
+    images = [batch.inputs["pixel_values"].to(device) for batch in [*data.id, *data.ood]]
     width = weights[0].shape[1] // model.config.num_attention_heads
 
     @torch.inference_mode()
@@ -51,7 +52,7 @@ def naive_candidates(reference: str, data: ScoringData) -> Callable[[], float]:
         kept = columns.clone()
         columns.zero_()
         for pixels in images:
-            model(pixel_values=pixels).logits.softmax(-1)
+            model(pixel_values=pixels).logits.softmax(-1).cpu()
         columns.copy_(kept)
 
     candidate(0)
@@ -71,13 +72,13 @@ def main() -> None:
     parser.add_argument("--objective", default="avg", choices=OBJECTIVES)
     parser.add_argument("--budget", type=int, default=12)
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     reading = Reading(limit=asked.limit)
-    material = open_material(
-        asked.model, asked.id_data, asked.ood_data, reading=reading, compute=Compute("cpu"), watch=LOG
-    )
+    compute = Compute(asked.device, "fp32")
+    material = open_material(asked.model, asked.id_data, asked.ood_data, reading=reading, compute=compute, watch=LOG)
     data = material.scoring_data(BATCH, Ranks())
-    naive = naive_candidates(asked.model, data)
+    naive = naive_candidates(asked.model, data, choose_device(asked.device))
     candidates = len(member_heads(material.model.heads, 0))
     measured = sum(candidates - step for step in range(asked.budget))
 
