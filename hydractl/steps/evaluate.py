@@ -85,9 +85,7 @@ class Evaluate:
         if (name := self.procedure.compare) is not None and name not in dict(named_systems(self.systems)):
             raise OptionError(f"`compare` {name}: no system has this name: name one of them")
         if name is not None and len(self.systems) == 1:
-            raise OptionError(
-                f"`compare` {name}: there is no other system: name more, or leave it out"
-            )
+            raise OptionError(f"`compare` {name}: there is no other system: name more, or leave it out")
         if name is not None and self.procedure.bootstrap == 0:
             raise OptionError(f"`compare` {name} needs intervals, which `bootstrap` 0 turns off: leave one out")
         if self.suite is None:
