@@ -147,21 +147,22 @@ def attend(
         mask: `[B,T]`, true where a token counts.
     """
     q, k, v = qkv
-    return attend_turned((positions.turn(q), positions.turn(k), v), mask, positions, terms, dropout=dropout)
+    q, k, v = (t.transpose(1, 2) for t in (positions.turn(q), positions.turn(k), v))
+    return attend_turned((q, k, v), mask, positions, terms, dropout=dropout)
 
 
 def attend_turned(
     qkv: Qkv, mask: Tensor | None, positions: Positions, terms: Terms | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """Computes `attend` where queries and keys are turned already."""
-    q, k, v = (t.transpose(1, 2) for t in qkv)
+    """Computes `attend` where queries and keys are turned already, and all three are `[S*B,H,T,K]`."""
+    q, k, v = qkv
     causal = positions.causal and positions.reach is None and mask is None
     allowed = None if causal else positions.allowed(mask, k.shape[2], k.device)
     if allowed is not None and mask is not None:
         # `len` would fix the batch size of a traced graph.
         allowed = repeated(allowed, q.shape[0] // mask.shape[0])
     if terms is not None:
-        allowed = biased(positions.bias(terms, *qkv[:2]), allowed)
+        allowed = biased(positions.bias(terms, q.transpose(1, 2), k.transpose(1, 2)), allowed)
     # Torch's own rounds otherwise where a table trains.
     trained = terms is not None and (terms.trained or (allowed is not None and allowed.requires_grad))
     by_products = trained or _trains_in_half_on_cpu(q)
@@ -198,5 +199,5 @@ def attend_by_products(
 
 
 def _trains_in_half_on_cpu(q: Tensor) -> bool:
-    half = q.dtype in (torch.bfloat16, torch.float16)
-    return half and q.device.type == "cpu" and q.requires_grad and q.shape[2] <= PRODUCTS_UP_TO
+    half = q.requires_grad and q.dtype in (torch.bfloat16, torch.float16)
+    return half and q.device.type == "cpu" and q.shape[2] <= PRODUCTS_UP_TO

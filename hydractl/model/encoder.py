@@ -135,16 +135,17 @@ class Layer(nn.Module):
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
         """Returns the layer's result, given the hidden state it started from and its attention output."""
-        x = x + _scaled(self.dropout(attended), self.attention_scale)
+        x = x + scaled(self.dropout(attended), self.attention_scale)
         if self.pre_norm:
-            x = x + _scaled(self.dropout(self.mlp(self.mlp_norm(x))), self.mlp_scale)
+            x = x + scaled(self.dropout(self.mlp(self.mlp_norm(x))), self.mlp_scale)
         else:
             x = self.attention_norm(x)
             x = self.mlp_norm(x + self.dropout(self.mlp(x)))
         return x
 
 
-def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
+def scaled(x: Tensor, scale: Tensor | None) -> Tensor:
+    """Returns `[G,B,T,D]` times a layer's scale `[D]` or `[M,D]`, if it has one."""
     return x if scale is None else x * scale.view(-1, 1, 1, scale.shape[-1])  # [G,1,1,D]
 
 

@@ -134,11 +134,12 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to the same shape; G becomes M if scale or shift are per member."""
-        if self.weight.ndim == 1 and (self.bias is None or self.bias.ndim == 1):
-            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, eps=self.eps)
+        weight, bias = self.weight, self.bias
+        if weight.ndim == 1 and (bias is None or bias.ndim == 1):
+            return F.layer_norm(x, x.shape[-1:], weight, bias, eps=self.eps)
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
-        y = y * per_member(self.weight, x)
-        return y if self.bias is None else y + per_member(self.bias, x)
+        y = y * per_member(weight, x)
+        return y if bias is None else y + per_member(bias, x)
 
 
 def per_member(parameter: Tensor, x: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
         member_logits: `[M,N,C]`.
     """
     wide = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32))
-    return (wide / temperature).log_softmax(-1).logsumexp(0) - log(len(wide))
+    own = (wide / temperature).log_softmax(-1)
+    return own[0] if len(own) == 1 else own.logsumexp(0) - log(len(own))
 
 
 def finite_on_cpu(tensor: Tensor, what: str, places: Sequence[int] | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Self, cast
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Layer, Place, Tower
+from hydractl.model.encoder import Layer, Place, Tower, scaled
 from hydractl.model.fast.packing import PackedAttention, PooledAttention
 from hydractl.model.fast.products import fast_linear, fast_mlp
 from hydractl.model.hydra import Hydra
@@ -92,7 +93,7 @@ class FastTower(Tower):
         Args:
             x: what layer `start` reads.
         """
-        for layer in self.layers[start:]:
+        for layer in islice(self.layers, start, None):
             z, x = layer.mix_at(place, x, mask)
             x = layer.complete(x, layer.attention.output(z))
         return x
@@ -128,7 +129,7 @@ class FastLayer(Layer):
             attention: replaces the layer's own.
         """
         nn.Module.__init__(self)
-        self.pre_norm, self.dropout, self.pooled = layer.pre_norm, layer.dropout, pooled
+        self.pre_norm, self.pooled = layer.pre_norm, pooled
         self.attention = _fast_attention(attention or cast("FusedAttention", layer.attention), pooled, common)
         self.attention_norm, self.mlp, self.mlp_norm = layer.attention_norm, fast_mlp(layer.mlp), layer.mlp_norm
         self.register_parameter("attention_scale", layer.attention_scale)
@@ -139,12 +140,20 @@ class FastLayer(Layer):
 
         Those are all tokens, or in the last layer of a tower with a `place` the tokens that stand there.
         """
-        read = self.attention_input(x)
-        if isinstance(self.attention, PooledAttention):
+        read, attention = self.attention_input(x), self.attention
+        if isinstance(attention, PooledAttention):
             assert place is not None
-            return self.attention.mix(read, mask, place), place.of(x)
-        z = self.attention.mix(read, mask)
+            return attention.mix(read, mask, place), place.of(x)
+        z = attention.mix(read, mask)
         return (place.of(z), place.of(x)) if self.pooled and place is not None else (z, x)
+
+    def complete(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Returns the layer's result as `Layer` does, without dropout."""
+        x = x + scaled(attended, self.attention_scale)
+        if self.pre_norm:
+            return x + scaled(self.mlp(self.mlp_norm(x)), self.mlp_scale)
+        x = self.attention_norm(x)
+        return self.mlp_norm(x + self.mlp(x))
 
 
 def _fast_attention(

@@ -22,7 +22,8 @@ class PackedAttention(nn.Module):
 
     Rows of `qkv` are the heads' q, k and v in turn, `[H,3,K,D]`, members one after the other: any run of heads,
     of one member, of all, of an uneven few, is one slice, and no activation is ever rearranged. `out` holds each
-    member's output weight `[D,H_m*K]` in one piece. The state dict carries the names and shapes of the file.
+    member's output weight `[D,H_m*K]` in one piece. Weights and biases lie in the shapes that products take. The
+    state dict carries the names and shapes of the file.
     """
 
     qkv_bias: Tensor | None
@@ -46,17 +47,28 @@ class PackedAttention(nn.Module):
         self.rows, self.common = attention.rows, common
         first = _first_alike(attention) if common else list(range(sum(self.rows) // self.head_width))
         distinct = sorted(set(first))
+        members, self.even = len(self.rows), len(set(self.rows)) == 1
+        self.alone = members == 1 and len(first) > 0
+        # Even members are computed apart, unless they read the same hidden state.
+        self.apart = self.even and members > 1 and not common
+        groups, self.width = members if self.apart else 1, len(attention.o.weight)
+        # Heads that `_project` computes side by side, and numbers that `mix` returns of a token.
+        self.heads, self.mixed = len(distinct) // groups, sum(self.rows) // groups
         parts = (attention.q, attention.k, attention.v)
         self.biased = [name for name, part in zip("qkv", parts, strict=True) if part.bias is not None]
         weights = [_by_head(part.weight, self.head_width) for part in parts]
         biases = [_by_head(_bias(part), self.head_width) for part in parts if self.biased]
         by_member = _output_weights(attention.o.weight.detach(), self.rows)
-        self.qkv = _frozen(torch.stack(weights, 1)[distinct].flatten(0, 2))
-        self.register_parameter("qkv_bias", _frozen(torch.stack(biases, 1)[distinct].flatten()) if biases else None)
-        self.out = _frozen(torch.cat([weight.flatten() for weight in by_member]))
-        self.register_parameter("out_bias", None if attention.o.bias is None else _frozen(attention.o.bias.detach()))
-        self.width = len(attention.o.weight)
+        rows = (groups, 3 * self.heads * self.head_width) if self.apart else (3 * self.heads * self.head_width,)
+        self.qkv = _frozen(torch.stack(weights, 1)[distinct].view(*rows, self.width))
+        self.register_parameter("qkv_bias", _frozen(torch.stack(biases, 1)[distinct].view(rows)) if biases else None)
+        out = torch.stack(list(by_member)) if self.even else torch.cat([weight.flatten() for weight in by_member])
+        self.out = _frozen(out[0] if self.alone else out)
+        bias = attention.o.bias.detach() if attention.o.bias is not None else None
+        self.register_parameter("out_bias", None if bias is None else _frozen(bias[0] if self.alone else bias))
         self._keep_terms(attention, distinct)
+        changes = (self.numbers, self.keys, self.queries, self.norms, self.positions.rotary)
+        self.plain = all(change is None for change in changes)
         shared = len(distinct) < len(first)
         places = torch.tensor([distinct.index(i) for i in first], device=self.qkv.device) if shared else None
         self.register_buffer("order", places, persistent=False)
@@ -69,8 +81,7 @@ class PackedAttention(nn.Module):
                 self.add_module(name, child)
         with torch.no_grad():
             terms, norms = attention.terms() or Terms(), attention.head_norms()
-        # Even members are computed apart, unless they read the same hidden state.
-        groups = len(self.rows) if len(set(self.rows)) == 1 and not self.common else 1
+        groups = len(self.rows) if self.apart else 1
         own = terms.each(lambda t: t[:, distinct] if groups == 1 else t[0].unflatten(0, (groups, -1)))
         if norms is not None:
             norms = norms[:, :, distinct] if groups == 1 else norms[:, 0].unflatten(1, (groups, -1))
@@ -82,10 +93,10 @@ class PackedAttention(nn.Module):
     @property
     def output_weights(self) -> OutputWeights:
         """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` if members are even."""
+        if self.even:
+            return self.out[None] if self.alone else self.out
         width = self.width
-        if len(set(self.rows)) == 1:
-            return self.out.view(len(self.rows), width, self.rows[0])
-        parts = self.out.split([width * rows for rows in self.rows])
+        parts = self.out.split_with_sizes([width * rows for rows in self.rows])
         return [part.view(width, rows) for part, rows in zip(parts, self.rows, strict=True)]
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -94,46 +105,58 @@ class PackedAttention(nn.Module):
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Computes the heads' outputs `[S,B,T,R]`; S is G if members share the layer, else 1."""
-        if not sum(self.rows):
+        if not self.mixed:
             return x[..., :0]
-        qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
+        _, batch, tokens, _ = x.shape
+        qkv, terms = self._project(x), None  # rows are S*B*T, of heads computed once R counts one
+        if self.plain:
+            by_part = qkv.reshape(-1, tokens, self.heads, 3, self.head_width).permute(3, 0, 2, 1, 4)
+            q, k, v = by_part.unbind()  # [S*B,H,T,K]
+        else:
+            q, k, v, terms = self._placed(qkv.reshape(-1, batch, tokens, self.heads, 3, self.head_width))
+        z = attend_turned((q, k, v), mask, self.positions, terms)
+        if self.order is not None:
+            # Each member gets its own row of heads, those that several keep more than once.
+            z = z[:, :, self.order]
+        return z.reshape(-1, batch, tokens, self.mixed)
+
+    def _placed(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Terms | None]:
+        """Returns normed and turned q, k and v of `[S,B,T,H,3,K]`, `[S*B,H,T,K]`, and what scores gain."""
         terms = Terms(self.numbers, self.keys, self.queries)
         if terms.all and len(qkv) < (copies := len(terms.all[0])):
-            qkv = qkv.expand(copies, -1, -1, -1)
-        apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
+            qkv = qkv.expand(copies, -1, -1, -1, -1, -1)
+        apart = qkv.flatten(0, 1)
         if self.norms is None:
             q, k = self.positions.turn(apart[..., :2, :]).unbind(-2)
         else:
             q, k = with_normed_heads(apart[..., 0, :], apart[..., 1, :], self.norms, self.eps)
             q, k = self.positions.turn(q), self.positions.turn(k)
-        z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, terms if terms.all else None)
-        if self.order is not None:
-            # Each member gets its own row of heads, those that several keep more than once.
-            z = z[:, :, self.order]
-        return z.flatten(2).unflatten(0, (-1, x.shape[1]))
+        v = apart[..., 2, :]
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), terms if terms.all else None
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
+        if self.alone:
+            return product(z, self.out, self.out_bias)
         return _project_output(self.output_weights, self.out_bias, z)
 
     def _project(self, x: Tensor) -> Tensor:
-        members, batch = len(self.rows), x.shape[1:3]
-        if members == 1 or self.common:
-            return product(x, self.qkv, self.qkv_bias)
-        if len(set(self.rows)) == 1:
-            bias = self.qkv_bias.unflatten(0, (members, -1)) if self.qkv_bias is not None else None
-            return grouped(x.flatten(1, 2), self.qkv.unflatten(0, (members, -1)), bias).unflatten(1, batch)
+        weight, bias = self.qkv, self.qkv_bias
+        if self.alone or self.common:
+            return product(x, weight, bias)
+        if self.apart:
+            return grouped(x.flatten(1, 2), weight, bias)
         outputs = [3 * rows for rows in self.rows]
-        biases = self.qkv_bias.split(outputs) if self.qkv_bias is not None else None
-        return side_by_side(x.flatten(1, 2), self.qkv.split(outputs), biases).unflatten(0, batch)[None]
+        biases = bias.split_with_sizes(outputs) if bias is not None else None
+        return side_by_side(x.flatten(1, 2), weight.split_with_sizes(outputs), biases)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         order = slice(None) if self.order is None else self.order
-        weight = self.qkv.unflatten(0, (-1, 3, self.head_width))[order]  # [H,3,K,D]
+        weight = self.qkv.view(-1, 3, self.head_width, self.width)[order]  # [H,3,K,D]
         for i, part in enumerate("qkv"):
             destination[f"{prefix}{part}.weight"] = weight[:, i].flatten(0, 1)
         if self.qkv_bias is not None:
-            bias = self.qkv_bias.unflatten(0, (-1, 3, self.head_width))[order]
+            bias = self.qkv_bias.view(-1, 3, self.head_width)[order]
             for i, part in enumerate("qkv"):
                 if part not in self.biased:
                     continue
@@ -142,7 +165,7 @@ class PackedAttention(nn.Module):
         if self.relative is not None:
             destination[f"{prefix}relative"] = self.relative.detach()
         if self.out_bias is not None:
-            destination[f"{prefix}o.bias"] = self.out_bias.detach()
+            destination[f"{prefix}o.bias"] = self.out_bias.detach().view(len(self.rows), -1)
 
 
 class PooledAttention(nn.Module):
@@ -241,9 +264,9 @@ def _project_output(weights: OutputWeights, bias: Tensor | None, z: Tensor) -> T
     if members == 1:
         return product(z, weights[0], None if bias is None else bias[0])
     if isinstance(weights, Tensor):
-        own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,H_m*K]
-        return grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
-    parts = z[0].flatten(0, 1).split([weight.shape[1] for weight in weights], -1)
+        own = z if z.shape[0] > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,H_m*K]
+        return grouped(own.flatten(1, 2), weights, bias).reshape(members, *shape, weights.shape[1])
+    parts = z[0].flatten(0, 1).split_with_sizes([weight.shape[1] for weight in weights], -1)
     return one_above_another(parts, weights, bias).unflatten(1, shape)
 
 

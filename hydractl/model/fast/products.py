@@ -71,7 +71,9 @@ def activated_product(x: Tensor, weight: Tensor, bias: Tensor | None, activation
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Tells whether oneDNN computes a product."""
-    here = ONEDNN and x.device.type == weight.device.type == "cpu" and x.dtype == weight.dtype and x.dtype in DTYPES
+    if not (x.is_cpu and x.dtype in DTYPES):  # first, since a GPU waits for whatever Python does before a product
+        return False
+    here = ONEDNN and weight.is_cpu and x.dtype == weight.dtype
     # Programs that run an exported graph do not know the operator.
     if not here or torch.compiler.is_exporting() or torch.is_autocast_enabled("cpu"):
         return False
@@ -84,14 +86,17 @@ def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     Either G may be 1 and meets every member of the other; bias is `[out]`, `[G,out]` or None.
     """
-    members = max(len(x), len(weight), len(bias) if bias is not None and bias.ndim == 2 else 1)
-    x, weight = x.expand(members, -1, -1), weight.expand(members, -1, -1)
-    biases = bias.expand(members, -1) if bias is not None else None
+    members = max(x.shape[0], weight.shape[0], bias.shape[0] if bias is not None and bias.ndim == 2 else 1)
+    x, weight = _for_each(members, x), _for_each(members, weight)
     if better_one_by_one(x, weight):
-        return one_above_another(x, weight, biases)
-    if biases is None:
+        return one_above_another(x, weight, bias.expand(members, -1) if bias is not None else None)
+    if bias is None:
         return torch.bmm(x, weight.mT)
-    return torch.baddbmm(biases[:, None], x, weight.mT)
+    return torch.baddbmm(bias if bias.ndim == 1 else bias.unsqueeze(1), x, weight.mT)
+
+
+def _for_each(members: int, x: Tensor) -> Tensor:
+    return x if x.shape[0] == members else x.expand(members, -1, -1)
 
 
 def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
@@ -196,13 +201,15 @@ class FastLinear(Linear):
     def __init__(self, linear: Linear) -> None:
         nn.Module.__init__(self)
         self.weight, self.bias = linear.weight, linear.bias
+        self.together = linear.serves_all
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,in]` to `[G,...,out]`; G becomes M if weight or bias are per member."""
-        if self.serves_all:
-            return product(x, self.weight, self.bias.flatten() if self.bias is not None else None)
-        weight = self.weight if self.weight.ndim == 3 else self.weight[None]
-        return grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
+        weight, bias = self.weight, self.bias
+        if self.together:
+            return product(x, weight, bias if bias is None or bias.ndim == 1 else bias.flatten())
+        own = weight if weight.ndim == 3 else weight[None]
+        return grouped(x.flatten(1, -2), own, bias).unflatten(1, x.shape[1:-1])
 
 
 class FastMlp(Mlp):
@@ -212,19 +219,23 @@ class FastMlp(Mlp):
         nn.Module.__init__(self)
         self.fc1, self.fc2, self.activation = fast_linear(mlp.fc1), fast_linear(mlp.fc2), mlp.activation
         self.factor = fast_linear(mlp.factor) if mlp.factor is not None else None
-        self.norm = mlp.norm
+        self.norm, self.normed = mlp.norm, not isinstance(mlp.norm, nn.Identity)
+        self.fusible = mlp.activation in FUSIBLE and mlp.fc1.serves_all
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
         activations = self._activated(x)
-        return self.fc2(self.norm(activations if self.factor is None else activations * self.factor(x)))
+        if self.factor is not None:
+            activations = activations * self.factor(x)
+        return self.fc2(self.norm(activations) if self.normed else activations)
 
     def _activated(self, x: Tensor) -> Tensor:
-        if self.fc1.serves_all:
-            fused = activated_product(x, self.fc1.weight, self.fc1.bias, self.activation)
+        fc1 = self.fc1
+        if self.fusible and x.is_cpu:
+            fused = activated_product(x, fc1.weight, fc1.bias, self.activation)
             if fused is not None:
                 return fused
-        return IN_PLACE[self.activation](self.fc1(x))
+        return IN_PLACE[self.activation](fc1(x))
 
 
 class FastMemberMlp(Mlp):
@@ -236,7 +247,8 @@ class FastMemberMlp(Mlp):
         self.members = mlp.members
         for member in range(self.members):
             for name, tensor in mlp.own(member).items():
-                self.register_buffer(_buffer(member, name), tensor.detach().contiguous(), persistent=False)
+                own = tensor.detach().contiguous()
+                self.register_buffer(_buffer(member, name.replace(".", "_")), own, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[M,...,D]`."""
@@ -248,7 +260,7 @@ class FastMemberMlp(Mlp):
         return torch.stack(found).unflatten(1, x.shape[1:-1])
 
     def _own(self, member: int, part: str) -> tuple[Tensor, Tensor | None]:
-        return self.get_buffer(_buffer(member, f"{part}.weight")), self._buffers.get(_buffer(member, f"{part}.bias"))
+        return getattr(self, _buffer(member, f"{part}_weight")), self._buffers.get(_buffer(member, f"{part}_bias"))
 
     def _activated_by(self, member: int, x: Tensor) -> Tensor:
         weight, bias = self._own(member, "fc1")
@@ -259,4 +271,4 @@ class FastMemberMlp(Mlp):
 
 
 def _buffer(member: int, name: str) -> str:
-    return f"own{member}_{name.replace('.', '_')}"
+    return f"own{member}_{name}"
