@@ -65,13 +65,21 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
     if os.path.lexists(path):
         if path.exists() and not path.is_file():
             raise OutputError(f"{path}: is no regular file: name another output")
-        for one in inputs if isinstance(inputs, list | tuple) else [inputs]:
-            if isinstance(one, str | Path) and path.exists() and os.path.exists(one) and os.path.samefile(one, path):
-                raise OutputError(f"{path}: is read by this command: name another output")
+        if any(_is_read(path, one) for one in (inputs if isinstance(inputs, list | tuple) else [inputs])):
+            raise OutputError(f"{path}: is read by this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
     if not path.parent.is_dir():
         raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
+
+
+def _is_read(path: Path, given: object) -> bool:
+    """Returns whether a file is an input, or the weights in a folder that is one."""
+    if not isinstance(given, str | Path) or not path.exists() or not os.path.exists(given):
+        return False
+    if os.path.isdir(given):
+        return path.suffix == ".safetensors" and os.path.samefile(given, path.parent)
+    return os.path.samefile(given, path)
 
 
 @contextmanager
