@@ -16,14 +16,18 @@ part = '$(word $(1),$(LOST))'
 UNITS_SEED ?= 0
 drawn = $$((3 * $(UNITS_SEED) + $$m))
 
-# Three members keep the units with the best Taylor scores in common and divide the others; each loses heads of its own.
+# Three members keep the best units in common and divide the others; each loses heads of its own.
+#   $(1) the network, $(2) how its units are scored, $(3) a folder for the members
+define fused-units
+mkdir -p $(3)
+hydractl prune $(1) $(2) --budget 0 --units $(call part,3) --members 3 --trunk $(call part,1) -o $(3)/ --force
+for m in 0 1 2; do hydractl prune $(3)/$(notdir $(1:.safetensors=))-member$$m.safetensors --method random --seed $(drawn) \
+  --budget $(call part,2) --scope layer --trunk $(call part,1) -o $(3)/$$m.safetensors --force || exit; done
+hydractl fuse $(THREE:%=$(3)/%.safetensors) -o $@ --force
+endef
+
 $(BUILD)/%/untrained-units.safetensors: $(BUILD)/%/net0.safetensors
-	mkdir -p $(@D)/members
-	hydractl prune $< --method taylor --id-data '$(SCORED)' --budget 0 --units $(call part,3) --members 3 --trunk $(call part,1) \
-	  -o $(@D)/members/ --force
-	for m in 0 1 2; do hydractl prune $(@D)/members/net0-member$$m.safetensors --method random --seed $(drawn) --budget $(call part,2) \
-	  --scope layer --trunk $(call part,1) -o $(@D)/members/$$m.safetensors --force || exit; done
-	hydractl fuse $(THREE:%=$(@D)/members/%.safetensors) -o $@ --force
+	$(call fused-units,$<,--method taylor --id-data '$(SCORED)',$(@D)/members)
 
 $(BUILD)/%/units.safetensors: $(BUILD)/%/untrained-units.safetensors
 	hydractl finetune $< $(LEARN) --joint $(JOINT) --seed $(UNITS_SEED) -o $@

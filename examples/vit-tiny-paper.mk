@@ -1,12 +1,12 @@
 # The paper's table on the pre-trained ViT of vit-tiny.mk: no trunk, and members share nothing before they are fused. The networks of
-# all seeds are the Deep Ensemble. Every other system starts from the first seed's network; a member trains for a third of that
-# network's updates, so that three members take as many. The `untrained` systems are the members before training.
+# all seeds are the Deep Ensemble. Every other system starts from the first seed's network, and each of its members trains for as
+# many steps as `tuned` and the Hydras of vit-tiny-table. The `untrained` systems are the members before training.
 #   make -C examples vit-tiny-paper PRETRAINED=FOLDER IMAGENET=FILE.parquet
 # CORRUPT='--corrupt all:3' adds the corruptions.
 .PHONY: vit-tiny-paper
 TINY_BUDGET ?= 12
 CORRUPT ?=
-TINY_THIRD = --steps $(if $(QUICK),2,$(shell expr $(TINY_MORE) / 3 + 1))
+TINY_SEARCH ?= exact
 SEED_ood := --seed 1
 SEED_avg := --seed 2
 WP := $(W)/paper
@@ -18,7 +18,7 @@ TINY_CALIBRATED = $(W)/net0-calibrated.safetensors $(W)/deep-ensemble-calibrated
 $(TINY_CIRCUITS) &: $(W)/net0.safetensors $(NEAR)/choose.parquet
 	mkdir -p $(WP)
 	hydractl extract-circuit $< --id-data '$(CIFAR10):$(CIFAR10_TEST)%1/5' --ood-data $(NEAR)/choose.parquet --limit 256 \
-	  --objective acc,ood,avg --budget $(TINY_BUDGET) --search shortlist --shortlist 8 \
+	  --objective acc,ood,avg --budget $(TINY_BUDGET) --search $(TINY_SEARCH) \
 	  --tie-break nll --dtype fp32 -o '$(WP)/{objective}.json' --resume --force
 
 $(OBJECTIVES:%=$(WP)/untrained-%.safetensors): $(WP)/untrained-%.safetensors: $(WP)/%.json $(W)/net0.safetensors
@@ -29,7 +29,7 @@ $(WP)/untrained-taylor.safetensors: $(W)/net0.safetensors
 	hydractl prune $< --method taylor --id-data '$(CIFAR10):train%1/50' --budget $(TINY_BUDGET) -o $@ --force
 
 $(TINY_PRUNED:%=$(WP)/%.safetensors): $(WP)/%.safetensors: $(WP)/untrained-%.safetensors
-	hydractl finetune $< $(TINY_TRAIN) $(TINY_THIRD) $(SEED_$*) -o $@
+	hydractl finetune $< $(LEARN) $(SEED_$*) -o $@
 
 $(WP)/hydra.safetensors: $(OBJECTIVES:%=$(WP)/%.safetensors)
 $(WP)/untrained-hydra.safetensors: $(OBJECTIVES:%=$(WP)/untrained-%.safetensors)
@@ -38,11 +38,11 @@ $(WP)/hydra.safetensors $(WP)/untrained-hydra.safetensors:
 
 $(WP)/lora-ensemble.safetensors: $(W)/net0.safetensors
 	mkdir -p $(@D)
-	hydractl finetune $< $(TINY_TRAIN) --method lora-ensemble --members 3 --rank 4 --alpha 8 --set lr=5e-4 $(TINY_THIRD) -o $@
+	hydractl finetune $< $(LEARN) --method lora-ensemble --members 3 --rank 4 --alpha 8 --set lr=5e-4 -o $@
 
 $(WP)/batch-ensemble.safetensors: $(W)/net0.safetensors
 	mkdir -p $(@D)
-	hydractl finetune $< $(TINY_TRAIN) --method batch-ensemble --members 3 --set lr=2e-4 $(TINY_THIRD) -o $@
+	hydractl finetune $< $(LEARN) --method batch-ensemble --members 3 --set lr=2e-4 -o $@
 
 $(TINY_PAPER:%=$(WP)/%-calibrated.safetensors): $(NEAR)/choose.parquet
 $(WP)/report.json: MEASURE = mc-dropout=$(W)/net0-calibrated.safetensors,mc-dropout=10,p=0.1 $(IMAGES_MEASURED) $(CORRUPT)

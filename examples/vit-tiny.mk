@@ -1,11 +1,13 @@
 # A pre-trained vision transformer of timm, fine-tuned on CIFAR-10 once for each seed. The networks of all seeds are a Deep Ensemble.
 #   make -C examples vit-tiny-cifar10 PRETRAINED=FOLDER       FOLDER holds timm's vit_tiny_patch16_224, for example
 #   make -C examples vit-tiny-table PRETRAINED=FOLDER IMAGENET=FILE.parquet       FILE holds an image for each class of ImageNet
-# Three seeds of three epochs take about an hour on one core with bfloat16 instructions; PRECISION=no suits others. An interrupted
-# run continues where it stopped. QUICK=1 takes two steps. The first seed's network lies in checkpoints/vit-tiny-cifar10, in float16.
+# Three seeds of three epochs take about an hour on one core with bfloat16 instructions; PRECISION=no suits others. EPOCHS=10 RATE=3e-4
+# trains to the end. An interrupted run continues where it stopped. QUICK=1 takes two steps. The first seed's network of three epochs
+# lies in checkpoints/vit-tiny-cifar10, in float16.
 .PHONY: vit-tiny-cifar10 vit-tiny-table
 SEEDS ?= 0 1 2
 EPOCHS ?= 3
+RATE ?= 1e-4
 SIZE ?= 96
 PRECISION ?= bf16
 W := $(BUILD)/vit-tiny
@@ -17,18 +19,19 @@ $(W)/pretrained$(SIZE)/model.safetensors: vit_tiny_model.py | $(INSTALLED)
 	python vit_tiny_model.py $(or $(PRETRAINED),$(error set PRETRAINED to a folder of timm)) $(SIZE) $(@D)
 
 $(TINY_NETS): $(W)/net%.safetensors: $(W)/pretrained$(SIZE)/model.safetensors vit-tiny.toml
-	hydractl finetune $(<D) $(TINY_TRAIN) --new-classifier zeros $(TINY_LENGTH) --seed $* -o $@
+	hydractl finetune $(<D) $(TINY_TRAIN) --set lr=$(RATE) --new-classifier zeros $(TINY_LENGTH) --seed $* -o $@
 
 vit-tiny-cifar10: $(TINY_NETS)
 	@echo $(TINY_NETS)
 
 # The table: the first seed's network, as long trained on labels (tuned) and by the Deep Ensemble (taught), and members that lose
-# heads and MLP units above a trunk (units.mk), at 1.3 times the cost, trained fused likewise.
+# heads and MLP units above a trunk (units.mk), at 1.3 times the cost, trained fused likewise. `units-pretrained` is such a Hydra of the
+# pre-trained network, trained as each network of the ensemble.
 TINY_MORE ?= 1172
 TINY_TRUNK ?= 6
 TINY_HEADS ?= 6
 TINY_UNITS ?= 2460
-TINY_SYSTEMS := net0 tuned taught units units-apart units-taught published deep-ensemble
+TINY_SYSTEMS := net0 tuned taught units units-pretrained units-apart units-taught published deep-ensemble
 
 $(W)/%: LEARN = $(TINY_TRAIN) $(if $(QUICK),--steps 2,--steps $(TINY_MORE))
 $(W)/%: JOINT = --set lr=2e-4
@@ -37,6 +40,12 @@ $(W)/%: PUBLISHED = $(TINY_BUDGET)
 $(W)/%: SCORED = $(CIFAR10):train%1/50
 $(W)/%: FIT = $(IMAGES_FIT)
 $(W)/%: MEASURE = $(IMAGES_MEASURED)
+
+$(W)/untrained-units-pretrained.safetensors: $(W)/pretrained$(SIZE)/model.safetensors
+	$(call fused-units,$(<D),--method magnitude,$(@D)/pretrained-members)
+
+$(W)/units-pretrained.safetensors: $(W)/untrained-units-pretrained.safetensors
+	hydractl finetune $< $(TINY_TRAIN) --joint --set lr=$(RATE) --new-classifier zeros $(TINY_LENGTH) --seed $(UNITS_SEED) -o $@
 
 $(W)/deep-ensemble.safetensors: $(TINY_NETS)
 	hydractl fuse $^ --separate all -o $@ --force

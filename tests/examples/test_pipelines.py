@@ -17,7 +17,17 @@ from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
 
 ROOT = Path(__file__).parents[2]
-TINY_SYSTEMS = ["net0", "tuned", "taught", "units", "units-apart", "units-taught", "published", "deep-ensemble"]
+TINY_SYSTEMS = [
+    "net0",
+    "tuned",
+    "taught",
+    "units",
+    "units-pretrained",
+    "units-apart",
+    "units-taught",
+    "published",
+    "deep-ensemble",
+]
 
 
 def make(tmp_path: Path, target: str, *flags: str, **variables: object) -> subprocess.CompletedProcess[str]:
