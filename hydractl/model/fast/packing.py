@@ -124,7 +124,7 @@ class PackedAttention(nn.Module):
         """Returns normed and turned q, k and v of `[S,B,T,H,3,K]`, `[S*B,H,T,K]`, and what scores gain."""
         terms = Terms(self.numbers, self.keys, self.queries)
         if terms.all and len(qkv) < (copies := len(terms.all[0])):
-            qkv = qkv.expand(copies, -1, -1, -1, -1, -1)
+            qkv = qkv.expand(copies, *qkv.shape[1:])
         apart = qkv.flatten(0, 1)
         if self.norms is None:
             q, k = self.positions.turn(apart[..., :2, :]).unbind(-2)
