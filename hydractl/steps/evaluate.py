@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
@@ -134,7 +134,7 @@ class Evaluate:
                 return self._measured(self._opened(watch), running, watch)
 
     def _opened(self, watch: Watcher) -> Comparison:
-        from hydractl.evaluation.checkpoints import by_size
+        from hydractl.evaluation.checkpoints import NetworkSystem, by_size
         from hydractl.evaluation.comparison import open_comparison
         from hydractl.evaluation.sets import open_sets
 
@@ -144,6 +144,9 @@ class Evaluate:
         systems = named_systems(self.systems)
         if self.procedure.members_curve:
             systems = [part for one in systems for part in by_size(*one)]
+        networks = [one.checkpoints[0] for _, one in systems if isinstance(one, NetworkSystem)]
+        if self.reading.template != DEFAULT_TEMPLATE and all(one.spec.task != "zero-shot" for one in networks):
+            raise OptionError(f"`template` {self.reading.template}: no system is a zero-shot model: leave it out")
         procedure = replace(self.procedure, curves=self.outputs.report is not None)
         return open_comparison(systems, open_data if self.sets.id_data is not None else None, self.settings, procedure)
 

@@ -115,6 +115,7 @@ REFUSED = f"""
 2 | --report                                | evaluate gone --suite=suite.toml --report=page
 2 | --suite sst3                            | evaluate gone --suite=sst3
 2 | --template x                            | score-heads vit --method=taylor --id-data=pets --template=x
+2 | --template x                            | {EVALUATE} --template=x
 2 | --template x                            | predict vit pets --template=x
 2 | --calib-data                            | {EVALUATE} --calib-data=noise
 2 | --output and --json -                   | {EXTRACT} --budget=1 -o - --json=-
