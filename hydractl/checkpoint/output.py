@@ -78,7 +78,7 @@ def _is_read(path: Path, given: object) -> bool:
     if not isinstance(given, str | Path) or not path.exists() or not os.path.exists(given):
         return False
     if os.path.isdir(given):
-        return path.suffix == ".safetensors" and os.path.samefile(given, path.parent)
+        return path.match("*model*.safetensors") and os.path.samefile(given, path.parent)
     return os.path.samefile(given, path)
 
 

@@ -110,8 +110,8 @@ class PackedAttention(nn.Module):
         _, batch, tokens, _ = x.shape
         qkv, terms = self._project(x), None  # rows are S*B*T, of heads computed once R counts one
         if self.plain:
-            by_part = qkv.reshape(-1, tokens, self.heads, 3, self.head_width).permute(3, 0, 2, 1, 4)
-            q, k, v = by_part.unbind()  # [S*B,H,T,K]
+            # [S*B,H,T,K] each
+            q, k, v = qkv.reshape(-1, tokens, self.heads, 3, self.head_width).permute(3, 0, 2, 1, 4).unbind()
         else:
             q, k, v, terms = self._placed(qkv.reshape(-1, batch, tokens, self.heads, 3, self.head_width))
         z = attend_turned((q, k, v), mask, self.positions, terms)
@@ -131,8 +131,7 @@ class PackedAttention(nn.Module):
         else:
             q, k = with_normed_heads(apart[..., 0, :], apart[..., 1, :], self.norms, self.eps)
             q, k = self.positions.turn(q), self.positions.turn(k)
-        v = apart[..., 2, :]
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), terms if terms.all else None
+        return q.transpose(1, 2), k.transpose(1, 2), apart[..., 2, :].transpose(1, 2), terms if terms.all else None
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
