@@ -275,17 +275,18 @@ class Calibrate:
         from hydractl.model.hydra import Hydra
 
         place = local_device(self.compute.torch_device)
-        wanted = None
-        if checkpoint.spec.task == "zero-shot":
+        wanted, score = None, self.ood_score or ("auto" if ood_sets else "msp")
+        zero_shot = checkpoint.spec.task == "zero-shot"
+        if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
+            kept = "a zero-shot model keeps no score" if zero_shot else f"{score} keeps no bank, only knn does"
+            raise OptionError(f"`bank_size` {self.bank_size}: {kept}: leave it out")
+        if zero_shot:
             if accuracy is not None:
                 raise OptionError(
                     "`accuracy` is for models whose classes are fixed, this one is zero-shot: leave it out"
                 )
             watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
         else:
-            score = self.ood_score or ("auto" if ood_sets else "msp")
-            if self.bank_size != BANK_SIZE and score not in ("auto", "knn"):
-                raise OptionError(f"`bank_size` {self.bank_size}: {score} keeps no bank, only knn does: leave it out")
             wanted = Wanted(score, rate, self.bank_size, accuracy)
         total = sum(map(len, (samples, *ood_sets.values())))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
-from hydractl.data.reading import Reading
+from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.options import Without, function, option
 from hydractl.steps.compute import Compute
@@ -183,6 +183,7 @@ class Predict:
     )
     text: Sequence[str] = option((), "A text to classify; repeat it for several.", "Data", "TEXT")
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
+    skip_bad: SkipBad = False
     no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output")
     compute: Compute = Compute()
 
@@ -195,9 +196,9 @@ class Predict:
         if not all(text.strip() for text in texts):
             raise DataError("`text` is empty: give a text")
         named = [_Input(text, partial(str, text)) for text in texts]
-        entries = [*named, *self._entries(modality)]
+        entries = [*named, *self._entries(modality, watch)]
         if not entries:
-            raise OptionError("there are no inputs: name files, or a data set with `data`")
+            raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
         with watch.progress("predict", len(entries)) as advance:
             try:
                 found = hydra.predict((one.read() for one in entries), self.compute.batch_size, advance)
@@ -224,22 +225,33 @@ class Predict:
         name_classes(hydra, self.reading.classes, self.reading.template)
         return hydra
 
-    def _entries(self, modality: Modality) -> Iterator[_Input]:
+    def _entries(self, modality: Modality, watch: Watcher) -> Iterator[_Input]:
         from hydractl.data.open import is_one_image
 
         reading = self.reading
         for one in _several(self.inputs):
             if not isinstance(one, str | Path) or _is_data(str(one)):
-                yield from _in_data([one] if is_one_image(one) else one, modality, reading)
+                yield from self._in_data([one] if is_one_image(one) else one, modality, watch)
             elif named := reading.image_column or reading.text_column:
                 option = "image_column" if reading.image_column else "text_column"
                 raise OptionError(f"`{option}` {named}: {one} is not a data set and has no columns: leave it out")
             elif modality == "image":
-                yield _Input(str(one), partial(_read_image, str(one)))
+                if not self.skip_bad or _is_image(str(one), watch):
+                    yield _Input(str(one), partial(_read_image, str(one)))
             else:
                 yield from (_Input(text, partial(str, text)) for text in _lines(str(one)))
         for one in _several(self.data):
-            yield from _in_data(one, modality, reading)
+            yield from self._in_data(one, modality, watch)
+
+    def _in_data(self, data: DataLike, modality: Modality, watch: Watcher) -> Iterator[_Input]:
+        from hydractl.data.open import open_samples
+        from hydractl.steps.material import tell_oddities
+
+        samples = open_samples(data, modality, self.reading, skip_bad=self.skip_bad)
+        if self.skip_bad:
+            tell_oddities([samples], watch)
+        for place in range(len(samples)):
+            yield _Input(samples.called(place), partial(samples.inputs.__getitem__, place))
 
 
 predict = function(Predict)
@@ -283,20 +295,21 @@ def _is_data(text: str) -> bool:
     return any(mark in text for mark in ":=%")  # a split, a name or a part
 
 
-def _in_data(data: DataLike, modality: Modality, reading: Reading) -> Iterator[_Input]:
-    from hydractl.data.open import open_samples
-
-    samples = open_samples(data, modality, reading)
-    for place in range(len(samples)):
-        yield _Input(samples.called(place), partial(samples.inputs.__getitem__, place))
-
-
 def _lines(file: str) -> list[str]:
     text = decode_text(_content(file), file, "one text a line")
     found = [line for line in text.splitlines() if line.strip()]
     if not found:
         raise DataError(f"{file}: no text in it: write one text a line")
     return found
+
+
+def _is_image(file: str, watch: Watcher) -> bool:
+    """Returns whether a file can be read as an image, and notes why not; standard input is read only once, later."""
+    try:
+        return file == STDIN or bool(_read_image(file))
+    except DataError as error:
+        watch.note(f"note: left out: {error}")
+        return False
 
 
 def _read_image(file: str) -> Image:

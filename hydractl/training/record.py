@@ -47,6 +47,7 @@ def is_done(output: Path, resume: bool, force: bool, inputs: object) -> bool:
         raise OutputError(f"{folder}: hydractl keeps the log of a run there: move it, or name another output")
     unfinished = any(folder.rglob(STATE))
     if resume:
+        refuse_existing(output, True, inputs)
         return output.is_file() and not unfinished
     refuse_existing(output, force, inputs)
     if unfinished:

@@ -82,8 +82,7 @@ def test_completion_knows_commands_and_options_and_loads_no_network() -> None:
 def test_a_secret_in_a_long_argument_is_not_told(hydractl: Command) -> None:
     address = f"https://someone:{'pass' * 20}word@example.org/{'x' * 40}"
     result = hydractl(address)
-    assert result.code == 2 and "https://***" in result.err
-    assert "pass" not in result.err
+    assert result.code == 2 and "https://***" in result.err and "pass" not in result.err
 
 
 def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
@@ -125,9 +124,7 @@ def kill_this_process(_samples: object) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_with_the_shell_s_code_and_no_traceback(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_ends_it_with_the_shell_s_code(tmp_path: Path, number: signal.Signals, code: int) -> None:
     command = [*HYDRACTL, "prune", "--method", "circuit", "--budget", "1", "--circuit", "-"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     # More than a pipe holds: once it is written, the command is reading and waits for the end.

@@ -48,6 +48,7 @@ REFUSED = f"""
 1 | folder no does not exist                | fuse m0 m1 -o no/x
 1 | gone: no such file                      | fuse m0 gone -o x
 1 | other family                          | fuse vit bert -o x
+1 | m0: is read by this command             | finetune m0 --train-data=pets --steps=3 -o m0 --resume
 2 | neither steps nor epochs                 | {FINETUNE}
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
 2 | --members                               | {FINETUNE} --steps=3 --method=lora-ensemble

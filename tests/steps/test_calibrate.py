@@ -74,16 +74,17 @@ def test_every_member_says_scaled_logits(tmp_path: Path, kind: str | None) -> No
     scale, shift = [0.5, 2.0, 1.5, 1.0, 0.1], [1.0, -1.0, 0.0, 0.25, 3.0]
     scaled = with_scaled_classes(checkpoint, scale, shift)
     scaled.verify()
-    dtype = torch.float64
-    expected = answers(checkpoint, reference.inputs) * torch.tensor(scale, dtype=dtype) + torch.tensor(
-        shift, dtype=dtype
-    )
+    factors, offsets = torch.tensor([scale, shift], dtype=torch.float64)
+    expected = answers(checkpoint, reference.inputs) * factors + offsets
     torch.testing.assert_close(answers(scaled, reference.inputs), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_what_has_no_classes_of_its_own_is_not_scaled(tmp_path: Path, held_out: Path) -> None:
+    clip = save_clip(tmp_path / "clip", 0)
     with pytest.raises(OptionError, match="is zero-shot, and its classes may change"):
-        library.calibrate(save_clip(tmp_path / "clip", 0), method="vector", id_data=held_out)
+        library.calibrate(clip, method="vector", id_data=held_out)
+    with pytest.raises(OptionError, match="`bank_size` 8: a zero-shot model keeps no score"):
+        library.calibrate(clip, id_data=held_out, bank_size=8)
     half = build_reference("vit", dtype=torch.bfloat16).save(tmp_path / "half")
     with pytest.raises(OptionError, match=r"in torch\.bfloat16, which would round scales"):
         library.calibrate(half, method="vector", id_data=held_out)

@@ -79,6 +79,15 @@ def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
         library.predict(bert, tmp_path / "a.txt", text_column="text")
 
 
+def test_unreadable_images_are_left_out(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "a.png", tmp_path / "b.png"
+    good.write_bytes(files(images)[0].read_bytes())
+    bad.write_bytes(b"no image")
+    said = hydractl("predict", vit, tmp_path, good, bad, "--skip-bad", "--no-header", code=0)
+    assert [line.split("\t")[0] for line in said.out.splitlines()] == [str(good)] * 2
+    assert said.err.count("b.png") == 2
+
+
 def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> None:
     model = library.load(vit)
     with torch.no_grad():
