@@ -18,7 +18,8 @@ from hydractl.model.assembly import copied
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Tower
 from hydractl.model.fast.optimize import FastTower
-from hydractl.model.fast.packing import PackedAttention, PooledAttention
+from hydractl.model.fast.packing import PackedAttention
+from hydractl.model.fast.pooled import PooledAttention
 from hydractl.model.hydra import Hydra
 
 #: Receives a layer's number and its heads' outputs `[1,B,T,H*K]`; returns the outputs to continue with.

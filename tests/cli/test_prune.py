@@ -129,9 +129,7 @@ def test_members_share_what_a_common_circuit_drops_below_a_layer(hydractl: Comma
 
 
 @pytest.mark.parametrize("method", ["random", "magnitude"])
-def test_members_pruned_above_a_common_circuit_have_a_trunk(
-    hydractl: Command, here: Path, vit: Path, method: str
-) -> None:
+def test_members_above_a_common_circuit_have_a_trunk(hydractl: Command, here: Path, vit: Path, method: str) -> None:
     (here / "common.json").write_text(json.dumps(circuit()))
     for seed in (0, 1):
         options = ["--budget=3", "--trunk=1", "--common-circuit=common.json", "-o", f"m{seed}"]

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,11 +17,14 @@ def inputs(dtype: torch.dtype) -> list[Tensor]:
 
 @pytest.mark.parametrize(("masked", "causal"), [(False, False), (True, False), (False, True)])
 def test_products_are_torchs_own_attention(masked: bool, causal: bool) -> None:
-    results = []
+    results, halves = [], []
+    allowed = MASK[:, None, None] if masked else None
     for function in (attend_by_products, F.scaled_dot_product_attention):
+        own = partial(function, attn_mask=allowed, is_causal=causal, dropout_p=0.0, scale=0.3)
         qkv = inputs(torch.float64)
-        allowed = MASK[:, None, None] if masked else None
-        z = function(*(t.transpose(1, 2) for t in qkv), attn_mask=allowed, is_causal=causal, dropout_p=0.0, scale=0.3)
+        z = own(*(t.transpose(1, 2) for t in qkv))
         z.sin().sum().backward()
         results.append([z, *(t.grad for t in qkv)])
+        halves.append(own(*(t.detach().bfloat16().transpose(1, 2) for t in qkv)))
     torch.testing.assert_close(*results, rtol=0, atol=1e-10)
+    torch.testing.assert_close(*halves, rtol=0, atol=0.02)

@@ -58,9 +58,7 @@ def test_samples_that_chose_heads_are_refused(here: Path, vit: Path, images: Pat
     assert "leaks" not in hydractl.analyse_budgets(vit, circuit=[searched], budgets="1", id_data=other).to_json()
 
 
-def test_distances_of_the_last_layer_are_means_of_those_scored(
-    here: Path, vit: Path, images: Path, noise: Path
-) -> None:
+def test_distances_of_the_last_layer_are_means_of_the_scored(here: Path, vit: Path, images: Path, noise: Path) -> None:
     found = hydractl.analyse_heads(vit, circuit="c.json", id_data=images, ood_data=noise).to_json()
     scored = hydractl.score_heads(vit, method="separation", id_data=images, ood_data=noise).to_json()["distances"]
     for name in ("euclidean", "mahalanobis"):

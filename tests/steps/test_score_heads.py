@@ -21,9 +21,7 @@ def data_of(method: type[ScoreMethod], inside: Path, outside: Path) -> dict[str,
 
 
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
-def test_a_loaded_model_is_scored_like_its_file(
-    vit: Path, images: Path, noise: Path, method: type[ScoreMethod]
-) -> None:
+def test_a_loaded_model_is_scored_as_its_file(vit: Path, images: Path, noise: Path, method: type[ScoreMethod]) -> None:
     data = data_of(method, images, noise)
     for name, model in (("path", vit), ("loaded", hydractl.load(vit))):
         scored = hydractl.score_heads(model, method=method.name, **data, output=f"{name}.json")

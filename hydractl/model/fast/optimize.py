@@ -13,8 +13,9 @@ from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower, scaled
-from hydractl.model.fast.packing import PackedAttention, PooledAttention
-from hydractl.model.fast.products import fast_linear, fast_mlp
+from hydractl.model.fast.packing import PackedAttention
+from hydractl.model.fast.pooled import PooledAttention
+from hydractl.model.fast.products import FastMemberMlp, FastMlp, fast_linear, fast_mlp
 from hydractl.model.hydra import Hydra
 from hydractl.model.linear import Linear, LowRank, RankOne
 
@@ -95,7 +96,7 @@ class FastTower(Tower):
         """
         for layer in islice(self.layers, start, None):
             z, x = layer.mix_at(place, x, mask)
-            x = layer.complete(x, layer.attention.output(z))
+            x = layer.advance(x, z)
         return x
 
     def pool_at(self, place: Place | None, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -117,6 +118,7 @@ class FastLayer(Layer):
     """A layer with its attention's weights laid out for speed."""
 
     attention: PackedAttention | PooledAttention | FusedAttention
+    mlp: FastMlp | FastMemberMlp
 
     def __init__(
         self, layer: Layer, pooled: bool, common: bool = False, attention: FusedAttention | None = None
@@ -132,6 +134,7 @@ class FastLayer(Layer):
         self.pre_norm, self.pooled = layer.pre_norm, pooled
         self.attention = _fast_attention(attention or cast("FusedAttention", layer.attention), pooled, common)
         self.attention_norm, self.mlp, self.mlp_norm = layer.attention_norm, fast_mlp(layer.mlp), layer.mlp_norm
+        self.adds = layer.attention_scale is None
         self.register_parameter("attention_scale", layer.attention_scale)
         self.register_parameter("mlp_scale", layer.mlp_scale)
 
@@ -146,6 +149,16 @@ class FastLayer(Layer):
             return attention.mix(read, mask, place), place.of(x)
         z = attention.mix(read, mask)
         return (place.of(z), place.of(x)) if self.pooled and place is not None else (z, x)
+
+    def advance(self, x: Tensor, z: Tensor) -> Tensor:
+        """Returns the layer's result, given the hidden state it started from and the heads' outputs."""
+        if not self.adds or not isinstance(self.attention, PackedAttention):
+            return self.complete(x, self.attention.output(z))
+        x = self.attention.add_output(x, z)
+        if self.pre_norm:
+            return self.mlp.add_to(x, self.mlp_norm(x))
+        x = self.attention_norm(x)
+        return cast(Tensor, self.mlp_norm(self.mlp.add_to(x, x)))
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
         """Returns the layer's result as `Layer` does, without dropout."""

@@ -1,20 +1,24 @@
-"""Attention equal to `FusedAttention`, in fewer multiply-adds and products: for all tokens, or only for pooled ones."""
+"""Attention equal to `FusedAttention`, in fewer multiply-adds, products and copies."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.attention import FusedAttention, attend_turned, repeated, with_normed_heads
-from hydractl.model.encoder import Place
-from hydractl.model.fast.products import grouped, one_above_another, product, side_by_side
+from hydractl.model.attention import FusedAttention, attend_turned, with_normed_heads
+from hydractl.model.fast.products import (
+    Each,
+    better_one_by_one,
+    each_member,
+    grouped,
+    into_places,
+    one_above_another,
+    product,
+    side_by_side,
+)
 from hydractl.model.linear import Linear
-from hydractl.model.positions import Positions, Terms
-
-OutputWeights = Sequence[Tensor] | Tensor
+from hydractl.model.positions import Terms
 
 
 class PackedAttention(nn.Module):
@@ -58,7 +62,7 @@ class PackedAttention(nn.Module):
         self.biased = [name for name, part in zip("qkv", parts, strict=True) if part.bias is not None]
         weights = [_by_head(part.weight, self.head_width) for part in parts]
         biases = [_by_head(_bias(part), self.head_width) for part in parts if self.biased]
-        by_member = _output_weights(attention.o.weight.detach(), self.rows)
+        by_member = output_weights_of(attention.o.weight.detach(), self.rows)
         rows = (groups, 3 * self.heads * self.head_width) if self.apart else (3 * self.heads * self.head_width,)
         self.qkv = _frozen(torch.stack(weights, 1)[distinct].view(*rows, self.width))
         self.register_parameter("qkv_bias", _frozen(torch.stack(biases, 1)[distinct].view(rows)) if biases else None)
@@ -91,7 +95,7 @@ class PackedAttention(nn.Module):
             self.register_buffer(name, getattr(own, name), persistent=False)
 
     @property
-    def output_weights(self) -> OutputWeights:
+    def output_weights(self) -> Each:
         """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` if members are even."""
         if self.even:
             return self.out[None] if self.alone else self.out
@@ -108,17 +112,31 @@ class PackedAttention(nn.Module):
         if not self.mixed:
             return x[..., :0]
         _, batch, tokens, _ = x.shape
-        qkv, terms = self._project(x), None  # rows are S*B*T, of heads computed once R counts one
+        if self.plain and not self.common and self._one_by_one(x, self.qkv):
+            # Attention reads each member's product where it lies; only the outputs, a third as large, are copied.
+            members = each_member(x.expand(len(self.rows), -1, -1, -1), *self._by_member())
+            found = [self._attended(product(*member), mask) for member in members]
+            return torch.stack(found) if self.apart else torch.cat(found, -1)[None]
+        qkv = self._project(x)  # rows are S*B*T, of heads computed once R counts one
         if self.plain:
-            # [S*B,H,T,K] each
-            q, k, v = qkv.reshape(-1, tokens, self.heads, 3, self.head_width).permute(3, 0, 2, 1, 4).unbind()
-        else:
-            q, k, v, terms = self._placed(qkv.reshape(-1, batch, tokens, self.heads, 3, self.head_width))
-        z = attend_turned((q, k, v), mask, self.positions, terms)
-        if self.order is not None:
-            # Each member gets its own row of heads, those that several keep more than once.
-            z = z[:, :, self.order]
-        return z.reshape(-1, batch, tokens, self.mixed)
+            return self._attended(qkv.view(-1, tokens, qkv.shape[-1]), mask).view(-1, batch, tokens, self.mixed)
+        q, k, v, terms = self._placed(qkv.view(-1, batch, tokens, self.heads, 3, self.head_width))
+        return self._ordered(attend_turned((q, k, v), mask, self.positions, terms)).view(-1, batch, tokens, self.mixed)
+
+    def _one_by_one(self, x: Tensor, weight: Tensor) -> bool:
+        """Tells whether members are computed in turn; those with as many heads may be quicker together."""
+        return len(self.rows) > 1 and into_places(x) and (not self.even or better_one_by_one(x, weight))
+
+    def _attended(self, qkv: Tensor, mask: Tensor | None) -> Tensor:
+        """Computes the outputs `[S*B,T,H*K]` of heads whose queries, keys and values are `[S*B,T,H*3*K]`."""
+        if not qkv.shape[-1]:
+            return qkv
+        q, k, v = qkv.unflatten(-1, (-1, 3, self.head_width)).permute(3, 0, 2, 1, 4).unbind()  # [S*B,H,T,K] each
+        return self._ordered(attend_turned((q, k, v), mask, self.positions))
+
+    def _ordered(self, z: Tensor) -> Tensor:
+        """Puts heads' outputs `[S*B,T,H,K]` side by side, each member's in a row: those that several keep repeat."""
+        return (z if self.order is None else z[:, :, self.order]).flatten(2)
 
     def _placed(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Terms | None]:
         """Returns normed and turned q, k and v of `[S,B,T,H,3,K]`, `[S*B,H,T,K]`, and what scores gain."""
@@ -137,7 +155,17 @@ class PackedAttention(nn.Module):
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
         if self.alone:
             return product(z, self.out, self.out_bias)
-        return _project_output(self.output_weights, self.out_bias, z)
+        return project_output(self.output_weights, self.out_bias, z)
+
+    def add_output(self, x: Tensor, z: Tensor) -> Tensor:
+        """Computes `x + output(z)` in a new tensor, without a copy of the output."""
+        if not z.shape[-1] or not self._one_by_one(z, self.out):
+            return x + self.output(z)
+        y = x.new_empty(len(self.rows), *x.shape[1:])
+        members = each_member(z if len(z) > 1 else z[0].split(self.rows, -1), self.output_weights, self.out_bias)
+        for place, before, member in zip(y, x.expand_as(y), members, strict=True):
+            torch.add(before, product(*member), out=place)
+        return y
 
     def _project(self, x: Tensor) -> Tensor:
         weight, bias = self.qkv, self.qkv_bias
@@ -145,9 +173,15 @@ class PackedAttention(nn.Module):
             return product(x, weight, bias)
         if self.apart:
             return grouped(x.flatten(1, 2), weight, bias)
+        return side_by_side(x.flatten(1, 2), *self._by_member())
+
+    def _by_member(self) -> tuple[Each, Each | None]:
+        """Returns weights and biases of queries, keys and values by member."""
+        weight, bias = self.qkv, self.qkv_bias
+        if self.apart:
+            return weight, bias
         outputs = [3 * rows for rows in self.rows]
-        biases = bias.split_with_sizes(outputs) if bias is not None else None
-        return side_by_side(x.flatten(1, 2), weight.split_with_sizes(outputs), biases)
+        return weight.split_with_sizes(outputs), bias.split_with_sizes(outputs) if bias is not None else None
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         order = slice(None) if self.order is None else self.order
@@ -167,94 +201,7 @@ class PackedAttention(nn.Module):
             destination[f"{prefix}o.bias"] = self.out_bias.detach().view(len(self.rows), -1)
 
 
-class PooledAttention(nn.Module):
-    """Attention for the one or two tokens of a sample that are pooled, without keys or values of all tokens.
-
-    A head's scores are those of the query `W_k^T q` against x itself, and its output is `W_v` of the same mean of x:
-    about K times fewer multiply-adds, which pays from two tokens on. The key bias adds one number to all scores of a
-    query and cancels in the softmax; the value bias passes, as weights there add up to one. Exact up to rounding.
-    """
-
-    def __init__(self, attention: FusedAttention) -> None:
-        super().__init__()
-        self.head_width, self.positions, self.rows = attention.head_width, attention.positions, attention.rows
-        self.q, self.k, self.v, self.o = attention.q, attention.k, attention.v, attention.o
-
-    @property
-    def output_weights(self) -> OutputWeights:
-        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` if members are even."""
-        return _output_weights(self.o.weight, self.rows)
-
-    def mix(self, x: Tensor, mask: Tensor | None, place: Place) -> Tensor:
-        """Computes the heads' outputs at the pooled tokens, `[S,B,1 or 2,R]`, given attention's input `[G,B,T,D]`.
-
-        Args:
-            mask: `[B,T]`, true where a token counts.
-            place: of the pooled tokens.
-        """
-        asking, allowed = place.of(x), _visible(place, mask, self.positions, x)
-        if len(x) == 1 or len(set(self.rows)) == 1:
-            groups = 1 if len(x) == 1 else len(self.rows)
-            z = self._mix(slice(None), groups, x, asking, place=place, allowed=allowed)
-        else:
-            pieces = [slice(end - rows, end) for end, rows in zip(accumulate(self.rows), self.rows, strict=True)]
-            own = zip(pieces, x.split(1), asking.split(1), strict=True)
-            z = torch.cat(
-                [self._mix(rows, 1, hidden, tokens, place=place, allowed=allowed) for rows, hidden, tokens in own], -1
-            )
-        return z.unflatten(1, (-1, asking.shape[2]))
-
-    def output(self, z: Tensor) -> Tensor:
-        """Sums the heads' contributions: `[S,B,1 or 2,R]` to `[G,B,1 or 2,D]`, output bias included."""
-        return _project_output(self.output_weights, self.o.bias, z)
-
-    def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, place: Place, allowed: Tensor | None) -> Tensor:
-        """Computes the outputs of the heads in `rows`, `[G,B*tokens,H*K]`.
-
-        The heads belong to `groups` members that each read their own x; one group reads every x.
-
-        Args:
-            allowed: `[B or 1,1,1 or tokens,T]`, true where those at `place` may look; None means everywhere.
-        """
-        width, (batch, tokens) = self.head_width, asking.shape[1:3]
-        asking = asking.flatten(1, 2)  # [G,B*tokens,D]
-        if not len(self.q.weight[rows]):
-            return asking[..., :0]
-        (q_weight, q_bias), (k_weight, _), (v_weight, v_bias) = self._weights(rows, groups)
-        q = grouped(asking, q_weight, q_bias).unflatten(-1, (-1, width)).transpose(1, 2)  # [G,H,B*tokens,K]
-        absorbed = torch.matmul(q, k_weight.unflatten(1, (-1, width))).transpose(1, 2)  # [G,B*tokens,H,D]
-        # Heads take the place of queries: they all read one and the same sequence, x.
-        queries = absorbed.unflatten(1, (batch, tokens)).flatten(2, 3).flatten(0, 1)[:, None]  # [G*B,1,tokens*H,D]
-        keys = x.flatten(0, 1)[:, None]  # [G*B,1,T,D]
-        mask = repeated(allowed, len(x)) if allowed is not None else None
-        seen = F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask, scale=width**-0.5)
-        seen = seen.unflatten(0, (-1, batch)).reshape(len(x), batch * tokens, -1, x.shape[-1]).transpose(1, 2)
-        z = torch.matmul(seen, v_weight.unflatten(1, (-1, width)).mT).transpose(1, 2).flatten(2)
-        return z + v_bias[:, None] if v_bias is not None else z
-
-    def _weights(self, rows: slice, groups: int) -> list[tuple[Tensor, Tensor | None]]:
-        """Returns weight `[G,H*K,D]` and bias `[G,H*K]` of queries, keys and values."""
-        return [
-            (
-                linear.weight[rows].unflatten(0, (groups, -1)),
-                linear.bias[rows].unflatten(0, (groups, -1)) if linear.bias is not None else None,
-            )
-            for linear in (self.q, self.k, self.v)
-        ]
-
-
-def _visible(place: Place, mask: Tensor | None, positions: Positions, x: Tensor) -> Tensor | None:
-    """Returns `[1 or B,1,1 or tokens,T]`, true where those at `place` may look; None means everywhere."""
-    allowed = positions.allowed(mask, x.shape[2], x.device)
-    if allowed is None or allowed.shape[2] == 1:
-        return allowed
-    if place.at is None:
-        return allowed[:, :, : place.leading]
-    samples = torch.arange(place.at.shape[0], device=x.device)
-    return allowed.expand(place.at.shape[0], -1, -1, -1)[samples, :, place.at, None]
-
-
-def _project_output(weights: OutputWeights, bias: Tensor | None, z: Tensor) -> Tensor:
+def project_output(weights: Each, bias: Tensor | None, z: Tensor) -> Tensor:
     """Maps heads' outputs `[S,B,T,R]`, members side by side (S = 1) or apart (S = M), to `[G,B,T,D]`."""
     members, shape = len(weights), z.shape[1:3]
     if not z.shape[-1]:
@@ -269,7 +216,7 @@ def _project_output(weights: OutputWeights, bias: Tensor | None, z: Tensor) -> T
     return one_above_another(parts, weights, bias).unflatten(1, shape)
 
 
-def _output_weights(weight: Tensor, rows: tuple[int, ...]) -> OutputWeights:
+def output_weights_of(weight: Tensor, rows: tuple[int, ...]) -> Each:
     """Returns views of the output weight `[D,R]` by member."""
     if len(set(rows)) == 1:
         return weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
