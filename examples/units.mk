@@ -1,8 +1,9 @@
 # Members that lose heads and MLP units above a trunk, fused, beside their network trained as long. results/units.md has the tables.
 #   make -C examples vit-units-table IMAGENET=FILE.parquet       the ViT of checkpoints/cifar10-vit; FILE as for vit-tiny-table
-#   make -C examples minilm-units-table BERT=FOLDER OOD_TEXT_SEARCH=SOURCE       FOLDER holds a MiniLM without classifier, for example
+#   make -C examples minilm-units-table BERT=FOLDER OOD_TEXT_SEARCH=SOURCE       FOLDER holds a MiniLM without classifier, for example;
+#       FINE_TUNED=FOLDER in place of BERT names a network that is trained
 # vit-tiny-table follows these rules too. An interrupted run continues where it stopped. QUICK=1 takes two steps. UNITS_SEED=1 draws
-# other heads for members, and trains them in another order.
+# other heads for members, and trains them in another order; UNITS_DEAL says how they divide units.
 .PHONY: vit-units-table minilm-units-table
 .SECONDARY:
 # Each folder of $(BUILD) sets these:
@@ -14,13 +15,14 @@
 #   FIT, MEASURE  data to calibrate and to evaluate on
 part = '$(word $(1),$(LOST))'
 UNITS_SEED ?= 0
+UNITS_DEAL ?= shared
 drawn = $$((3 * $(UNITS_SEED) + $$m))
 
 # Three members keep the best units in common and divide the others; each loses heads of its own.
 #   $(1) the network, $(2) how its units are scored, $(3) a folder for the members
 define fused-units
 mkdir -p $(3)
-hydractl prune $(1) $(2) --budget 0 --units $(call part,3) --members 3 --trunk $(call part,1) -o $(3)/ --force
+hydractl prune $(1) $(2) --budget 0 --units $(call part,3) --members 3 --deal $(UNITS_DEAL) --trunk $(call part,1) -o $(3)/ --force
 for m in 0 1 2; do hydractl prune $(3)/$(notdir $(1:.safetensors=))-member$$m.safetensors --method random --seed $(drawn) \
   --budget $(call part,2) --scope layer --trunk $(call part,1) -o $(3)/$$m.safetensors --force || exit; done
 hydractl fuse $(THREE:%=$(3)/%.safetensors) -o $@ --force
@@ -90,8 +92,10 @@ $(UV)/net0.safetensors: | $(INSTALLED)
 	hydractl prune $(BUILT_FROM) --method random --budget 0 -o $@
 
 # There is one network: its Deep Ensemble is three copies that trained on, each with a seed of its own.
-$(UV)/copy1.safetensors $(UV)/copy2.safetensors: $(UV)/copy%.safetensors: $(UV)/net0.safetensors
-	hydractl finetune $< $(LEARN) --seed $* -o $@
+$(BUILD)/%/copy1.safetensors: $(BUILD)/%/net0.safetensors
+	hydractl finetune $< $(LEARN) --seed 1 -o $@
+$(BUILD)/%/copy2.safetensors: $(BUILD)/%/net0.safetensors
+	hydractl finetune $< $(LEARN) --seed 2 -o $@
 
 $(UV)/deep-ensemble.safetensors: $(UV)/tuned.safetensors $(UV)/copy1.safetensors $(UV)/copy2.safetensors
 	hydractl fuse $^ --separate all -o $@ --force
@@ -104,20 +108,32 @@ vit-units-table: $(UV)/report.json
 
 MINILM_EPOCHS ?= 2
 MINILM_LOST ?= 3 12 2510
-MINILM_SYSTEMS := net0 tuned units deep-ensemble
+MINILM_PUBLISHED ?= 24
+MINILM_SYSTEMS := net0 tuned taught units published deep-ensemble
 UM := $(BUILD)/minilm-units
 $(UM)/%: LEARN = --train-data '$(SST2):train' --recipe sst2 --set lr=5e-5 $(if $(QUICK),--steps 2 --set batch=4,--epochs $(MINILM_EPOCHS)) \
   --save-every 500 --resume --force $(FINETUNE)
 $(UM)/%: LOST = $(MINILM_LOST)
+$(UM)/%: PUBLISHED = $(MINILM_PUBLISHED)
 $(UM)/%: SCORED = $(SST2):train%1/50
 $(UM)/%: FIT = --id-data '$(SST2):validation%1-2/5' --ood-data '$(OOD_TEXT_SEARCH)%1/2'
 $(UM)/%: MEASURE = --id-data '$(SST2):validation%3-5/5' --ood-data 'near/headlines=$(OOD_TEXT_SEARCH)%2/2' $(OOD_TEXT:%=--ood-data %)
 
+# With FINE_TUNED, a network that has its classifier, the ensemble is copies of it, as above.
+ifdef FINE_TUNED
+$(UM)/net0.safetensors: | $(INSTALLED)
+	mkdir -p $(@D)
+	hydractl prune $(FINE_TUNED) --method random --budget 0 -o $@
+
+$(UM)/deep-ensemble.safetensors: $(UM)/tuned.safetensors $(UM)/copy1.safetensors $(UM)/copy2.safetensors
+else
 $(THREE:%=$(UM)/net%.safetensors): $(UM)/net%.safetensors: | $(INSTALLED)
 	mkdir -p $(@D)
 	hydractl finetune $(BERT) $(LEARN) --new-classifier $(NEW_CLASSIFIER) --seed $* -o $@
 
 $(UM)/deep-ensemble.safetensors: $(THREE:%=$(UM)/net%.safetensors)
+endif
+$(UM)/deep-ensemble.safetensors:
 	hydractl fuse $^ --separate all -o $@ --force
 
 $(UM)/report.json: $(MINILM_SYSTEMS:%=$(UM)/%-calibrated.safetensors)

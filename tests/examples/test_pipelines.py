@@ -104,10 +104,11 @@ def test_members_of_two_more_networks_lose_units(tmp_path: Path) -> None:
     write_texts(tmp_path / "sst2", texts=20)
     (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
     (tmp_path / "search.csv").write_text("\n".join(["text", *(f"owl {'film ' * n}" for n in range(8))]))
-    make(tmp_path, "minilm-units-table", BERT=save_bert(tmp_path / "bert"), SST2=tmp_path / "sst2",
-         MINILM_LOST="1 1 12", OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", OOD_TEXT_SEARCH=tmp_path / "search.csv",
-         NEW_CLASSIFIER="zeros", QUICK=1, FINETUNE="--device cpu")  # fmt: skip
-    assert models(tmp_path, "minilm-units") == ["net0", "tuned", "units", "deep-ensemble"]
+    make(tmp_path, "minilm-units-table", FINE_TUNED=save_bert(tmp_path / "bert"), SST2=tmp_path / "sst2",
+         MINILM_LOST="1 1 12", MINILM_PUBLISHED=2, UNITS_DEAL="overlapping",
+         OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", OOD_TEXT_SEARCH=tmp_path / "search.csv",
+         QUICK=1, FINETUNE="--device cpu")  # fmt: skip
+    assert models(tmp_path, "minilm-units") == ["net0", "tuned", "taught", "units", "published", "deep-ensemble"]
     for table in ("vit-units", "minilm-units"):
         assert read_checkpoint(str(tmp_path / "build" / table / "units.safetensors")).members == 3
 
