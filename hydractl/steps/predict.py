@@ -198,6 +198,8 @@ class Predict:
         named = [_Input(text, partial(str, text)) for text in texts]
         entries = [*named, *self._entries(modality, watch)]
         if not entries:
+            if self.skip_bad and (self.inputs or self.data):
+                raise DataError("no input can be read: the notes name what is wrong with each")
             raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
         with watch.progress("predict", len(entries)) as advance:
             try:

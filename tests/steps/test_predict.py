@@ -86,6 +86,7 @@ def test_unreadable_images_are_left_out(hydractl: Command, vit: Path, images: Pa
     said = hydractl("predict", vit, tmp_path, good, bad, "--skip-bad", "--no-header", code=0)
     assert [line.split("\t")[0] for line in said.out.splitlines()] == [str(good)] * 2
     assert said.err.count("b.png") == 2
+    assert "no input can be read" in hydractl("predict", vit, bad, "--skip-bad", code=1).err
 
 
 def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> None:
