@@ -184,7 +184,8 @@ def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:
     alone = [_size(checkpoint, replace(layout, shared=every)) for layout in layouts]
     apart = _Size(sum(one.parameters for one in alone), sum(one.multiply_adds for one in alone))
     counts = "+".join(str(len(member_heads(layout.heads, 0))) for layout in layouts)
-    members = f"{checkpoint.members} members of {counts} heads"
+    members = f"{checkpoint.members} members" if checkpoint.members > 1 else "one network"
+    members += f" of {counts} heads"
     return _line(members, apart, _size(checkpoint, checkpoint.layout), path)
 
 

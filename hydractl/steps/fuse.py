@@ -48,6 +48,9 @@ class Fuse:
 
     Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
 
+    With `soup` attention and classifiers are averaged too: one network at the cost of one member. Of members that were
+    fine-tuned from one network it can be as accurate as their Deep Ensemble (model soups, arXiv 2203.05482).
+
     A network followed by folders of LoRA adapters, as the library peft saves them, makes a LoRA-Ensemble, which keeps
     their factors. A single adapter is merged into the network.
 
@@ -62,7 +65,7 @@ class Fuse:
     Raises:
         ArtifactError: a selection that cannot be read, or whose networks have changed.
         CheckpointError: a member cannot be read, or members differ in what they must agree in.
-        OptionError: fewer than two members, or an unknown part.
+        OptionError: fewer than two members, an unknown part, or `soup` beside `separate` or `selection`.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
 
@@ -83,6 +86,7 @@ class Fuse:
         "tower of a zero-shot model.",
         metavar="mlp,norm,embeddings,classifier,pooler|all|none",
     )
+    soup: bool = option(False, "Average attention and classifiers too, into one network.")
     dtype: Dtype = None
     output: Output = None
     force: Force = False
@@ -92,6 +96,9 @@ class Fuse:
         from hydractl.surgery.fusion import parse_separate
 
         parts = None if self.separate is None else parse_separate(map(str.strip, self.separate.split(",")))
+        if self.soup and (parts is not None or self.selection is not None):
+            other = "separate" if parts is not None else "selection"
+            raise OptionError(f"`soup` averages all that members have, `{other}` keeps them apart: leave one out")
         if self.output is not None:
             refuse_existing(Path(self.output), self.force, self.models)
         notes: list[str] = []
@@ -99,7 +106,7 @@ class Fuse:
             fused = follow(self.selection, self.models).fused(parts, choose_dtype(self.dtype))
         else:
             members, adapters, fused = self._fused(parts)
-            options = remembered(self, separate=None if parts is None else sorted(parts))
+            options = remembered(self, separate=None if parts is None else sorted(parts), soup=self.soup or None)
             fused = with_provenance(fused, "fuse", members, options | {"adapters": adapters or None})
             notes += alike(members)
         apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
@@ -115,6 +122,7 @@ class Fuse:
         """Returns the networks, the identities of adapters, and both fused."""
         from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
         from hydractl.surgery.fusion import fuse as fuse_members
+        from hydractl.surgery.fusion import soup
         from hydractl.surgery.numbers import with_dtype
         from hydractl.surgery.slicing import split_members
 
@@ -123,7 +131,7 @@ class Fuse:
         adapters = [model for model in models if is_adapter(model)]
         networks = [as_checkpoint(model) for model in models if not is_adapter(model)]
         if not adapters:
-            return networks, [], fuse_members(networks, parts, dtype)
+            return networks, [], soup(networks, dtype) if self.soup else fuse_members(networks, parts, dtype)
         if len(networks) != 1 or is_adapter(models[0]):
             raise OptionError(
                 f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then its adapters"
@@ -131,7 +139,9 @@ class Fuse:
         if parts is not None:
             raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
         whole = with_adapters(networks[0], [str(folder) for folder in adapters])
-        if len(adapters) == 1:
+        if self.soup:
+            whole = soup([whole])
+        elif len(adapters) == 1:
             (whole,) = split_members(whole)  # a network like any other, with the change in its weights
         return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)
 

@@ -43,13 +43,7 @@ def fuse(
         CheckpointError: members differ in family, sizes, labels, preprocessing or dtype; the first difference is named.
         OptionError: fewer than two members, or an unknown group.
     """
-    members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
-    if len(members) < 2:
-        raise OptionError("fuse needs at least two members: name two models or more")
-    if dtype is not None and len({member.dtype for member in members}) > 1:
-        # Every number fits float64, so the result is still rounded once.
-        members = [with_dtype(member, torch.float64) for member in members]
-    require_agreement(members)
+    members = _members(checkpoints, dtype)
     first = members[0]
     zero_shot = first.spec.task == "zero-shot"
     kept_separate = parse_separate(("text",) if separate is None and zero_shot else separate or ())
@@ -64,6 +58,46 @@ def fuse(
     temperature = first.temperature if len(members) == first.members else None
     whole = first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors)
     return with_dtype(replace(whole, temperature=temperature), dtype)
+
+
+def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) -> Checkpoint:
+    """Returns one network of the members' mean weights, attention and classifier too: a uniform model soup.
+
+    It is as good as its members, or better, if these were fine-tuned from one network (arXiv 2203.05482).
+
+    Args:
+        checkpoints: of one or more members each, at least two members together.
+        dtype: that of the result, whatever the members' are. Default: the members' own.
+
+    Raises:
+        CheckpointError: members differ in what fused members must agree in, or in the heads or units that they keep.
+        OptionError: fewer than two members.
+    """
+    members = _members(checkpoints, dtype)
+    first, *others = members
+    for other in others:
+        if (other.heads, other.units) != (first.heads, first.units):
+            kept = "heads" if other.heads != first.heads else "MLP units"
+            raise CheckpointError(f"{other.name}: keeps other {kept} than {first.name}: only like networks have a mean")
+    table = slots(first.spec)
+    tensors: dict[str, LazyTensor] = {}
+    for name, slot in table.items():
+        own = [member.tensors[name] for member in members]
+        tensors[name] = own[0] if _identical(own, slot, None) else _mean(own, None, dtype)
+    whole = first.with_layout(first.layout, first.spec, tensors)
+    return with_dtype(replace(whole, temperature=None), dtype)
+
+
+def _members(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None) -> list[Checkpoint]:
+    """Returns all members as networks of their own, which agree in what they must, ready for a mean in `dtype`."""
+    members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
+    if len(members) < 2:
+        raise OptionError("fuse needs at least two members: name two models or more")
+    if dtype is not None and len({member.dtype for member in members}) > 1:
+        # Every number fits float64, so the result is still rounded once.
+        members = [with_dtype(member, torch.float64) for member in members]
+    require_agreement(members)
+    return members
 
 
 def parse_separate(names: Iterable[str]) -> frozenset[str]:

@@ -134,6 +134,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a build of no such file": (nothing, "build other.toml", 2, "other.toml: there is no such file", ""),
     "another build": (begun, f"{BUILD} -o b --members 2", 1, "--members", f"{BUILD} -o c --members 2 --dry-run"),
     "networks of two kinds": (nothing, "fuse vit bert -o h", 1, "bert: other family", "fuse vit other -o h"),
+    "a soup of what stays apart": (nothing, "fuse vit other --soup --separate mlp -o h", 2, "--soup averages all",
+                                   "fuse vit vit --soup -o h"),
     "one member": (nothing, "fuse vit -o h", 2, "name two models", "fuse vit vit -o h"),
     "few samples of a fold": (nothing, "calibrate vit --id-data pets -o c --ood-score knn", 1, "the 12 samples",
                               "calibrate vit --id-data pets -o c --ood-score msp"),

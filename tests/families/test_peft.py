@@ -55,6 +55,10 @@ def test_adapters_become_members_and_adapters_again(name: str, settings: dict[st
     alone = hydractl.fuse([tmp_path / "base", places[0]]).checkpoint
     assert alone.spec.adapter is None
     assert_close(load_checkpoint(alone)(**reference.inputs).member_logits, expected[:1])
+    assert_close(
+        hydractl.fuse([tmp_path / "base", *places], soup=True).checkpoint.tensors["classifier.bias"].load(),
+        fused.tensors["classifier.bias"].load().mean(0),
+    )
     hydractl.export(tmp_path / "lora", format="peft", output=tmp_path / "out")
     network = type(reference.model).from_pretrained(tmp_path / "out" / "network", dtype=torch.float64)
     network.load_state_dict(reference.model.state_dict())

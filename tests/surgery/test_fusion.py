@@ -8,13 +8,14 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.layout import member_units
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
-from hydractl.surgery.fusion import fuse
+from hydractl.surgery.fusion import fuse, soup
 from hydractl.surgery.numbers import with_dtype
-from hydractl.surgery.slicing import drop_heads
+from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.conftest import build_reference
 from tests.references import Reference, answers, family_variants, with_tensors
 
@@ -44,6 +45,27 @@ def test_separate_all_is_a_deep_ensemble(name: str, tmp_path: Path) -> None:
     assert_close(answers(fused, references[0].inputs), expected, rtol=0, atol=1e-10)
     output = from_checkpoint(fused)(**references[0].inputs)
     assert_close(output.probabilities, expected.softmax(-1).mean(0), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", family_variants())
+def test_a_soup_is_the_network_of_mean_weights(name: str, tmp_path: Path) -> None:
+    checkpoints, (first, *others) = different_models(name, tmp_path)
+    mixed = through_a_file(soup([fuse(checkpoints[:2], ["all"]), checkpoints[2]]), tmp_path / "soup")
+    assert mixed.members == 1
+    weights = [reference.model.state_dict() for reference in (first, *others)]
+    floating = [key for key, value in weights[0].items() if value.is_floating_point()]
+    means = {key: sum(one[key] for one in weights) / 3 for key in floating}
+    first.model.load_state_dict(means, strict=False)
+    assert_close(answers(mixed, first.inputs)[0], first.logits(), rtol=0, atol=1e-10)
+
+
+def test_only_networks_of_the_same_heads_and_units_make_a_soup(dense: Checkpoint) -> None:
+    heads, units = member_heads(dense.heads, 0), member_units(dense.layout, dense.spec, 0)
+    one, other = (drop_heads(dense, [head]) for head in heads[:2])
+    assert soup([one, one]).heads == one.heads
+    for unlike, kind in ((other, "heads"), (drop_units(one, units[:1]), "MLP units")):
+        with pytest.raises(CheckpointError, match=f"keeps other {kind} than"):
+            soup([one, unlike])
 
 
 def test_members_that_share_their_mlp_keep_their_logits(reference: Reference, tmp_path: Path) -> None:
