@@ -104,7 +104,15 @@ class RankOne(Linear):
         self.r, self.s = (empty(stored.shapes[f"{name}.{part}"]) for part in "rs")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps `[G,...,in]` to `[M,...,out]`."""
+        """Maps `[G,...,in]` to `[M,...,out]`.
+
+        Training uses the members' own maps, which are small beside a batch's activations, which r and s would scale.
+        """
+        if self.training:
+            weight, bias = self.effective
+            biases = [None] * len(weight) if bias is None else bias.expand(len(weight), -1)
+            each = zip(x.expand(len(weight), *x.shape[1:]), weight, biases, strict=True)
+            return torch.stack([F.linear(*member) for member in each])
         y = F.linear(x * per_member(self.r, x), self.weight) * per_member(self.s, x)
         return y if self.bias is None else y + per_member(self.bias, x)
 

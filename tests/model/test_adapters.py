@@ -15,6 +15,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata, write
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, fold, pick_members, split_members
 from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, MaskEnsemble, spread
@@ -85,7 +86,9 @@ def test_rank_one_members_are_the_published_product(tmp_path: Path) -> None:
         return hook
 
     expected = torch.stack([hooked(build_reference("vit"), published(member)) for member in range(3)])
-    assert_alike_everywhere(made, build_reference("vit"), expected)
+    assert_alike_everywhere(made, reference := build_reference("vit"), expected)
+    in_training = from_checkpoint(made).train()(**reference.inputs).member_logits
+    assert_close(in_training, expected, rtol=1e-10, atol=1e-10)
 
 
 @EVERY
