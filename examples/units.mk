@@ -58,6 +58,10 @@ $(BUILD)/%/tuned.safetensors: $(BUILD)/%/net0.safetensors
 $(BUILD)/%/taught.safetensors: $(BUILD)/%/net0.safetensors $(BUILD)/%/deep-ensemble.safetensors
 	hydractl finetune $< $(LEARN) --teacher $(word 2,$^) -o $@
 
+# The mean of the ensemble's networks.
+$(BUILD)/%/soup.safetensors: $(BUILD)/%/deep-ensemble.safetensors
+	hydractl fuse $< --soup -o $@ --force
+
 $(BUILD)/%-calibrated.safetensors: $(BUILD)/%.safetensors
 	hydractl calibrate $< $(FIT) -o $@ --force
 
@@ -77,7 +81,7 @@ $(NEAR)/near.parquet $(NEAR)/choose.parquet &: near_imagenet.py | $(INSTALLED)
 UNITS_STEPS ?= 700
 UNITS_LOST ?= 3 6 1253
 UNITS_PUBLISHED ?= 12
-UNITS_SYSTEMS := net0 tuned taught units units-apart units-taught published deep-ensemble
+UNITS_SYSTEMS := net0 tuned taught soup units units-apart units-taught published deep-ensemble
 UV := $(BUILD)/vit-units
 $(UV)/%: LEARN = --train-data '$(CIFAR10):train' --recipe cifar10.toml --set lr=3e-4 --set batch=$(if $(QUICK),4,128) \
   --set label_smoothing=0 --steps $(if $(QUICK),2,$(UNITS_STEPS)) --save-every 100 --resume --force $(FINETUNE)
@@ -109,7 +113,7 @@ vit-units-table: $(UV)/report.json
 MINILM_EPOCHS ?= 2
 MINILM_LOST ?= 3 12 2510
 MINILM_PUBLISHED ?= 24
-MINILM_SYSTEMS := net0 tuned taught units published deep-ensemble
+MINILM_SYSTEMS := net0 tuned taught soup units published deep-ensemble
 UM := $(BUILD)/minilm-units
 $(UM)/%: LEARN = --train-data '$(SST2):train' --recipe sst2 --set lr=5e-5 $(if $(QUICK),--steps 2 --set batch=4,--epochs $(MINILM_EPOCHS)) \
   --save-every 500 --resume --force $(FINETUNE)

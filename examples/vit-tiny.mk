@@ -26,12 +26,12 @@ vit-tiny-cifar10: $(TINY_NETS)
 
 # The table: the first seed's network, as long trained on labels (tuned) and by the Deep Ensemble (taught), and members that lose
 # heads and MLP units above a trunk (units.mk), at 1.3 times the cost, trained fused likewise. `units-pretrained` is such a Hydra of the
-# pre-trained network, trained as each network of the ensemble.
+# pre-trained network, trained as each network of the ensemble, `units-soup` one of the mean of the ensemble's networks (soup).
 TINY_MORE ?= 1172
 TINY_TRUNK ?= 6
 TINY_HEADS ?= 6
 TINY_UNITS ?= 2460
-TINY_SYSTEMS := net0 tuned taught units units-pretrained units-apart units-taught published deep-ensemble
+TINY_SYSTEMS := net0 tuned taught soup units units-pretrained units-soup units-apart units-taught published deep-ensemble
 
 $(W)/%: LEARN = $(TINY_TRAIN) $(if $(QUICK),--steps 2,--steps $(TINY_MORE))
 $(W)/%: JOINT = --set lr=2e-4
@@ -46,6 +46,12 @@ $(W)/untrained-units-pretrained.safetensors: $(W)/pretrained$(SIZE)/model.safete
 
 $(W)/units-pretrained.safetensors: $(W)/untrained-units-pretrained.safetensors
 	hydractl finetune $< $(TINY_TRAIN) --joint --set lr=$(RATE) --new-classifier zeros $(TINY_LENGTH) --seed $(UNITS_SEED) -o $@
+
+$(W)/untrained-units-soup.safetensors: $(W)/soup.safetensors
+	$(call fused-units,$<,--method taylor --id-data '$(SCORED)',$(@D)/soup-members)
+
+$(W)/units-soup.safetensors: $(W)/untrained-units-soup.safetensors
+	hydractl finetune $< $(LEARN) --joint $(JOINT) --seed $(UNITS_SEED) -o $@
 
 $(W)/deep-ensemble.safetensors: $(TINY_NETS)
 	hydractl fuse $^ --separate all -o $@ --force

@@ -17,7 +17,8 @@ from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
 
 ROOT = Path(__file__).parents[2]
-TINY_SYSTEMS = "net0 tuned taught units units-pretrained units-apart units-taught published deep-ensemble"
+TINY_SYSTEMS = """\
+net0 tuned taught soup units units-pretrained units-soup units-apart units-taught published deep-ensemble"""
 
 
 def make(tmp_path: Path, target: str, *flags: str, **variables: object) -> subprocess.CompletedProcess[str]:
@@ -86,7 +87,7 @@ def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Pa
     assert networks[0].spec.tower("vision").embeddings.image_size == (32, 32)
     assert " ".join(models(tmp_path, "vit-tiny")) == TINY_SYSTEMS
     assert models(tmp_path, "vit-tiny/paper") == [
-        "net0", "deep-ensemble", "taylor", "hydra", "batch-ensemble", "lora-ensemble", "mc-dropout"
+        "net0", "soup", "deep-ensemble", "taylor", "hydra", "batch-ensemble", "lora-ensemble", "mc-dropout"
     ]  # fmt: skip
     with_units = read_checkpoint(str(tmp_path / "build" / "vit-tiny" / "units.safetensors"))
     assert with_units.members == 3
@@ -108,7 +109,8 @@ def test_members_of_two_more_networks_lose_units(tmp_path: Path) -> None:
          MINILM_LOST="1 1 12", MINILM_PUBLISHED=2, UNITS_DEAL="overlapping",
          OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", OOD_TEXT_SEARCH=tmp_path / "search.csv",
          QUICK=1, FINETUNE="--device cpu")  # fmt: skip
-    assert models(tmp_path, "minilm-units") == ["net0", "tuned", "taught", "units", "published", "deep-ensemble"]
+    systems = ["net0", "tuned", "taught", "soup", "units", "published", "deep-ensemble"]
+    assert models(tmp_path, "minilm-units") == systems
     for table in ("vit-units", "minilm-units"):
         assert read_checkpoint(str(tmp_path / "build" / table / "units.safetensors")).members == 3
 
