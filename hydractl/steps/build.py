@@ -50,7 +50,7 @@ class Built(Result):
         folder: the folder of all files.
         report: the evaluation as plain JSON; None after a dry run.
         verdict: gains and losses in a sentence.
-        advice: which file to deploy, how the Hydra compares with the network trained as long and with the teacher, what
+        advice: which file to deploy, how the Hydra compares with the network trained as long and with teachers, what
             these gain over the network, what to try if the Hydra gains nothing, and the command that uses the file.
         latency: the Hydra's time against the network's, if a budget limits it.
     """
@@ -233,7 +233,8 @@ class Build:
                 "`units` no tries trunks of several depths instead"
             )
         taught = bool(self.teacher) and self._teachers_go_together(watch)
-        stages = plan(planned, limits, self.trunks or limits.trunks(network), thin, taught=taught)
+        mixed = taught and self._teachers_have_a_mean()
+        stages = plan(planned, limits, self.trunks or limits.trunks(network), thin, taught=taught, mixed=mixed)
         if self.dry_run:
             return Built(stages, folder)
         if not self.ood_data:
@@ -274,6 +275,17 @@ class Build:
             watch.note(f"note: the teachers are not evaluated: {error}")
             return False
         return True
+
+    def _teachers_have_a_mean(self) -> bool:
+        """Returns whether the teachers are several networks that keep the same heads and MLP units."""
+        from hydractl.surgery.fusion import require_like
+
+        teachers = [as_checkpoint(teacher) for teacher in self.teacher]
+        try:
+            require_like(teachers)
+        except CheckpointError:
+            return False
+        return sum(teacher.members for teacher in teachers) > 1
 
     def _refuse_leaks(self, evaluation: Any, network: Checkpoint, *, taught: bool) -> None:
         """Raises DataError for samples that the last step would refuse to measure on, hours later."""

@@ -35,8 +35,9 @@ class Fused(MadeModel):
     def guidance(self) -> Iterator[str]:
         yield fusing_line(self.checkpoint, self.output)
         if self.output is not None:
-            hydra = quote(str(self.output))
-            yield f"next: hydractl evaluate single=MODEL hydra={hydra} --id-data SOURCE --ood-data SOURCE"
+            name = "hydra" if self.checkpoint.members > 1 else "merged"
+            merged = f"{name}={quote(str(self.output))}"
+            yield f"next: hydractl evaluate single=MODEL {merged} --id-data SOURCE --ood-data SOURCE"
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,22 @@ from hydractl.training.request import Execution, Hyperparameters, Seeds, Trainin
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
 
-HYDRA, NETWORK, TRAINED, TEACHER = (Made(f"{one}.safetensors") for one in ("hydra", "network", "trained", "teacher"))
+HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
+    Made(f"{one}.safetensors") for one in ("hydra", "network", "trained", "teacher", "soup")
+)
 SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
 CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
 REPORT = Made("report")
 
 
 def plan(
-    build: Build, limits: Limits, trunks: str, thin: Thinning | None = None, *, taught: bool = False
+    build: Build,
+    limits: Limits,
+    trunks: str,
+    thin: Thinning | None = None,
+    *,
+    taught: bool = False,
+    mixed: bool = False,
 ) -> list[Stage]:
     """Returns the commands of a build.
 
@@ -46,6 +54,7 @@ def plan(
         trunks: the trunk depths to try.
         thin: what members lose if they lose MLP units; nothing is searched or selected then.
         taught: whether the teachers are evaluated too, as one network.
+        mixed: whether the mean of the teachers' weights is evaluated too.
 
     Raises:
         OptionError: the recipe does not exist, or does not say how long to train.
@@ -70,6 +79,10 @@ def plan(
             together = Made("work/teacher.safetensors")
             stages.append(Stage(Fuse(teachers, separate="all", output=together), (together,)))
         systems["teacher"] = together if len(teachers) > 1 else teachers[0], TEACHER
+        if mixed:
+            mean = Made("work/soup.safetensors")
+            stages.append(Stage(Fuse(teachers, soup=True, output=mean), (mean,)))
+            systems["soup"] = mean, SOUP
     calibrations = [_calibration(build, *one) for one in systems.values()]
     return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 

@@ -74,14 +74,10 @@ def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) ->
         OptionError: fewer than two members.
     """
     members = _members(checkpoints, dtype)
-    first, *others = members
-    for other in others:
-        if (other.heads, other.units) != (first.heads, first.units):
-            kept = "heads" if other.heads != first.heads else "MLP units"
-            raise CheckpointError(f"{other.name}: keeps other {kept} than {first.name}: only like networks have a mean")
-    table = slots(first.spec)
+    require_like(members)
+    first = members[0]
     tensors: dict[str, LazyTensor] = {}
-    for name, slot in table.items():
+    for name, slot in slots(first.spec).items():
         own = [member.tensors[name] for member in members]
         tensors[name] = own[0] if _identical(own, slot, None) else _mean(own, None, dtype)
     whole = first.with_layout(first.layout, first.spec, tensors)
@@ -134,6 +130,15 @@ def require_agreement(checkpoints: Sequence[Checkpoint]) -> None:
             convert = "give `dtype`, to which all are converted"
             remedy = convert if what.startswith("dtype") else "members must agree"
             raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): {remedy}")
+
+
+def require_like(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises CheckpointError if networks keep different heads or MLP units, so that their weights have no mean."""
+    first, *others = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
+    for other in others:
+        if (other.heads, other.units) != (first.heads, first.units):
+            kept = "heads" if other.heads != first.heads else "MLP units"
+            raise CheckpointError(f"{other.name}: keeps other {kept} than {first.name}: only like networks have a mean")
 
 
 def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:

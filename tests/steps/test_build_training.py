@@ -69,7 +69,8 @@ def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path, more: 
     ensemble = read_checkpoint(str(here / "built" / "teacher.safetensors"))
     assert (ensemble.members, ensemble.temperature is not None) == (2, True)
     entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
-    assert list(entries["hydra"]["rivals"]) == ["teacher"]
+    assert list(entries["hydra"]["rivals"]) == ["teacher", "soup"]
+    assert read_checkpoint(str(here / "built" / "soup.safetensors")).members == 1
     assert "\nhydra against teacher: " in result.out and "\nteacher against network: " in result.out
 
 
@@ -79,7 +80,8 @@ def test_teachers_of_several_sizes_teach_without_being_evaluated(hydractl: Comma
     result = hydractl(*ARGUMENTS, *training, code=0)
     assert "layers" in result.err and "teacher=" not in result.out and result.out.count("--teacher") == 2
     alone = hydractl(*ARGUMENTS, *training[:4], "--teacher", "teacher", "--dry-run", code=0)
-    assert "teacher=teacher.safetensors" in alone.out and " --separate all" not in alone.out
+    assert "teacher=teacher.safetensors" in alone.out
+    assert " --separate all" not in alone.out and "--soup" not in alone.out
 
 
 @pytest.mark.slow
