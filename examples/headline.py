@@ -13,19 +13,24 @@ from matplotlib.figure import Figure
 HERE = Path(__file__).parent
 MARKS = {"auroc": ("o", "MSP"), "auroc_mahalanobis": ("D", "Mahalanobis")}
 #: Where the name of a system stands beside its mark, in points: left of the networks, right of the Hydras.
-LEFT, UP, DOWN = (-8, -3), (8, 1), (8, -8)
+LEFT, RIGHT, UP = (-8, -3), (8, -3), (8, 1)
 OFFSETS = {
     "network": LEFT,
     "trained on": LEFT,
     "taught": LEFT,
+    "mean of three": LEFT,
     "Deep Ensemble": LEFT,
     "Hydra": UP,
-    "Hydra taught": DOWN,
-    "Hydra published": LEFT,
-    "Deep Ensemble auroc": (-8, 8),
-    "Deep Ensemble auroc_mahalanobis": (-8, -10),
-    "Hydra auroc_mahalanobis": DOWN,
-    "Hydra taught auroc_mahalanobis": UP,
+    "Hydra of circuits": LEFT,
+    "Hydra of the mean's circuits": LEFT,
+    "Hydra auroc": (8, -8),
+    "Hydra of circuits auroc": (-8, 0),
+    "Hydra of the mean's circuits auroc": (-8, -8),
+    "taught auroc_mahalanobis": (-8, 1),
+    "mean of three auroc_mahalanobis": RIGHT,
+    "mean of three auroc": RIGHT,
+    "trained on auroc_mahalanobis": (-8, -8),
+    "network auroc_mahalanobis": (-8, 1),
 }
 
 

@@ -2,7 +2,7 @@
 #   make -C examples vit-tiny-cifar10 PRETRAINED=FOLDER       FOLDER holds timm's vit_tiny_patch16_224, for example
 #   make -C examples vit-tiny-table PRETRAINED=FOLDER IMAGENET=FILE.parquet       FILE holds an image for each class of ImageNet
 # Three seeds of three epochs take about an hour on one core with bfloat16 instructions; PRECISION=no suits others. EPOCHS=10 RATE=3e-4
-# trains to the end. An interrupted run continues where it stopped. QUICK=1 takes two steps. The first seed's network of three epochs
+# trains to the end. An interrupted run continues where it stopped. QUICK=1 takes two steps. The mean of three networks of ten epochs
 # lies in checkpoints/vit-tiny-cifar10, in float16.
 .PHONY: vit-tiny-cifar10 vit-tiny-table
 SEEDS ?= 0 1 2
