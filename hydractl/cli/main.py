@@ -61,8 +61,6 @@ def run() -> NoReturn:
     except SystemExit:
         raise
     except BrokenPipeError:
-        # Python flushes stdout once more at exit; give that flush somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = READER_GONE
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -70,6 +68,11 @@ def run() -> NoReturn:
         code = _report(error)
     if code == INTERRUPTED:
         _print_error("interrupted")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python flushes stdout once more at exit; give that flush somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 

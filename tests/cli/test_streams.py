@@ -50,7 +50,7 @@ def test_json_that_nobody_can_read_is_refused_before_any_work(vit: Path) -> None
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
-    done = in_shell('$hydractl inspect "$1" >/dev/full', vit)
+    done = in_shell('unset PYTHONUNBUFFERED; $hydractl inspect "$1" >/dev/full', vit)
     assert done.returncode == 1
     assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
 
