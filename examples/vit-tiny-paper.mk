@@ -10,11 +10,13 @@ TINY_SEARCH ?= exact
 TINY_FROM ?= net0
 SEED_ood := --seed 1
 SEED_avg := --seed 2
+SEED_taylor1 := --seed 1
+SEED_taylor2 := --seed 2
 WP := $(W)/paper$(patsubst %,-%,$(filter-out net0,$(TINY_FROM)))
 TINY_NETWORK := $(W)/$(TINY_FROM).safetensors
 TINY_CIRCUITS := $(OBJECTIVES:%=$(WP)/%.json)
 TINY_PRUNED := $(OBJECTIVES) taylor
-TINY_PAPER := $(TINY_PRUNED) hydra lora-ensemble batch-ensemble $(TINY_PRUNED:%=untrained-%) untrained-hydra
+TINY_PAPER := $(TINY_PRUNED) hydra hydra-taylor lora-ensemble batch-ensemble $(TINY_PRUNED:%=untrained-%) untrained-hydra
 TINY_CALIBRATED = $(W)/net0-calibrated.safetensors $(W)/soup-calibrated.safetensors $(W)/deep-ensemble-calibrated.safetensors $(TINY_PAPER:%=$(WP)/%-calibrated.safetensors)
 
 $(TINY_CIRCUITS) &: $(TINY_NETWORK) $(NEAR)/choose.parquet
@@ -30,12 +32,18 @@ $(WP)/untrained-taylor.safetensors: $(TINY_NETWORK)
 	mkdir -p $(@D)
 	hydractl prune $< --method taylor --id-data '$(CIFAR10):train%1/50' --budget $(TINY_BUDGET) -o $@ --force
 
-$(TINY_PRUNED:%=$(WP)/%.safetensors): $(WP)/%.safetensors: $(WP)/untrained-%.safetensors
+# Further members of the Hydra by Taylor scores take their gradients on other images.
+$(WP)/untrained-taylor1.safetensors $(WP)/untrained-taylor2.safetensors: $(WP)/untrained-taylor%.safetensors: $(TINY_NETWORK)
+	mkdir -p $(@D)
+	hydractl prune $< --method taylor --id-data '$(CIFAR10):train%1/50@$*' --budget $(TINY_BUDGET) -o $@ --force
+
+$(patsubst %,$(WP)/%.safetensors,$(TINY_PRUNED) taylor1 taylor2): $(WP)/%.safetensors: $(WP)/untrained-%.safetensors
 	hydractl finetune $< $(LEARN) $(SEED_$*) -o $@
 
 $(WP)/hydra.safetensors: $(OBJECTIVES:%=$(WP)/%.safetensors)
 $(WP)/untrained-hydra.safetensors: $(OBJECTIVES:%=$(WP)/untrained-%.safetensors)
-$(WP)/hydra.safetensors $(WP)/untrained-hydra.safetensors:
+$(WP)/hydra-taylor.safetensors: $(WP)/taylor.safetensors $(WP)/taylor1.safetensors $(WP)/taylor2.safetensors
+$(WP)/hydra.safetensors $(WP)/hydra-taylor.safetensors $(WP)/untrained-hydra.safetensors:
 	hydractl fuse $^ -o $@ --force
 
 $(WP)/lora-ensemble.safetensors: $(TINY_NETWORK)

@@ -81,13 +81,14 @@ def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Pa
          SIZE=32, SEEDS="0 3",
          OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}", IMAGENET=save_imagenet(tmp_path),
          TINY_TRUNK=1, TINY_HEADS=1, TINY_UNITS=12, TINY_BUDGET=2, PRECISION="no", QUICK=1,
-         TINY_PAPER="taylor hydra batch-ensemble lora-ensemble", FINETUNE="--device cpu")  # fmt: skip
+         TINY_PAPER="taylor hydra hydra-taylor batch-ensemble lora-ensemble", FINETUNE="--device cpu")  # fmt: skip
     networks = [read_checkpoint(str(tmp_path / "build" / "vit-tiny" / f"net{seed}.safetensors")) for seed in (0, 3)]
     assert all(len(network.labels) == len(LABELS) for network in networks)
     assert networks[0].spec.tower("vision").embeddings.image_size == (32, 32)
     assert " ".join(models(tmp_path, "vit-tiny")) == TINY_SYSTEMS
     assert models(tmp_path, "vit-tiny/paper") == [
-        "net0", "soup", "deep-ensemble", "taylor", "hydra", "batch-ensemble", "lora-ensemble", "mc-dropout"
+        "net0", "soup", "deep-ensemble", "taylor", "hydra", "hydra-taylor", "batch-ensemble", "lora-ensemble",
+        "mc-dropout",
     ]  # fmt: skip
     with_units = read_checkpoint(str(tmp_path / "build" / "vit-tiny" / "units.safetensors"))
     assert with_units.members == 3
