@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 MARKS = {"auroc": ("o", "MSP"), "auroc_mahalanobis": ("D", "Mahalanobis")}
-#: Where the name of a system stands beside its mark, in points: left of the networks, right of the Hydras.
+#: Where the name of a system stands beside its mark, in points.
 LEFT, RIGHT, UP = (-8, -3), (8, -3), (8, 1)
 OFFSETS = {
     "network": LEFT,

@@ -106,7 +106,7 @@ class RankOne(Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,in]` to `[M,...,out]`.
 
-        Training uses the members' own maps, which are small beside a batch's activations, which r and s would scale.
+        Training uses the members' own maps: they are small, and r and s would scale a whole batch's activations.
         """
         if self.training:
             weight, bias = self.effective

@@ -63,7 +63,7 @@ def fuse(
 def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) -> Checkpoint:
     """Returns one network of the members' mean weights, attention and classifier too: a uniform model soup.
 
-    It is as good as its members, or better, if these were fine-tuned from one network (arXiv 2203.05482).
+    Source: Wortsman et al. 2022 (arXiv 2203.05482), for networks that were fine-tuned from one network.
 
     Args:
         checkpoints: of one or more members each, at least two members together.
@@ -77,9 +77,8 @@ def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) ->
     require_like(members)
     first = members[0]
     tensors: dict[str, LazyTensor] = {}
-    for name, slot in slots(first.spec).items():
-        own = [member.tensors[name] for member in members]
-        tensors[name] = own[0] if _identical(own, slot, None) else _mean(own, None, dtype)
+    for name in slots(first.spec):
+        tensors |= _fuse(members, first.layout, [name], merged=True, dtype=dtype)[0]
     whole = first.with_layout(first.layout, first.spec, tensors)
     return with_dtype(replace(whole, temperature=None), dtype)
 
