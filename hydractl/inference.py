@@ -18,6 +18,7 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.model.prediction import finite_on_cpu
+from hydractl.ood.score import Reads
 
 
 class Logits(NamedTuple):
@@ -88,14 +89,16 @@ class MemberAnswers(NamedTuple):
     """The members' outputs for one batch, on the CPU: float32, or float64 from a float64 model."""
 
     logits: Tensor  # `[M,B,C]`
-    features: Tensor | None  # `[M,B,D']`, the classifiers' inputs; None unless requested
+    features: Tensor | None = None  # `[M,B,D']`, the classifiers' inputs; None unless requested
+    hidden: Sequence[Tensor] = ()  # `[1 or M,B,D]` of each hidden layer, the mean token; empty unless requested
+    ood_score: Tensor | None = None  # `[B]`, the model's own, if it reads every layer
 
 
-def member_answers(model: Hydra, batch: Batch, features: bool = False) -> MemberAnswers:
+def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> MemberAnswers:
     """Returns the members' outputs for one batch.
 
     Args:
-        features: whether to return these too.
+        reads: what to return beside the logits: the features, and the hidden layers too.
 
     Raises:
         NotFiniteError: logits or features are not finite.
@@ -103,10 +106,15 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
     device = next(model.parameters()).device
     with torch.inference_mode():
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        output = model(**inputs)
-        logits = finite_on_cpu(output.member_logits, "logits")
-        read = finite_on_cpu(output.features, "features") if features else None
-        return MemberAnswers(logits, read)
+        every = reads == "layers"
+        output = model(**inputs, every_layer=True) if every else model(**inputs)
+        own = model.ood_head is not None and model.ood_head.row.reads == "layers" and output.ood_score is not None
+        return MemberAnswers(
+            finite_on_cpu(output.member_logits, "logits"),
+            None if reads == "logits" else finite_on_cpu(output.features, "features"),
+            [finite_on_cpu(layer, "hidden states") for layer in output.hidden] if every else (),
+            finite_on_cpu(output.ood_score, "OOD scores") if own else None,
+        )
 
 
 def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:

@@ -101,7 +101,17 @@ class Checkpoint:
         if self.spec.adapter is not None:
             self._verify_adapter()
         if self.ood is not None:
-            self.ood.verify(self.name, self.members, self.spec.classes, self.spec.features)
+            self.ood.verify(self.name, self._ood_sizes())
+
+    def _ood_sizes(self) -> dict[str, int]:
+        """Returns the sizes of what an OOD score stores, by the letters of its axes."""
+        spec, members = self.spec, self.members
+        tower = spec.towers[0]
+        hidden = tower.layers - 1  # the last layer is what the classifier reads
+        shared = min(trunk_depth(spec, self.layout, tower.name), hidden)
+        copies = shared + (hidden - shared) * members
+        sizes = {"M": members, "C": spec.classes or 0, "D": spec.features}
+        return {**sizes, "d": tower.width if hidden else spec.features, "L": tower.layers, "S": copies}
 
     def _verify_adapter(self) -> None:
         """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""

@@ -1,4 +1,4 @@
-"""The OOD score of a network: fitted once, and stored beside its weights as float32 tensors named `ood.*`."""
+"""The OOD score of a network: fitted once, and stored beside its weights as tensors named `ood.*`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,25 +6,13 @@ from typing import Annotated, Any
 
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
+from hydractl.ood.knn import NEIGHBOURS
+from hydractl.ood.score import PROFILE, QUANTILES
+from hydractl.ood.table import OOD_SCORES
 from hydractl.schema import Checked
 
 PREFIX = "ood."
-QUANTILES = "quantiles"
 MOST_QUANTILES = 1000
-NEIGHBOURS = 50  # knn looks at that many rows of its bank
-
-_DISTANCE = {"center": "MD", "whiten": "MDD", "means": "MCD"}
-#: The tensors of each score by name, their axes as letters: M members, C classes, D features, and sizes that are free
-#: within bounds, N rows of a bank, R directions, Q quantiles. A digit is a size. Every score has `quantiles`.
-STATISTICS: Mapping[str, Mapping[str, str]] = {
-    **{name: {} for name in ("msp", "entropy", "mutual-information", "max-logit", "energy", "gen")},
-    "react": {"threshold": "M1", "weight": "MCD", "bias": "MC"},
-    "mahalanobis": _DISTANCE,
-    "relative-mahalanobis": {**_DISTANCE, "background": "MDD"},
-    "vim": {"origin": "MD", "rest": "MDR", "alpha": "M1"},
-    "knn": {"bank": "MND"},
-    "combined": {**_DISTANCE, "location": "M2", "scale": "M2"},
-}
 
 
 @dataclass(frozen=True)
@@ -52,33 +40,36 @@ class FittedOod:
     fit: OodFit
     tensors: TensorMap
 
-    def verify(self, name: str, members: int, classes: int | None, width: int) -> None:
+    def verify(self, name: str, sizes: Mapping[str, int]) -> None:
         """Raises CheckpointError unless the tensors are those of the score, for this network.
 
         Args:
             name: what messages call the file.
-            width: of the features.
+            sizes: of the axes, by letter (see `OodScore.axes`).
         """
-        if (letters := STATISTICS.get(self.fit.score)) is None:
+        row = next((row for row in OOD_SCORES if row.name == self.fit.score), None)
+        if row is None:
             raise CheckpointError(f"{name}: its OOD score {self.fit.score!r} is unknown: update hydractl")
-        expected = {**letters, QUANTILES: "Q"}
-        for wrong in sorted(expected.keys() ^ self.tensors.keys()):
-            problem = "is missing" if wrong in expected else f"is no part of the OOD score {self.fit.score}"
+        for wrong in sorted(row.stored.keys() ^ self.tensors.keys()):
+            problem = "is missing" if wrong in row.stored else f"is no part of the OOD score {self.fit.score}"
             raise CheckpointError(f"{name}: {PREFIX}{wrong} {problem}: calibrate the model again")
-        sizes = {"M": members, "C": classes or 0, "D": width, "1": 1, "2": 2}
-        bounds = {"N": (NEIGHBOURS, 2**24), "R": (1, width), "Q": (1, MOST_QUANTILES)}
-        for key, axes in expected.items():
+        bounds = {"N": (NEIGHBOURS, 2**24), "R": (1, sizes["D"]), "Q": (1, MOST_QUANTILES)}
+        for key, axes in row.stored.items():
             tensor = self.tensors[key]
-            spans = [bounds[axis] if axis in bounds else (sizes[axis], sizes[axis]) for axis in axes]
+            exact = [int(axis) if axis.isdecimal() else sizes.get(axis, 0) for axis in axes]
+            spans = [bounds.get(axis, (size, size)) for axis, size in zip(axes, exact, strict=True)]
             fits = len(tensor.shape) == len(spans) and all(
                 low <= size <= high for size, (low, high) in zip(tensor.shape, spans, strict=True)
             )
-            if not fits or tensor.kind != "F32":
+            kinds = ("F16", "F32") if key in row.half else ("F32",)
+            if not fits or tensor.kind not in kinds:
                 wanted = " x ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
                 raise CheckpointError(
                     f"{name}: {PREFIX}{key} is {list(tensor.shape)} of {DTYPES[tensor.kind]}, expected {wanted} of "
-                    "float32: calibrate the model again"
+                    f"{' or '.join(str(DTYPES[kind]) for kind in kinds)}: calibrate the model again"
                 )
-        quantiles = float32_numbers(self.tensors[QUANTILES])
-        if (quantiles[1:] < quantiles[:-1]).any():
-            raise CheckpointError(f"{name}: {PREFIX}{QUANTILES} should ascend: calibrate the model again")
+        for key in (QUANTILES, PROFILE):
+            if key in self.tensors:
+                quantiles = float32_numbers(self.tensors[key])
+                if (quantiles[..., 1:] < quantiles[..., :-1]).any():
+                    raise CheckpointError(f"{name}: {PREFIX}{key} should ascend: calibrate the model again")

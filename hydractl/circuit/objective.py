@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import BASELINE
+from hydractl.ood.table import BASELINE
 
 if TYPE_CHECKING:
     import numpy as np

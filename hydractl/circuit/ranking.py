@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import BASELINE
+from hydractl.ood.table import BASELINE
 from hydractl.schema import Checked
 
 if TYPE_CHECKING:

@@ -28,11 +28,12 @@ from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
-from hydractl.metrics.held_out import search_scores
-from hydractl.metrics.ood_scores import BASELINE, OodScore, find_ood_score
 from hydractl.metrics.probabilities import label_log_probabilities, member_probabilities
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
+from hydractl.ood.fit import search_scores
+from hydractl.ood.score import FitSamples, OodScore
+from hydractl.ood.table import BASELINE, find_ood_score
 
 Places = NDArray[np.int64]
 Progress = Callable[[Group, int], None]
@@ -102,9 +103,11 @@ class _Answers:
         """
         if score.fit is None:
             return np.split(self.msp[row], cuts)
-        parts = zip(np.split(self.features[row], cuts), np.split(self.logits[row], cuts), strict=True)
-        inside, *outside = parts
-        return [-found for found in search_scores(score, inside, self.labels, outside, affine=affine())]
+        parts = zip(np.split(self.logits[row], cuts), np.split(self.features[row], cuts), strict=True)
+        inside, *outside = (FitSamples(logits[None], features[None]) for logits, features in parts)
+        weight, bias = affine()
+        known = replace(inside, labels=self.labels, affine=(weight[None], bias[None]))
+        return [-found for found in search_scores(score, known, outside)]
 
 
 def ablate(
@@ -141,7 +144,7 @@ def _ablate(
     device = weight.device
     with torch.inference_mode():
         network = Replay(model, heads, data.prompts)
-    widths = network.widths if score.needs_features else (0, 0)
+    widths = network.widths if score.fit is not None else (0, 0)
     answers = _Answers.none(len(rows), data, widths, "float64" if weight.dtype == torch.float64 else "float32")
     stop = threading.Event()
 
@@ -157,7 +160,7 @@ def _ablate(
                     places = np.array([rows[head] for head in group or (None,)])
                     wide = _wide(logits)
                     answers.note(places, columns, wide.astype(np.float64) / model.temperature, labels)
-                    if score.needs_features:
+                    if score.fit is not None:
                         answers.keep(places, columns, _wide(features), wide)
                     progress(group, len(columns))
 

@@ -12,21 +12,20 @@ import torch
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
 from hydractl.evaluation.comparison import answer_conditions
 from hydractl.evaluation.networks import Networks
-from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
+from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.evaluation.run import Answering
 from hydractl.evaluation.saving import SavedAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.metrics.checks import Logits
-from hydractl.metrics.ood_choice import Choice
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
+from hydractl.ood.score import Reads
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 
@@ -36,67 +35,91 @@ Keep = Callable[[Mapping[str, Any]], StateFolder]
 
 
 @dataclass(frozen=True, eq=False)
+class CalibrationData:
+    """The samples that a network is calibrated on.
+
+    Attributes:
+        inside: ID samples; with labels, if a temperature is to be fitted.
+        outside: OOD sets by name, to choose the score by.
+        shifted: sets by name of samples that are other than the ID samples and still welcome.
+    """
+
+    inside: Samples
+    outside: Mapping[str, Samples]
+    shifted: Mapping[str, Samples]
+
+    @property
+    def sets(self) -> dict[SetKey, Samples]:
+        """The sets by their keys, the ID samples first."""
+        inside = SetKey("id", self.inside.name, labelled=self.inside.labels is not None)
+        shifted = {SetKey("shift", name, severity=1, labelled=False): one for name, one in self.shifted.items()}
+        return {inside: self.inside, **shifted, **{SetKey("ood", name): one for name, one in self.outside.items()}}
+
+    @property
+    def used(self) -> dict[str, Samples]:
+        """All samples by their use; an evaluation refuses them."""
+        shifted = {f"calibration shift data {name}": one for name, one in self.shifted.items()}
+        outside = {f"calibration OOD data {name}": one for name, one in self.outside.items()}
+        return {"calibration data": self.inside, **shifted, **outside}
+
+
+@dataclass(frozen=True, eq=False)
 class Fits:
     """The fits to one network.
 
     Attributes:
-        fitted: the temperature or scales.
-        ood: the OOD score with its statistics; None for a zero-shot network, whose classes may change.
-        choice: how the score was chosen, if it was.
+        fitted: the temperature or scales; None without labels.
+        ood: the OOD score, and how it was found.
         kept: the folder of the answers, to be removed when the result is written.
     """
 
-    fitted: FittedTemperature | FittedVector
-    ood: FittedOod | None = None
-    choice: Choice | None = None
+    fitted: FittedTemperature | FittedVector | None
+    ood: FoundOod
     kept: StateFolder | None = None
 
 
 def fit_network(
     network: NetworkLike,
-    samples: Samples,
-    ood_sets: Mapping[str, Samples],
+    given: CalibrationData,
     running: Running,
     *,
     fit: Fit,
-    wanted: Wanted | None,
+    wanted: Wanted,
     keep: Keep | None,
     on_batch: Callable[[int], None],
 ) -> Fits:
-    """Returns what a fit on labelled ID samples finds, and the OOD score that goes with it.
+    """Returns what a fit on ID samples finds, and the OOD score that goes with it.
 
     Args:
-        ood_sets: to choose the score by.
-        fit: from member logits `[M,N,C]` and labels `[N]`.
-        wanted: None for no OOD score.
+        fit: from member logits `[M,N,C]` and labels `[N]`; not called for samples without labels.
         keep: opens the folder of the leading rank in which the answers to each finished set are kept; None for none.
         on_batch: called with the size of each batch that is answered.
 
     Raises:
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
-    sets = {SetKey("id", samples.name): samples, **{SetKey("ood", name): one for name, one in ood_sets.items()}}
+    sets = given.sets
     data, system = EvaluationData(sets, running.reading.match_labels), NetworkSystem((network,))
     networks = system.load(data, running)
-    features = wanted is not None and wanted.needs_features(ood_sets)
     kept: StateFolder | None = None
     answers: Answering = networks.answers
     if keep is not None:
-        made_of = {**system.conditions(running), "features": features}
+        made_of = {**system.conditions(running), "reads": wanted.reads}
         conditions = partial(answer_conditions, made_of, data, networks.labels)
         kept = keep({key.path: conditions(key) for key in sets})
         answers = SavedAnswers(
             networks, kept.folder, about={}, head=None, conditions=conditions, resume=True, force=True
         )
     try:
-        inside, *outside = _answers(networks, answers, features, on_batch)
-        fitted = fit(*inside.to_fit_on())
-        if wanted is None:
-            return Fits(fitted, kept=kept)
-        held = Held(inside, dict(zip(ood_sets, outside, strict=True)), networks.classifier, fitted.temperature)
+        inside, *others = _answers(networks, answers, wanted.reads, on_batch)
+        fitted = None if inside.labels is None else fit(*inside.to_fit_on())
+        temperature = networks.temperature if fitted is None else fitted.temperature
+        shifted = dict(zip(given.shifted, others, strict=False))
+        outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
+        held = Held(inside, outside, networks.classifier if wanted.fixed else None, temperature, shifted)
         if isinstance(fitted, FittedVector):
             held = _scaled(held, fitted)
-        return Fits(fitted, *fit_ood(held, wanted, running.on_note), kept=kept)
+        return Fits(fitted, fit_ood(held, wanted, running.on_note), kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
         if kept is not None:
@@ -104,7 +127,7 @@ def fit_network(
         raise
 
 
-def _answers(networks: Networks, answers: Answering, features: bool, on_batch: OnBatch) -> Sequence[SetAnswers]:
+def _answers(networks: Networks, answers: Answering, reads: Reads, on_batch: OnBatch) -> Sequence[SetAnswers]:
     """Returns the answers to every set, on every rank."""
     ranks = networks.running.ranks
     if not ranks.leads:
@@ -114,7 +137,7 @@ def _answers(networks: Networks, answers: Answering, features: bool, on_batch: O
         ranks.reply(None)
         return found
     with ranks.leading():
-        found = [answers(key, features, on_batch) for key in networks.data.sets]
+        found = [answers(key, reads, on_batch) for key in networks.data.sets]
         networks.dismiss()
         ranks.ask(found)
     return found
@@ -130,15 +153,14 @@ def _scaled(held: Held, fitted: FittedVector) -> Held:
     assert held.classifier is not None
     scale, shift = (torch.tensor(values, dtype=torch.float64) for values in (fitted.scale, fitted.shift))
     classifier = Classifier(held.classifier.weight * scale[:, None], held.classifier.bias * scale + shift)
-    outside = {name: scaled(one) for name, one in held.outside.items()}
-    return replace(held, inside=scaled(held.inside), outside=outside, classifier=classifier)
+    outside, shifted = ({name: scaled(one) for name, one in sets.items()} for sets in (held.outside, held.shifted))
+    return replace(held, inside=scaled(held.inside), outside=outside, shifted=shifted, classifier=classifier)
 
 
 def calibrated(
     checkpoint: Checkpoint,
     found: Fits,
-    samples: Samples,
-    ood_sets: Mapping[str, Samples],
+    given: CalibrationData,
     *,
     options: Mapping[str, Any],
 ) -> Checkpoint:
@@ -149,11 +171,12 @@ def calibrated(
     Args:
         options: those that determine the result.
     """
-    used = {"calibration data": samples, **{f"calibration OOD data {name}": one for name, one in ood_sets.items()}}
-    seen = {"search_data": {name: one.sketch() for name, one in used.items()}}
-    if isinstance(found.fitted, FittedVector):
+    seen = {"search_data": {name: one.sketch() for name, one in given.used.items()}}
+    if found.fitted is None:
+        warm = checkpoint
+    elif isinstance(found.fitted, FittedVector):
         warm = with_scaled_classes(replace(checkpoint, temperature=None), found.fitted.scale, found.fitted.shift)
     else:
         warm = replace(checkpoint, temperature=found.fitted.temperature)
     recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
-    return replace(recorded, ood=found.ood)
+    return replace(recorded, ood=found.ood.fitted)

@@ -26,7 +26,8 @@ from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
-from hydractl.model.ood_head import OodHead
+from hydractl.ood.head import OodHead
+from hydractl.ood.score import Reads
 
 SHARE = "share"  # asks each rank for its share of the answers
 
@@ -86,19 +87,31 @@ class Networks:
     def samples(self, key: SetKey) -> int:
         return len(self.data.sets[key])
 
-    def answers(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
+    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
         labels = self._labels(self.data.sets[key]) if key.has_labels else None
-        self.running.ranks.ask((key, features))
+        self.running.ranks.ask((key, reads))
         own = []
-        for positions, answers in self._batches(key, features):
+        for positions, answers in self._batches(key, reads):
             own.append((positions, answers))
             on_batch(len(positions) * self.running.ranks.size)
         parts = [part for share in self.running.ranks.ask(SHARE, own) for part in share]
         order = np.argsort(np.concatenate([positions for positions, _ in parts]))
-        logits = torch.cat([answers.logits for _, answers in parts], 1)[:, order].numpy()
-        read = [answers.features for _, answers in parts if answers.features is not None]
-        return SetAnswers(logits, labels, torch.cat(read, 1)[:, order].numpy() if read else None)
+
+        def joined(tensors: Sequence[Tensor | None]) -> Any:
+            known = [tensor for tensor in tensors if tensor is not None]
+            return torch.cat(known, -2)[..., order, :].numpy() if known else None
+
+        each = [answers for _, answers in parts]
+        odd = [None if one.ood_score is None else one.ood_score[:, None] for one in each]
+        own = joined(odd)
+        return SetAnswers(
+            joined([one.logits for one in each]),
+            labels,
+            joined([one.features for one in each]),
+            hidden=[joined(layer) for layer in zip(*(one.hidden for one in each), strict=True)],
+            ood_score=None if own is None else own[:, 0].astype(np.float64),
+        )
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""
@@ -113,14 +126,12 @@ class Networks:
         """Tells the ranks that serve that this system is done."""
         self.running.ranks.ask(None)
 
-    def _batches(self, key: SetKey, features: bool) -> Iterator[tuple[NDArray[np.int64], MemberAnswers]]:
+    def _batches(self, key: SetKey, reads: Reads) -> Iterator[tuple[NDArray[np.int64], MemberAnswers]]:
         """Yields this rank's share of the answers, with the places of their samples in the set."""
 
         def answer(batch: Batch) -> tuple[NDArray[np.int64], MemberAnswers]:
-            parts = [part for model in self.models for part in self._passes(model, batch, key, features)]
-            read = [part.features for part in parts if part.features is not None]
-            together = MemberAnswers(torch.cat([part.logits for part in parts]), _side_by_side(read) if read else None)
-            return batch.positions.numpy(), together
+            parts = [part for model in self.models for part in self._passes(model, batch, key, reads)]
+            return batch.positions.numpy(), parts[0] if len(parts) == 1 else _side_by_side(parts)
 
         samples, running = self.data.sets[key], self.running
         batches = make_batches(
@@ -142,26 +153,32 @@ class Networks:
             self.running.on_note(note)
         return matched.labels
 
-    def _passes(self, model: Hydra, batch: Batch, key: SetKey, features: bool) -> Iterator[MemberAnswers]:
+    def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Reads) -> Iterator[MemberAnswers]:
         if self.dropout is None:
-            yield member_answers(model, batch, features)
+            yield member_answers(model, batch, reads)
             return
         # A batch draws the same whichever process runs it and whatever ran before.
         generator = torch.Generator(next(model.parameters()).device)
         generator.manual_seed(_batch_seed(self.running.seed, key, int(batch.positions[0])))
         with SeededDropout(generator):
             for _ in range(self.dropout.passes):
-                yield member_answers(model, batch, features)
+                yield member_answers(model, batch, reads)
 
 
-def _side_by_side(features: Sequence[Tensor]) -> Tensor:
-    widths = sorted({part.shape[-1] for part in features})
-    if len(widths) > 1:
+def _side_by_side(parts: Sequence[MemberAnswers]) -> MemberAnswers:
+    """Returns the answers of several networks, or passes, as those of one ensemble."""
+    logits = torch.cat([part.logits for part in parts])
+    features = [part.features for part in parts if part.features is not None]
+    forms = {(part.features.shape[-1], len(part.hidden)) for part in parts if part.features is not None}
+    if len(forms) > 1:
+        widths = ", ".join(str(width) for width, _ in sorted(forms))
         raise OptionError(
-            f"networks of one ensemble have features of widths {', '.join(map(str, widths))}: choose an `ood_score` "
-            "that reads logits"
+            f"networks of one ensemble have features of widths {widths}, or other layers: choose an `ood_score` that "
+            "reads logits"
         )
-    return torch.cat(list(features))
+    own = ([layer.expand(len(part.logits), -1, -1) for layer in part.hidden] for part in parts)
+    hidden = [torch.cat(layer) for layer in zip(*own, strict=True)]
+    return MemberAnswers(logits, torch.cat(features) if features else None, hidden)
 
 
 def _batch_seed(seed: int, key: SetKey, position: int) -> int:

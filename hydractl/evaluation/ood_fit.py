@@ -1,26 +1,29 @@
 """Fits what tells OOD for one network: the statistics of a score, quantiles of ID samples, and the choice of score."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.stats import binomtest
 
-from hydractl.checkpoint.ood import MOST_QUANTILES, NEIGHBOURS, QUANTILES, FittedOod, OodFit
+from hydractl.checkpoint.ood import MOST_QUANTILES, FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
-from hydractl.evaluation.run import member_samples
 from hydractl.evaluation.systems import Classifier, SetAnswers
-from hydractl.metrics import feature_scores
-from hydractl.metrics.checks import FloatArray, Logits
-from hydractl.metrics.held_out import few_in_folds, fitted, held_out_scores
+from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_choice import Choice, choose_score
-from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.selective import sure_from
-from hydractl.model.ood_head import State
 from hydractl.model.prediction import prediction
+from hydractl.ood.fit import Fitting, totals
+from hydractl.ood.head import flagged, typicality
+from hydractl.ood.knn import NEIGHBOURS
+from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads
+from hydractl.ood.table import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 
 AUTO = "auto"
+#: How sure a broken promise must be before it is an error: one in a thousand files that keep it would be refused.
+BROKEN, SHOWN = 0.999, 0.95
 
 
 @dataclass(frozen=True)
@@ -31,66 +34,136 @@ class Wanted:
     accept: float  # the share of ID samples that should not be flagged
     bank: int  # the largest size of a bank of features, MB
     accuracy: float | None = None  # the share of sure answers that should be right; None for no sure answers
+    fixed: bool = True  # whether the classes are; otherwise only what reads no classes is fitted
 
-    def needs_features(self, sets: Collection[str]) -> bool:
-        """Returns whether features have to be collected, with these OOD sets to choose by."""
-        return bool(sets) if self.score == AUTO else find_ood_score(self.score).needs_features
+    @property
+    def reads(self) -> Reads:
+        """What has to be collected of the network's answers."""
+        return "layers" if self.score == AUTO else find_ood_score(self.score).reads
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Counts the ID samples that are not flagged by fits that do not know them."""
+
+    samples: int
+    kept: int
+
+    @property
+    def share(self) -> float:
+        """The share of them, 0..1."""
+        return self.kept / self.samples
+
+    def interval(self, level: float = SHOWN) -> tuple[float, float]:
+        """Returns the bounds of the share by Clopper & Pearson (1934)."""
+        low, high = binomtest(self.kept, self.samples).proportion_ci(level, "exact")
+        return float(low), float(high)
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return f"{100 * self.share:.1f} % (95 % {100 * low:.1f} to {100 * high:.1f})"
+
+
+@dataclass(frozen=True, eq=False)
+class FoundOod:
+    """The score as a file stores it, and how it was found.
+
+    Attributes:
+        choice: what it and other scores do on the OOD sets, if there are some.
+        accepted: what share of the ID samples it accepts, of those that chose nothing of it.
+        shift: of each set of shifted data, the share that is flagged without and with taking it in.
+    """
+
+    fitted: FittedOod
+    choice: Choice | None
+    accepted: Accepted
+    shift: Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
     """The answers of one network to the samples of calibration."""
 
-    inside: SetAnswers  # to labelled ID samples
+    inside: SetAnswers  # to ID samples
     outside: Mapping[str, SetAnswers]  # to OOD samples by the name of their set
     classifier: Classifier | None  # of its members
     temperature: float  # divides logits
-
-    @property
-    def few(self) -> bool:
-        """True if the samples of four folds are too few for a covariance."""
-        assert self.inside.features is not None
-        _, count, width = self.inside.features.shape
-        member_logits, _ = self.inside.to_fit_on()
-        # All fits shrink or none does: else samples within and without would differ in their distances.
-        return few_in_folds(count, member_logits.shape[-1], width)
+    shifted: Mapping[str, SetAnswers]  # to samples that are other than the ID samples and still welcome
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """One score: its state by all samples, and the scores of ID and OOD samples by states that do not know them."""
+    """One score, and the scores `[...,n]` of ID, shifted and OOD samples by fits that do not know them."""
 
-    score: OodScore
-    state: State
+    fitting: Fitting
     inside: FloatArray
+    shifted: Mapping[str, FloatArray]
     outside: Mapping[str, FloatArray]
 
+    @property
+    def welcome(self) -> FloatArray:
+        """The scores of ID and shifted samples, `[...,n]`."""
+        return np.concatenate([self.inside, *self.shifted.values()], -1)
 
-def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[FittedOod, Choice | None]:
-    """Returns the score as a file stores it, and what it and others do on the OOD sets, if there are some.
+
+def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> FoundOod:
+    """Returns the fitted score and, with OOD sets, the table it was chosen by.
 
     Statistics are fitted on all samples. The quantiles come from folds: each sample is scored by a fit on the others,
-    so that of exchangeable ID samples no more than 1 - `accept` are flagged.
+    so that of exchangeable ID samples no more than 1 - `accept` are flagged. Shifted samples join the quantiles.
 
     Raises:
-        DataError: the samples are too few for the score, or lack what it needs.
+        DataError: the samples are too few for the score, lack what it needs, or it does not keep its promise.
     """
-    auto, choice = wanted.score == AUTO, None
-    if auto and not held.outside:
-        on_note(
-            f"without `ood_data` the OOD score is {BASELINE}: with some, scores of features are tried too, which often "
-            "detect more"
-        )
+    choice = None
     if held.outside:
         found, choice = _measured(held, wanted, on_note)
     else:
-        found = _fit(find_ood_score(BASELINE if auto else wanted.score), held, wanted)
-    _tell(found, held, on_note)
-    tensors = {name: tensor.float() for name, tensor in found.state.items()}
-    tensors[QUANTILES] = torch.from_numpy(thinned(found.inside)).float()
+        found = _fit(find_ood_score(DEFAULT if wanted.score == AUTO else wanted.score), held, wanted)
+    row, state = found.fitting.row, found.fitting.whole
+    kinds = {name: torch.float16 if name in row.half else torch.float32 for name in row.stored}
+    tensors = {name: tensor.to(kinds[name]) for name, tensor in state.items()}
+    tensors[QUANTILES] = _ascending(thinned(totals(found.welcome)))
+    if row.by_layer is not None:
+        tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in found.welcome]))
+    _tell_bank(row, tensors, len(found.fitting.fold), on_note)
+    accepted = _accepted(found, wanted.accept)
     confidence = None if wanted.accuracy is None else _sure_from(held, wanted.accuracy)
-    fit = OodFit(found.score.name, len(found.inside), wanted.accept, wanted.accuracy, confidence=confidence)
-    return FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()}), choice
+    fit = OodFit(row.name, accepted.samples, wanted.accept, wanted.accuracy, confidence=confidence)
+    fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
+    return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept))
+
+
+def _ascending(values: FloatArray) -> torch.Tensor:
+    return torch.from_numpy(values).float()
+
+
+def _accepted(found: _Fit, accept: float) -> Accepted:
+    """Returns the share of ID samples that fits and quantiles accept which do not know them.
+
+    Raises:
+        DataError: it is not the share that is promised, beyond all chance.
+    """
+    count = found.fitting.inside.samples
+    kept = Accepted(count, found.fitting.accepted(accept))
+    low, high = kept.interval(BROKEN)
+    if not found.shifted and not low <= accept <= high:
+        flags = "flags too many inputs" if kept.share < accept else "would hardly flag anything"
+        raise DataError(
+            f"the OOD score {found.fitting.row.name} {flags}: it accepts {kept} of {count} held-out calibration "
+            f"samples, not the {100 * accept:g} % that are promised: give more data, or choose another `ood_score`"
+        )
+    return kept
+
+
+def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
+    """Returns the flagged shares of shifted samples by quantiles of ID samples alone, and with them."""
+
+    def share(scores: FloatArray, known: FloatArray) -> float:
+        typical = typicality(torch.from_numpy(totals(scores)), torch.from_numpy(totals(known)))
+        return float(flagged(typical, accept).double().mean())
+
+    return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}
 
 
 def _sure_from(held: Held, accuracy: float) -> float:
@@ -116,51 +189,44 @@ def _measured(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tup
     """Returns the fit that is named, or chosen, and its detection of the OOD sets beside that of the other scores."""
     fits: dict[str, _Fit] = {}
     named = None if wanted.score == AUTO else wanted.score
-    member_logits, _ = held.inside.to_fit_on()
-    alone = {"mutual-information"} if len(member_logits) == 1 else set()  # one member agrees with itself
-    for score in OOD_SCORES:
-        if score.name in alone if named is None else score.name not in (BASELINE, named):
+    for row in OOD_SCORES:
+        if not _tried(row, held, wanted, named):
             continue
         try:
-            fits[score.name] = _fit(score, held, wanted)
+            fits[row.name] = _fit(row, held, wanted)
         except DataError as error:
             if named:
                 raise
-            on_note(f"OOD score {score.name} is not tried: {error}")
-    outside = {name: fit.outside for name, fit in fits.items()}
-    choice = choose_score({name: fit.inside for name, fit in fits.items()}, outside, named=named)
+            on_note(f"OOD score {row.name} is not tried: {error}")
+    inside = {name: totals(fit.welcome) for name, fit in fits.items()}
+    outside = {name: {of: totals(one) for of, one in fit.outside.items()} for name, fit in fits.items()}
+    choice = choose_score(inside, outside, named=named)
     return fits[choice.score], choice
 
 
-def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
-    inside, outside = held.inside, held.outside
-    if score.fit is None:
-        scores, *others = (_answer_scores(score, one, held.temperature) for one in (inside, *outside.values()))
-        return _Fit(score, {}, scores, dict(zip(outside, others, strict=True)))
-    assert inside.features is not None
-    members, count, width = inside.features.shape
-    most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if score.name == "knn" else count
-    fits, found = [], []
-    for number, samples in enumerate(member_samples(inside, held.classifier, held.few)):
-        sets = [_of_member(one, number) for one in outside.values()]
-        found.append(held_out_scores(score, samples, sets, most))
-        fits.append(fitted(score, samples, np.arange(count), most))
-    scores, *others = (np.mean(parts, axis=0) for parts in zip(*found, strict=True))
-    return _Fit(score, feature_scores.stacked(fits), scores, dict(zip(outside, others, strict=True)))
+def _tried(row: OodScore, held: Held, wanted: Wanted, named: str | None) -> bool:
+    """Returns whether a score has a part in the choice: MSP always, others where the answers have what they take."""
+    if named is not None or not wanted.fixed:
+        return row.name in (BASELINE, named or DEFAULT)
+    assert held.inside.member_logits is not None
+    alone = len(held.inside.member_logits) == 1 and row.name == "mutual-information"  # one member agrees with itself
+    return not alone and not (row.labelled and held.inside.labels is None)
 
 
-def _of_member(held: SetAnswers, number: int) -> tuple[Logits, Logits]:
-    assert held.member_logits is not None and held.features is not None
-    return held.features[number], held.member_logits[number]
-
-
-def _answer_scores(score: OodScore, held: SetAnswers, temperature: float) -> FloatArray:
-    assert held.member_logits is not None
-    return feature_scores.score_chunks(score.name, {}, None, held.member_logits, temperature=temperature)
+def _fit(row: OodScore, held: Held, wanted: Wanted) -> _Fit:
+    inside = held.inside.to_score(held.classifier)
+    members, _, width = inside.features.shape
+    most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if row.name == "knn" else None
+    fitting = Fitting(row, inside, held.temperature, most)
+    sets = {**held.shifted, **held.outside}
+    scores, *others = fitting.held_out([one.to_score() for one in sets.values()])
+    found = dict(zip(sets, others, strict=True))
+    shifted = {name: found[name] for name in held.shifted}
+    return _Fit(fitting, scores, shifted, {name: found[name] for name in held.outside})
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:
-    """Returns the scores in ascending order, of more than `most` the ranks k (N + 1) / (most + 1), rounded up.
+    """Returns ascending scores, thinned to `most` evenly spaced ranks k (N + 1) / (most + 1), rounded up.
 
     Rounding up keeps the promise of typicality: a sample is never flagged because of scores that were left out.
 
@@ -174,14 +240,10 @@ def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:
     return np.asarray(ordered[ranks - 1])
 
 
-def _tell(found: _Fit, held: Held, on_note: Callable[[str], None]) -> None:
-    """Notes the size of what is stored, and that a covariance was shrunk."""
-    size = sum(4 * tensor.numel() for tensor in found.state.values())
-    if "bank" in found.state:
-        rows = found.state["bank"].shape[1]
-        on_note(f"the bank of {found.score.name} keeps {rows} of {len(found.inside)} samples, {size / 1e6:.1f} MB")
-    if "whiten" in found.state and held.few:
-        on_note(
-            f"{len(found.inside)} samples are few for {found.state['whiten'].shape[-1]} features: the covariance is "
-            "shrunk (Ledoit & Wolf 2004); more calibration data detect more"
-        )
+def _tell_bank(
+    row: OodScore, tensors: Mapping[str, torch.Tensor], samples: int, on_note: Callable[[str], None]
+) -> None:
+    """Notes the size of a bank of features."""
+    if "bank" in tensors:
+        bank = tensors["bank"]
+        on_note(f"the bank of {row.name} keeps {bank.shape[1]} of {samples} samples, {4 * bank.numel() / 1e6:.1f} MB")

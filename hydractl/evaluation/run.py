@@ -1,6 +1,6 @@
 """One system over the data of an evaluation: answers stream through, a few numbers per sample stay."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,23 +9,26 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hydractl.checkpoint.ood import QUANTILES, OodFit
-from hydractl.errors import OptionError
+from hydractl.checkpoint.ood import OodFit
+from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.conformal import ConformalMetrics, conformal_threshold, nonconformity, prediction_sets
-from hydractl.metrics.feature_scores import MemberSamples, score_chunks, too_few
-from hydractl.metrics.ood_scores import BASELINE, Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
-from hydractl.model.ood_head import OodHead, typicality
+from hydractl.ood.fit import fitted_scorer, score_samples
+from hydractl.ood.head import OodHead, typicality
+from hydractl.ood.score import QUANTILES, OodScore, Reads
+from hydractl.ood.table import BASELINE, find_ood_score
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
-#: Returns the answers to a set, with features if that is True.
-Answering = Callable[[SetKey, bool, OnBatch], SetAnswers]
+#: Returns the answers to a set, with what a score reads of them.
+Answering = Callable[[SetKey, Reads, OnBatch], SetAnswers]
+#: From the answers to a set, the table of their logits and the temperature to scores `[N]`.
+Scorer = Callable[[SetAnswers, PredictionTable, float], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +84,9 @@ def predict_sets(
     """
     chosen, read = settings or Settings(), answers or predictor.answers
 
-    def answered(key: SetKey, features: bool) -> SetAnswers:
+    def answered(key: SetKey, reads: Reads) -> SetAnswers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
-            return read(key, features, advance)
+            return read(key, reads, advance)
 
     head = predictor.ood_head if chosen.own_scores and not predictor.confident else None
     # A system with its own confidence needs no score, and no features.
@@ -91,13 +94,15 @@ def predict_sets(
     if head is not None:
         score = find_ood_score(head.fit.score)
     settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
+    reads = score.reads
     if head is not None:
         scorer = partial(_by_head, head)
+        reads = "logits" if reads == "layers" else reads  # the network computes such a score itself
     found: dict[SetKey, _Measured] = {}
     for key in keys:
         if key.role != "calibration":
             conformal = chosen.conformal if key.role == "id" else None
-            found[key] = _measure(answered(key, score.needs_features), settled, scorer, conformal)
+            found[key] = _measure(answered(key, reads), settled, scorer, conformal)
     inside = next((part for key, part in found.items() if key.role == "id"), None)
     return SystemPredictions(
         settled,
@@ -111,9 +116,13 @@ def predict_sets(
     )
 
 
-def _by_head(head: OodHead, answers: Answers) -> FloatArray:
+def _by_head(head: OodHead, answers: SetAnswers, _table: PredictionTable, temperature: float) -> FloatArray:
+    if answers.ood_score is not None:
+        return answers.ood_score
+    if head.row.reads == "layers":
+        raise DataError("these predictions were saved without `ood_score`: save them again, or name an `ood_score`")
     state = {name: tensor.cpu().double() for name, tensor in head.named_buffers()}
-    return score_chunks(head.fit.score, state, answers.features, answers.member_logits, temperature=answers.temperature)
+    return score_samples(head.row, state, answers.to_score(), temperature)
 
 
 def _flagged(head: OodHead, scores: FloatArray) -> float:
@@ -126,10 +135,11 @@ def _calibrate(
     keys: Sequence[SetKey],
     settings: Settings,
     score: OodScore | None,
-    answered: Callable[[SetKey, bool], SetAnswers],
+    answered: Callable[[SetKey, Reads], SetAnswers],
 ) -> tuple[Calibration, Scorer]:
     """Returns what is fitted before the evaluation, and how samples are scored; without a score, by the MSP."""
-    scorer = (score or find_ood_score(BASELINE)).of_answers
+    row = score or find_ood_score(BASELINE)
+    scorer = _of_answers(row, settings) if row.fit is None else None
     wanted = settings.wanted_temperature
     temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
     wanting = list(settings.fits(score))
@@ -140,39 +150,31 @@ def _calibrate(
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
-    held = answered(key, score is not None and score.needs_features)
+    held = answered(key, row.reads)
     member_logits, labels = held.to_fit_on()
     fitted = threshold = None
     if wanted == "fit":
         fitted = fit_temperature(member_logits, labels)
         temperature = fitted.temperature
     if scorer is None:
-        assert score is not None
-        scorer = fit_scorer(score, member_samples(held, predictor.classifier))
+        scorer = _fitted(row, held, predictor.classifier)
     if settings.conformal is not None:
         lack = nonconformity(member_logits, labels, settings.conformal.name, temperature)
         threshold = conformal_threshold(lack, settings.conformal.coverage)
     return Calibration(temperature, fitted, threshold), scorer
 
 
-def member_samples(
-    held: SetAnswers, classifier: Classifier | None, shrink: bool | None = None
-) -> Iterator[MemberSamples]:
-    """Yields the calibration samples as each member sees them, in float64 for one member at a time.
+def _of_answers(row: OodScore, settings: Settings) -> Scorer:
+    """Returns a score of logits alone, by the definition of the style."""
+    own = settings.definitions.scores.get(row.name)
+    if own is not None:
+        return lambda _answers, table, _temperature: own(table)
+    return lambda answers, _table, temperature: score_samples(row, {}, answers.to_score(), temperature)
 
-    Args:
-        shrink: whether covariances are shrunk. Default: where the samples are too few.
-    """
-    assert held.features is not None
-    member_logits, labels = held.to_fit_on()
-    if shrink is None:
-        shrink = too_few(len(labels), member_logits.shape[-1], held.features.shape[2])
-    for member, features in enumerate(held.features):
-        affine = None
-        if classifier is not None:
-            affine = classifier.weight[member].double().numpy(), classifier.bias[member].double().numpy()
-        logits = member_logits[member].astype(np.float64)
-        yield MemberSamples(features.astype(np.float64), logits, labels, affine, shrink=shrink)
+
+def _fitted(row: OodScore, held: SetAnswers, classifier: Classifier | None) -> Scorer:
+    scored = fitted_scorer(row, held.to_score(classifier))
+    return lambda answers, _table, temperature: scored(answers.to_score(), temperature)
 
 
 class _Measured(NamedTuple):
@@ -197,5 +199,5 @@ def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conforma
         scores = -answers.confidence.astype(np.float64)
     else:
         assert table is not None and answers.member_logits is not None
-        scores = scorer(Answers(table, answers.member_logits, settled.temperature, answers.features))
+        scores = scorer(answers, table, settled.temperature)
     return _Measured(table, scores, answers.correct, sets)

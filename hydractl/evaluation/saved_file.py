@@ -15,9 +15,11 @@ from hydractl.errors import DataError
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import SetAnswers
 from hydractl.metrics.checks import Logits, check_labels, check_member_logits, check_scores
+from hydractl.ood.score import Reads
 
 ENDINGS = (".safetensors", ".npz")
-NAMES = ("logits", "probabilities", "confidence")
+NAMES = ("logits", "probabilities", "confidence", "ood_score")
+HIDDEN, MOST_LAYERS = "hidden.", 1000  # of the arrays of hidden layers: the name before the number
 TOLERANCE = 1e-3  # in a sum of probabilities; float32 is a thousand times more exact
 SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
 
@@ -38,17 +40,20 @@ def read_arrays(path: Path, names: Collection[str]) -> Arrays:
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in found.items()}
 
 
-def read_answers(path: Path, key: SetKey, features: bool = False) -> SetAnswers:
+def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> SetAnswers:
     """Returns the answers that a file holds for a data set; without labels those of sets that need none.
 
     Raises:
-        DataError: it is damaged, or its arrays make no sense or lack features that are wanted.
+        DataError: it is damaged, or its arrays make no sense or lack features or hidden states that are wanted.
     """
-    names = [*NAMES, *(["labels", "correct"] if key.has_labels else []), *(["features"] if features else [])]
+    names = [*NAMES, *(["labels", "correct"] if key.has_labels else []), *(["features"] if reads != "logits" else [])]
+    names += [f"{HIDDEN}{number}" for number in range(MOST_LAYERS)] if reads == "layers" else []
     found = read_arrays(path, names)
     try:
         answers = _answers(found)
-        return replace(answers, features=_features(found, answers.member_logits)) if features else answers
+        if reads != "logits":
+            answers = replace(answers, features=_features(found, answers.member_logits))
+        return replace(answers, hidden=_hidden(found, answers.member_logits)) if reads == "layers" else answers
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
@@ -70,7 +75,10 @@ def _answers(found: Arrays) -> SetAnswers:
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
     known = None if labels is None else check_labels(logits, labels)
-    return SetAnswers(logits, known, confidence=confidence)
+    odd = found.get("ood_score")
+    if odd is not None and len(odd := check_scores(odd, "ood_score")) != logits.shape[1]:
+        raise DataError(f"ood_score of {len(odd)} samples, logits of {logits.shape[1]}: expected the same")
+    return SetAnswers(logits, known, confidence=confidence, ood_score=odd)
 
 
 def _logits(found: Arrays) -> Logits | None:
@@ -104,6 +112,16 @@ def _features(found: Arrays, logits: Logits | None) -> Logits:
         raise DataError(f"features of shape {members.shape} and {beside}: expected the same members and samples")
     _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
     return members
+
+
+def _hidden(found: Arrays, logits: Logits | None) -> list[Logits]:
+    layers = [found[name] for number in range(MOST_LAYERS) if (name := f"{HIDDEN}{number}") in found]
+    for layer in layers:
+        _require_floats("hidden states", layer)
+        if logits is None or layer.ndim != 3 or len(layer) not in (1, len(logits)) or layer.shape[1] != logits.shape[1]:
+            raise DataError(f"hidden states of shape {layer.shape}: expected [1 or members, samples, width]")
+        _require(np.isfinite(layer).all(-1), "a number is NaN or infinite: expected finite numbers")
+    return layers
 
 
 def _require_floats(name: str, array: NDArray[Any]) -> None:

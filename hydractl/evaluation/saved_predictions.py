@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
-from hydractl.checkpoint.ood import QUANTILES, STATISTICS, FittedOod, OodFit
+from hydractl.checkpoint.ood import FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
@@ -39,7 +39,9 @@ from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Net
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import PREDICTIONS, Classifier, OnBatch, Running, SetAnswers
-from hydractl.model.ood_head import OodHead
+from hydractl.ood.head import OodHead
+from hydractl.ood.score import QUANTILES, Reads
+from hydractl.ood.table import find_ood_score
 from hydractl.schema import Checked, Items
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
@@ -222,20 +224,24 @@ class SavedPredictions:
         fit, path = self.about.ood, self.folder / f"{OWN_SCORE}.safetensors"
         if fit is None:
             return None
-        found = read_arrays(path, [QUANTILES, *STATISTICS.get(fit.score, ())])
-        fitted = FittedOod(fit, {name: in_memory(torch.from_numpy(array)) for name, array in found.items()})
+        row = find_ood_score(fit.score)
+        names = [QUANTILES] if row.reads == "layers" else list(row.stored)
+        found = {name: torch.from_numpy(array) for name, array in read_arrays(path, names).items()}
+        fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in found.items()})
+        if row.reads == "layers" and QUANTILES in found:  # the scores lie beside the logits
+            return OodHead(fit, {QUANTILES: found[QUANTILES].double()})
         classifier = self.classifier
         members, classes, width = (1, 0, 0) if classifier is None else classifier.weight.shape
-        fitted.verify(str(path), members, classes, width)
+        fitted.verify(str(path), {"M": members, "C": classes, "D": width})
         return OodHead.of(fitted, "cpu", torch.float64)
 
     def samples(self, key: SetKey) -> int:
         return self.sets[self._own(key)]
 
-    def answers(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
+    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
         """Returns the answers to a set."""
         path = self.files[self._own(key)]
-        answers = read_answers(path, key, features)
+        answers = read_answers(path, key, reads)
         if key.has_labels and answers.labels is None and answers.correct is None:
             alone = answers.member_logits is None
             remedy = "`correct`: add true or false, one" if alone else "labels: add `labels`, one whole number"

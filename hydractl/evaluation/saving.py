@@ -16,11 +16,12 @@ from hydractl.checkpoint.output import make_folder, refuse_existing, refuse_othe
 from hydractl.checkpoint.tensors import in_memory, write_safetensors
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.results import Description, plain
-from hydractl.evaluation.saved_file import read_answers
+from hydractl.evaluation.saved_file import HIDDEN, read_answers
 from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import OnBatch, Predictor, SetAnswers
-from hydractl.model.ood_head import OodHead
+from hydractl.ood.head import OodHead
+from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Origin, parse_json, read_json
 
 CONDITIONS = "conditions"  # the key in a file's header
@@ -40,19 +41,19 @@ class SavedAnswers:
     resume: bool  # whether what is there already counts
     force: bool
 
-    def __call__(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
+    def __call__(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
         path, conditions = self.folder / f"{key.path}.safetensors", self.conditions(key)
         if self.resume and path.exists():
             with safe_open(path, framework="numpy") as file:
                 found = parse_json((file.metadata() or {}).get(CONDITIONS, "{}"), Origin(str(path), DataError, REMEDY))
             refuse_other(Origin(str(path), OutputError, REMEDY), found.fields, conditions)
-            answers = read_answers(path, key, features)
+            answers = read_answers(path, key, reads)
             on_batch(answers.samples)
             return answers
         make_folder(path.parent, parents=True)
         refuse_existing(path, self.force)
-        answers = self.predictor.answers(key, features, on_batch)
-        classifier = self.predictor.classifier if features and key.role == "id" else None
+        answers = self.predictor.answers(key, reads, on_batch)
+        classifier = self.predictor.classifier if reads != "logits" and key.role == "id" else None
         if classifier is not None:
             self._write(CLASSIFIER, classifier._asdict())
         write_answers(path, answers, {"format": "pt", CONDITIONS: json.dumps(conditions)}, self.force)
@@ -71,7 +72,9 @@ class SavedAnswers:
         else:
             write_bytes(about, f"{text}\n".encode(), self.force)
         if self.head is not None:
-            self._write(OWN_SCORE, {name: tensor.cpu().float() for name, tensor in self.head.named_buffers()})
+            # A score of every layer is saved with the answers: of its numbers, only the quantiles are needed again.
+            whole, kept = self.head.row.reads != "layers", dict(self.head.named_buffers())
+            self._write(OWN_SCORE, {name: kept[name].cpu().float() for name in (kept if whole else (QUANTILES,))})
 
     def _write(self, stem: str, tensors: Mapping[str, Tensor]) -> None:
         whole = save(dict(tensors), {"format": "pt"})
@@ -105,6 +108,8 @@ def write_answers(path: Path, answers: SetAnswers, metadata: dict[str, str], for
         "features": answers.features,
         "labels": answers.labels,
         "confidence": answers.confidence,
+        "ood_score": answers.ood_score,
+        **{f"{HIDDEN}{number}": layer for number, layer in enumerate(answers.hidden)},
     }
     tensors = {name: in_memory(torch.from_numpy(array)) for name, array in arrays.items() if array is not None}
     write_safetensors(path, tensors, metadata, force)

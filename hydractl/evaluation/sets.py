@@ -30,6 +30,7 @@ class SetKey:
     name: str
     group: Group | None = None
     severity: int | None = None
+    labelled: bool = True  # whether its labels are read
 
     @property
     def path(self) -> str:
@@ -45,7 +46,7 @@ class SetKey:
     @property
     def has_labels(self) -> bool:
         """True if its labels are the model's; those of OOD data are other classes."""
-        return self.role != "ood"
+        return self.labelled and self.role != "ood"
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,12 @@ from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
 from hydractl.data.reading import DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError, require
-from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
+from hydractl.ood.score import OodScore
+from hydractl.ood.table import BASELINE, OOD_SCORES, find_ood_score
 from hydractl.options import Option, Rows, brief, option
 
-FITTED = ", ".join(score.name for score in OOD_SCORES if score.needs_features)
+FITTED = ", ".join(score.name for score in OOD_SCORES if score.fit is not None)
 Coverage = Annotated[float, Option("Share of prediction sets that should hold the right class.", minimum=0, maximum=1)]
 
 
@@ -128,7 +129,7 @@ class Settings:
     @cached_property
     def score(self) -> OodScore:
         """The OOD score of systems that bring none, as the style defines it."""
-        return self.definitions.of(find_ood_score(self.ood_score or BASELINE))
+        return self.definitions.require(find_ood_score(self.ood_score or BASELINE))
 
     @property
     def own_scores(self) -> bool:
@@ -141,7 +142,7 @@ class Settings:
             yield "`temperature` fit"
         if self.conformal is not None:
             yield "`conformal`"
-        if score is not None and score.needs_features:
+        if score is not None and score.fit is not None:
             yield f"`ood_score` {score.name}"
 
     def to_json(self) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hydractl.errors import DataError, OptionError
+from hydractl.ood.score import FitSamples
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +62,8 @@ class SetAnswers:
     confidence: FloatArray | None = None
     # `[N]` booleans, whether it is right, beside a confidence without logits; None without labels.
     correct: BoolArray | None = None
+    hidden: Sequence[Logits] = ()  # `[S,N,D]` of each hidden layer, S 1 or M; empty unless wanted
+    ood_score: FloatArray | None = None  # `[N]`, by the score in the system's own file, where that reads every layer
 
     @property
     def samples(self) -> int:
@@ -68,6 +71,17 @@ class SetAnswers:
         if self.member_logits is not None:
             return self.member_logits.shape[1]
         return 0 if self.confidence is None else len(self.confidence)
+
+    def to_score(self, classifier: Classifier | None = None) -> FitSamples:
+        """Returns the answers as OOD scores take them.
+
+        Args:
+            classifier: of the members, for fits that need it.
+        """
+        assert self.member_logits is not None
+        features = self.member_logits[..., :0] if self.features is None else self.features
+        affine = None if classifier is None else (classifier.weight.numpy(), classifier.bias.numpy())
+        return FitSamples(self.member_logits, features, self.labels, affine, self.hidden)
 
     def to_fit_on(self) -> tuple[Logits, IntArray]:
         """Returns logits and labels.

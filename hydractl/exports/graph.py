@@ -62,13 +62,15 @@ class _TensorModel(nn.Module):
 
 def outputs_of(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
-    return OUTPUTS if model.ood_head is None else (*OUTPUTS, *OOD_OUTPUTS)
+    if model.ood_head is None:
+        return OUTPUTS
+    return (*OUTPUTS, *OOD_OUTPUTS, *(["profile"] if model.ood_head.row.by_layer else []))
 
 
 def trace(model: Hydra) -> Traced:
     """Returns the model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
 
-    A calibrated model adds `ood_score` and `typicality`, both `[B]`.
+    A calibrated model adds `ood_score` and `typicality`, both `[B]`, and for a score of all layers `profile` `[B,L]`.
 
     Batch and, for texts, length stay open.
 

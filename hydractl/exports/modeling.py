@@ -19,7 +19,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import spec_from_json
 from hydractl.exports.configuration import HydraConfig
 from hydractl.model.hydra import Hydra, HydraOutput
-from hydractl.model.ood_head import OodHead
+from hydractl.ood.head import OodHead
 
 
 @dataclass
@@ -31,6 +31,7 @@ class HydraClassifierOutput(ModelOutput):
     member_logits: Tensor | None = None  # `[B,M,C]`
     ood_score: Tensor | None = None  # `[B]`, higher = more out of distribution, if the model was calibrated
     typicality: Tensor | None = None  # `[B]`, the share of calibration samples that look at least as odd, likewise
+    profile: Tensor | None = None  # `[B,L]`, that share by each layer alone, if the score reads all layers
 
 
 @dataclass
@@ -93,6 +94,7 @@ class HydraPreTrainedModel(PreTrainedModel):
             member_logits=output.member_logits.transpose(0, 1),
             ood_score=output.ood_score,
             typicality=output.typicality,
+            profile=output.profile,
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr, logsumexp
+from scipy.special import entr
 
 from hydractl.errors import DataError
 from hydractl.metrics.checks import (
@@ -46,8 +46,6 @@ class PredictionTable:
     entropy: FloatArray  # of the mean probability
     expected_entropy: FloatArray  # mean of the members' entropies
     disagreement: FloatArray  # share of member pairs with different argmax; 0 for one member
-    max_logit: FloatArray  # largest member-mean logit, before the temperature
-    energy: FloatArray  # free energy of the member-mean logits, -T logsumexp(z / T)
     mean_logits_prediction: IntArray  # argmax of the member-mean logits, for tools that average logits
     mean_logits_msp: FloatArray  # largest softmax probability of the member-mean logits, for the same
     outcomes: Outcomes | None
@@ -78,7 +76,7 @@ def tabulate(
     chunks = []
     for samples in sample_chunks(member_logits):
         scaled = scaled_logits(member_logits, samples, temperature)
-        chunks.append(_reduce(scaled, None if checked is None else checked[samples], temperature))
+        chunks.append(_reduce(scaled, None if checked is None else checked[samples]))
     return in_order(chunks, np.arange(member_logits.shape[1]))
 
 
@@ -102,7 +100,7 @@ def in_order(parts: Sequence[T], positions: NDArray[np.integer]) -> T:
     return result
 
 
-def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> PredictionTable:
+def _reduce(scaled: FloatArray, labels: IntArray | None) -> PredictionTable:
     members = member_probabilities(scaled)
     mean = mean_over_members(members)
     prediction = mean.argmax(axis=-1)
@@ -113,8 +111,6 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> 
         entropy=entr(mean).sum(axis=-1),
         expected_entropy=mean_over_members(entr(members).sum(axis=-1)),
         disagreement=_disagreement(scaled.argmax(axis=-1)),
-        max_logit=temperature * mean_logits.max(axis=-1),
-        energy=-temperature * logsumexp(mean_logits, axis=-1),
         mean_logits_prediction=mean_logits.argmax(axis=-1),
         mean_logits_msp=member_probabilities(mean_logits).max(axis=-1),
         outcomes=None if labels is None else _compare(scaled, mean, prediction, labels),

@@ -6,11 +6,11 @@ All agree with the tool to its own rounding: both compute in float32.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.ood_scores import OodScore, Scorer
+from hydractl.ood.score import OodScore
 
 if TYPE_CHECKING:
     from hydractl.metrics.calibration import ClassificationMetrics
@@ -36,7 +36,7 @@ class Style:
         ood_metrics: of ID and OOD scores, `[N]` and `[N']`, higher = more OOD.
         classification_metrics: of labelled predictions.
         aurc: the area under the risk-coverage curve of confidences `[N]`, by whether the predictions are right, `[N]`.
-        scores: the OOD scores it defines in its own way, by name.
+        scores: the OOD scores it defines in its own way, by name: from the table of predictions to `[N]`.
         lacks: the OOD scores it does not have, by name.
         packages: those it takes that come with an extra.
     """
@@ -48,21 +48,17 @@ class Style:
         _tools().classification_metrics(table)
     )
     aurc: Callable[[FloatArray, BoolArray], float] = lambda *confidence: _tools().aurc(*confidence)
-    scores: Mapping[str, Scorer] = field(default_factory=dict)
+    scores: Mapping[str, Callable[[PredictionTable], FloatArray]] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
 
-    def of(self, score: OodScore) -> OodScore:
-        """Returns an OOD score as this tool defines it.
-
-        Raises:
-            DataError: it has no such score.
-        """
+    def require(self, score: OodScore) -> OodScore:
+        """Returns an OOD score that this tool has; raises DataError for another."""
         if score.name in self.lacks:
             raise DataError(
                 f"`style` {self.name} has no score {score.name} of an ensemble: choose msp, max-logit or energy"
             )
-        return replace(score, of_answers=self.scores.get(score.name, score.of_answers))
+        return score
 
 
 OURS = Style("hydractl", "the definitions of this project")
@@ -73,7 +69,7 @@ STYLES = (
         "as OpenOOD 1.5: ensembles average logits, AUPR is a trapezoid, FPR95 is read off a thinned ROC curve",
         ood_metrics=lambda *scores: _tools().trapezoidal_ood_metrics(*scores),
         classification_metrics=lambda table: _tools().mean_logits_classification_metrics(table),
-        scores={"msp": lambda answers: -answers.table.mean_logits_msp},
+        scores={"msp": lambda table: -table.mean_logits_msp},
         lacks=("entropy", "mutual-information"),
         packages=("sklearn",),
     ),
@@ -83,7 +79,7 @@ STYLES = (
         "bins split ties, AURC is a trapezoid",
         classification_metrics=lambda table: _tools().left_closed_classification_metrics(table),
         aurc=lambda *confidence: _tools().trapezoidal_aurc(*confidence),
-        scores={"entropy": lambda answers: answers.table.expected_entropy},
+        scores={"entropy": lambda table: table.expected_entropy},
     ),
 )
 

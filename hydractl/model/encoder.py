@@ -162,6 +162,10 @@ class Place(NamedTuple):
         return x[:, torch.arange(self.at.shape[0], device=x.device), self.at, None]
 
 
+#: The mean tokens `[G,B,D]` after each layer but the last, while they are collected.
+Hidden = list[Tensor]
+
+
 def mean_token(x: Tensor, mask: Tensor | None) -> Tensor:
     """Returns the mean over tokens that count, `[G,B,1,D]` of `[G,B,T,D]`."""
     if mask is None:
@@ -208,22 +212,39 @@ class Tower(nn.Module):
         self.attention_pool = AttentionPool(spec, stored) if spec.pool == "attention" else None
         self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None
 
-    def forward_image(self, pixel_values: Tensor) -> Tensor:
+    def forward_image(self, pixel_values: Tensor, hidden: Hidden | None = None) -> Tensor:
         """Returns pooled tokens `[G,B,D]` of images `[B,channels,height,width]`."""
-        return self(self.embeddings(pixel_values), None, None)
+        return self(self.embeddings(pixel_values), None, None, hidden)
 
     def forward_text(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        hidden: Hidden | None = None,
     ) -> Tensor:
         """Returns pooled tokens `[G,B,D]` of texts `[B,T]`; the mask is non-zero where a token counts."""
         mask = attention_mask.bool() if attention_mask is not None else None
-        return self(self.embeddings(input_ids, token_type_ids), mask, input_ids)
+        return self(self.embeddings(input_ids, token_type_ids), mask, input_ids, hidden)
 
-    def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
-        """Returns pooled tokens `[G,B,D]`, given the first layer's input `[G,B,T,D]`; ids `[B,T]` for texts."""
+    def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None, hidden: Hidden | None = None) -> Tensor:
+        """Returns pooled tokens `[G,B,D]`, given the first layer's input `[G,B,T,D]`.
+
+        Args:
+            input_ids: `[B,T]` for texts.
+            hidden: gets the mean token `[G,B,D]` after each layer but the last.
+        """
         for layer in self.layers:
             x = layer(x, mask)
+            self.note(hidden, x, mask)
         return self.pool(x, input_ids, mask)
+
+    def note(self, hidden: Hidden | None, x: Tensor, mask: Tensor | None) -> None:
+        """Notes the mean of a layer's tokens `[G,B,T,D]`; of the last layer the classifier reads other numbers."""
+        if hidden is not None and len(hidden) < len(self.layers) - 1:
+            embeddings = self.spec.embeddings
+            read = x[:, :, embeddings.prefix :] if isinstance(embeddings, ImageEmbeddings) else x
+            hidden.append(mean_token(read, mask)[:, :, 0])
 
     def pool(self, x: Tensor, input_ids: Tensor | None, mask: Tensor | None = None) -> Tensor:
         """Returns the pooled tokens `[G,B,D]` of a last hidden state, after norm and pooler.

@@ -10,15 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
-from hydractl.model.encoder import Tower
+from hydractl.model.encoder import Hidden, Tower
 from hydractl.model.linear import Linear, Stored, build_linear, empty
-from hydractl.model.ood_head import OodHead
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
+from hydractl.ood.head import OodHead
+from hydractl.ood.score import Answers
 
 TEMPLATE = "A photo of a {label}."
 
@@ -42,6 +43,8 @@ class HydraOutput(NamedTuple):
             unit length.
         ood_score: `[B]`, higher = more OOD, at least float32; None unless the model was calibrated, and in training.
         typicality: `[B]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        profile: `[B,L]`, that share by each layer alone; None unless the OOD score reads all layers.
+        hidden: `[1 or M,B,D]` after each layer but the last, the mean token; empty unless they are asked for.
     """
 
     member_logits: Tensor
@@ -50,6 +53,8 @@ class HydraOutput(NamedTuple):
     features: Tensor
     ood_score: Tensor | None = None
     typicality: Tensor | None = None
+    profile: Tensor | None = None
+    hidden: Sequence[Tensor] = ()
 
 
 class Hydra(nn.Module):
@@ -68,6 +73,8 @@ class Hydra(nn.Module):
     def __init__(self, spec: ModelSpec, layout: Layout, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
         self.spec, self.layout, self.members = spec, layout, layout.members
+        # Layers that members share, whose hidden states are the same for all of them.
+        self.trunk = trunk_depth(spec, layout, spec.towers[0].name)
         stored = Stored(shapes, layout, spec.adapter)
         for tower in spec.towers:
             self.add_module(tower.name, Tower(tower, stored))
@@ -104,6 +111,7 @@ class Hydra(nn.Module):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        every_layer: bool = False,
     ) -> HydraOutput:
         """Classifies a batch.
 
@@ -112,19 +120,23 @@ class Hydra(nn.Module):
             input_ids: `[B,T]` texts; for a zero-shot model `[C,T]` class prompts, unless `encode_classes` has them.
             attention_mask: as `input_ids`, non-zero where a token counts; all count without it.
             token_type_ids: as `input_ids`.
+            every_layer: whether to return the mean token after each layer too.
 
         Raises:
             OptionError: an input that this model's task needs is missing.
         """
+        own = self.ood_head is not None and self.ood_head.row.reads == "layers" and not self.training
+        hidden: Hidden | None = [] if every_layer or own else None
         if self.spec.task == "zero-shot":
-            pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
+            pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
             images = self.embed("vision", pooled)
-            return self._finish(self._compare(images, input_ids, attention_mask), images)
+            return self._finish(self._compare(images, input_ids, attention_mask), images, hidden)
         if self.spec.task == "image-classification":
-            pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
+            pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
         else:
-            pooled = self.text.forward_text(_given(input_ids, "input_ids"), attention_mask, token_type_ids)
-        return self._finish(self.classify(pooled), pooled)
+            texts = _given(input_ids, "input_ids"), attention_mask, token_type_ids
+            pooled = self.text.forward_text(*texts, hidden=hidden)
+        return self._finish(self.classify(pooled), pooled, hidden)
 
     def classify(self, pooled: Tensor) -> Tensor:
         """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`."""
@@ -181,14 +193,21 @@ class Hydra(nn.Module):
         """Returns unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""
         return self.embed("text", self.text.forward_text(input_ids, attention_mask))
 
-    def _finish(self, member_logits: Tensor, features: Tensor) -> HydraOutput:
+    def _finish(self, member_logits: Tensor, features: Tensor, hidden: Hidden | None) -> HydraOutput:
         member_logits = member_logits.expand(self.members, -1, -1)
         logits = log_probabilities(member_logits, self.temperature)
-        output = HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
+        layers = [
+            layer if number < self.trunk else layer.expand(self.members, -1, -1)
+            for number, layer in enumerate(hidden or ())
+        ]
+        output = HydraOutput(
+            member_logits, logits.exp(), logits, features.expand(self.members, -1, -1), hidden=tuple(layers)
+        )
         if self.ood_head is None or self.training:
             return output
-        score, typical = self.ood_head(output.features, member_logits, self.temperature)
-        return output._replace(ood_score=score, typicality=typical)
+        odd = self.ood_head(Answers(member_logits, self.temperature, output.features, layers))
+        profile = None if odd.profile is None else odd.profile.T
+        return output._replace(ood_score=odd.score, typicality=odd.typicality, profile=profile)
 
     def optimize_for_inference(self) -> Self:
         """Makes this model fast: the same answers up to rounding, but no gradients and no training from now on.
@@ -220,7 +239,6 @@ class Hydra(nn.Module):
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
-        self.ood_head = None
 
     @torch.inference_mode()
     def predict(
@@ -259,7 +277,9 @@ class Hydra(nn.Module):
             numbers = list(islice(places, output.member_logits.shape[1]))
             parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
             if output.ood_score is not None and output.typicality is not None:
-                scores.append(finite_on_cpu(torch.stack([output.ood_score, output.typicality]), "OOD scores", numbers))
+                layers = [] if output.profile is None else [output.profile.T]
+                rows = torch.cat([torch.stack([output.ood_score, output.typicality]), *layers])  # [2 or 2+L,B]
+                scores.append(finite_on_cpu(rows, "OOD scores", numbers))
             on_batch(len(numbers))
         if not parts:
             raise DataError("there are no samples to predict")
@@ -271,7 +291,9 @@ class Hydra(nn.Module):
         if odd is not None and self.ood_head is not None:
             least = self.ood_head.fit.confidence
             sure = None if least is None else found.msp >= least
-            return replace(found, ood_score=odd[0], typicality=odd[1], ood=self.ood_head.flags(odd[1]), sure=sure)
+            profile = odd[2:].T if len(odd) > 2 else None
+            flags = self.ood_head.flags(odd[1])
+            return replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, sure=sure, profile=profile)
         return found if self.acceptance is None else replace(found, ood=found.msp < self.acceptance.msp)
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:

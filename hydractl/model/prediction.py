@@ -27,6 +27,7 @@ class Prediction:
         member_logits: `[M,N,C]`.
         ood_score: `[N]`, higher = more OOD; None if the model was not calibrated.
         typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
         ood: `[N]`, true where a sample looks OOD: less typical than most ID samples; None likewise.
         sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
         truncated: how many texts are too long for the model and lost their end.
@@ -41,6 +42,7 @@ class Prediction:
     member_logits: Tensor
     ood_score: Tensor | None = None
     typicality: Tensor | None = None
+    profile: Tensor | None = None
     ood: Tensor | None = None
     sure: Tensor | None = None
     truncated: int = 0

@@ -6,8 +6,8 @@ from shlex import quote
 from typing import Any
 
 from hydractl.evaluation.results import Difference, Resampled, Results, System
-from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
+from hydractl.ood.table import BASELINE, OOD_SCORES
 from hydractl.reports.columns import Column, Outcome, at
 
 LEAK = "†"
@@ -218,7 +218,7 @@ def _scored(models: Mapping[str, System], score: str) -> Iterator[str]:
 def _meaning(score: str) -> str:
     for row in OOD_SCORES:
         if row.name == score:
-            return f"{row.help}; fitted on calibration data" if row.needs_features else row.help
+            return f"{row.help}; fitted on calibration data" if row.fit is not None else row.help
     return "as given"
 
 

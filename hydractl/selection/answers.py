@@ -1,6 +1,7 @@
 """Logits of every candidate on every selection sample, computed in one pass and kept on disk meanwhile."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -16,8 +17,9 @@ from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.errors import NotFiniteError
 from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.held_out import search_scores
-from hydractl.metrics.ood_scores import BASELINE, find_ood_score
+from hydractl.ood.fit import search_scores
+from hydractl.ood.score import FitSamples
+from hydractl.ood.table import BASELINE, find_ood_score
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
 
@@ -68,7 +70,7 @@ def answer(
     """
     score, first = find_ood_score(ood_score), networks[0]
     count, classes = sum(network.size for network in networks), first.widths[1]
-    width = first.widths[0] if score.needs_features else 0
+    width = first.widths[0] if score.fit is not None else 0
     labels = np.zeros(data.id_samples, np.int64)
 
     def of(name: str, batches: Sequence[Batch], samples: int) -> NDArray[np.floating]:
@@ -91,12 +93,13 @@ def answer(
     labels = data.ranks.total(torch.from_numpy(labels)).numpy()
     scores: Sequence[FloatArray] = ()
     if width:
-        pairs = [[(one[k, :, classes:], one[k, :, :classes]) for one in (inside, *outside)] for k in range(count)]
+        sets = (inside, *outside)
         maps = [affine for network in networks for affine in network.classifiers]
-        each = [
-            search_scores(score, own[0], labels, own[1:], affine=affine)
-            for own, affine in zip(pairs, maps, strict=True)
-        ]
+        each = []
+        for k, (weight, bias) in enumerate(maps):
+            known, *others = (FitSamples(one[k : k + 1, :, :classes], one[k : k + 1, :, classes:]) for one in sets)
+            known = replace(known, labels=labels, affine=(weight[None], bias[None]))
+            each.append(search_scores(score, known, others))
         scores = list(map(np.stack, zip(*each, strict=True)))
     logits = [one[..., :classes] for one in (inside, *outside)]
     return CandidateLogits(logits[0], labels, logits[1:], temperature, scores=scores)

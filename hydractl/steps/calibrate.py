@@ -15,7 +15,7 @@ from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Running
-from hydractl.metrics.ood_scores import OOD_SCORES
+from hydractl.ood.table import DEFAULT, OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Output, Resume, Workers, as_checkpoint
@@ -30,13 +30,21 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.state_folder import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.model_calibration import Fits
+    from hydractl.evaluation.model_calibration import CalibrationData, Fits
+    from hydractl.evaluation.ood_fit import Accepted
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
 
 BANK_SIZE = 4  # MB
+SHIFT_SETS = Option(
+    "Inputs that differ from the ID data and are still welcome; repeat it.",
+    "Data",
+    "[NAME=]SOURCE[:SPLIT]",
+    repeated=True,
+    remembered=False,
+)
 
 
 @dataclass(frozen=True)
@@ -92,43 +100,52 @@ class Calibrated(MadeModel):
     """A model with a temperature or scaled classes, and the change on the data it was fitted on.
 
     Attributes:
-        fitted: the temperature or scales, and the negative log-likelihood before and after.
+        fitted: the temperature or scales, and the negative log-likelihood before and after; None without labels.
         samples: how many it was fitted on.
-        ood: the OOD score that was fitted too; None for a zero-shot model.
+        ood: the OOD score that was fitted too.
+        accepted: how many of the ID samples it does not flag, by fits that do not know them.
         choice: what scores do on the OOD data, if some were given, and how that score was chosen.
+        shift: of each set of shift data, the share that is flagged without and with taking it in.
     """
 
     checkpoint: Checkpoint
-    fitted: FittedTemperature | FittedVector
+    fitted: FittedTemperature | FittedVector | None
     samples: int
-    ood: OodFit | None = None
+    ood: OodFit
+    accepted: Accepted
     choice: Choice | None = None
+    shift: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     output: Path | None = None
 
     @property
     def temperature(self) -> float:
         """The number that divides the logits of every member."""
-        return self.fitted.temperature
+        return self.checkpoint.temperature or 1.0
 
     def __str__(self) -> str:
         found = self.fitted
-        return (
-            f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
-            f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
-            f"{'' if self.ood is None else f'; OOD score {self.ood.score}'}{self._sure()}"
-        )
+        scaled = f"confidence is not calibrated, {self.samples} samples have no labels"
+        if found is not None:
+            scaled = (
+                f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
+                f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
+            )
+        kept = f"accepts {self.accepted} of held-out samples, {100 * self.ood.accept:g} % are promised"
+        return f"{scaled}; OOD score {self.ood.score} {kept}{self._sure()}"
 
     def _sure(self) -> str:
-        if self.ood is None or self.ood.accuracy is None:
+        if self.ood.accuracy is None:
             return ""
         return f"; {100 * self.ood.accuracy:g} % of answers are right from a confidence of {self.ood.confidence:.4f}"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "output": None if self.output is None else str(self.output),
-            **asdict(self.fitted),
-            "ood": None if self.ood is None else self.ood.to_json(),
+            **({} if self.fitted is None else asdict(self.fitted)),
+            "ood": self.ood.to_json(),
+            "accepted": {"share": self.accepted.share, "interval": self.accepted.interval()},
             "choice": None if self.choice is None else asdict(self.choice),
+            "shifted": {name: {"flagged": before, "taken_in": after} for name, (before, after) in self.shift.items()},
         }
 
     def lines(self) -> Iterator[str]:
@@ -136,21 +153,24 @@ class Calibrated(MadeModel):
 
     def facts(self) -> Mapping[str, object]:
         found = self.fitted
-        return (
-            {
+        scaled: dict[str, object] = {}
+        if found is not None:
+            scaled = {
                 "fitted": str(found),
                 "NLL": f"{found.nll_before:.4f} before, {found.nll_after:.4f} after",
                 "predictions changed": f"{100 * found.argmax_changed:.2f} %",
-                "samples": self.samples,
             }
-            | ({"OOD score": f"{self.ood.score}, flags {100 - 100 * self.ood.accept:g} %"} if self.ood else {})
+        return (
+            scaled
+            | {"samples": self.samples}
+            | {"OOD score": f"{self.ood.score}, flags {100 - 100 * self.ood.accept:g} %, accepts {self.accepted}"}
             | ({"file": self.output} if self.output else {})
         )
 
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Fit the temperature and the OOD score of a model.
+    """Fit the temperature of a model, and the OOD score that finds odd inputs.
 
     Example: hydractl calibrate hydra.safetensors --id-data cifar10:train[:2000] --ood-data textures -o out.safetensors
 
@@ -158,9 +178,13 @@ class Calibrate:
     probability. Predictions of the written file use it. They give each sample its typicality, the share of these
     samples that look at least as odd by an OOD score, and flag the samples below 1 - `accept`.
 
-    With OOD data, the OOD score is the simplest one whose mean AUROC on them is within chance of the best. Some scores
-    read features and often detect more than the confidence. A score that `ood_score` names is measured beside the MSP.
-    Evaluations refuse all data that was used.
+    The OOD score is all-layers, which reads every layer and needs neither labels nor OOD data. With OOD data, it is the
+    simplest score whose mean AUROC on them is within chance of the best. A score that `ood_score` names is measured
+    beside the MSP. Without labels, only the OOD score is fitted. Evaluations refuse all data that was used.
+
+    An OOD score finds inputs that are unlike the calibration data, not wrong answers, and also flags right inputs of a
+    new source. `shift_data` names such inputs that are welcome: they join the samples that typicality counts.
+
     torchrun shares the batches among processes; any number of them gives the same bytes. Until the output is written, a
     .state folder beside it holds the finished data sets' answers; after an interruption, `resume` continues from them.
 
@@ -186,9 +210,10 @@ class Calibrate:
     model: Model
     id_data: Annotated[
         DataLike,
-        Option("Labelled ID data, apart from all evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False),
+        Option("ID data, apart from all evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False),
     ] = field(kw_only=True)
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
+    shift_data: Annotated[DataSetsLike | None, SHIFT_SETS] = None
     method: Annotated[
         Method, Option("What is fitted: a temperature, or a scale and shift for each class."), Rows(METHODS)
     ] = Temperature()
@@ -201,7 +226,7 @@ class Calibrate:
     ] = None
     ood_score: Annotated[
         ScoreName | None,
-        Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, otherwise msp."),
+        Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else all-layers."),
     ] = None
     bank_size: Annotated[
         int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)
@@ -217,7 +242,7 @@ class Calibrate:
     def run(self, watch: Watcher) -> Calibrated:
         from hydractl.data.open import open_samples
         from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.evaluation.model_calibration import calibrated
+        from hydractl.evaluation.model_calibration import CalibrationData, calibrated
         from hydractl.families.load import write_checkpoint
 
         rate = _share("accept", self.accept)
@@ -233,26 +258,34 @@ class Calibrate:
         self.method.check(checkpoint)
         modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        ood_sets = open_ood_sets(self.ood_data, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
-        tell_oddities([samples, *ood_sets.values()], watch)
+        opened = (
+            open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
+            for sets in (self.ood_data, self.shift_data)
+        )
+        data = CalibrationData(samples, *opened)
+        tell_oddities(data.sets.values(), watch)
+        self._check_labels(samples, watch)
         with (
             join_ranks(local_device(self.compute.torch_device)) as ranks,
             claim(output) if output is not None and ranks.leads else nullcontext(),
         ):
             watch = watch if ranks.leads else LOG
-            found = self._fits(checkpoint, samples, ood_sets, rate, accuracy=accuracy, ranks=ranks, watch=watch)
-            fitted = found.fitted
-            if fitted.at_bound:
-                watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
-            if found.choice is not None:
-                for line in found.choice.lines():
-                    watch.note(line)
+            found = self._fits(checkpoint, data, rate, accuracy=accuracy, ranks=ranks, watch=watch)
+            fitted, ood = found.fitted, found.ood
+            self._tell(found, watch)
             options = remembered(self, accept=rate, accuracy=accuracy, template=None)
-            warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
-            fit = None if found.ood is None else found.ood.fit
-            result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice, output=output)
+            result = Calibrated(
+                calibrated(checkpoint, found, data, options=options),
+                fitted,
+                len(samples),
+                ood.fitted.fit,
+                accepted=ood.accepted,
+                choice=ood.choice,
+                shift=ood.shift,
+                output=output,
+            )
             if output is not None and ranks.leads:
-                write_checkpoint(warm, output, self.force)
+                write_checkpoint(result.checkpoint, output, self.force)
                 if found.kept is not None:
                     found.kept.remove()
                 watch.note(str(result))
@@ -261,8 +294,7 @@ class Calibrate:
     def _fits(
         self,
         checkpoint: Checkpoint,
-        samples: Samples,
-        ood_sets: Mapping[str, Samples],
+        data: CalibrationData,
         rate: float,
         *,
         accuracy: float | None,
@@ -275,20 +307,20 @@ class Calibrate:
         from hydractl.model.hydra import Hydra
 
         place = local_device(self.compute.torch_device)
-        wanted, score = None, self.ood_score or ("auto" if ood_sets else "msp")
+        score = self.ood_score or ("auto" if data.outside else DEFAULT)
         zero_shot = checkpoint.spec.task == "zero-shot"
         if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
-            kept = "a zero-shot model keeps no score" if zero_shot else f"{score} keeps no bank, only knn does"
-            raise OptionError(f"`bank_size` {self.bank_size}: {kept}: leave it out")
-        if zero_shot:
-            if accuracy is not None:
-                raise OptionError(
-                    "`accuracy` is for models whose classes are fixed, this one is zero-shot: leave it out"
-                )
-            watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
-        else:
-            wanted = Wanted(score, rate, self.bank_size, accuracy)
-        total = sum(map(len, (samples, *ood_sets.values())))
+            kept = "a zero-shot model" if zero_shot else score
+            raise OptionError(f"`bank_size` {self.bank_size}: {kept} keeps no bank, only knn does: leave it out")
+        if zero_shot and accuracy is not None:
+            raise OptionError("`accuracy` is for models whose classes are fixed, this one is zero-shot: leave it out")
+        if zero_shot and score not in ("auto", DEFAULT):
+            raise OptionError(
+                f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
+                f"{DEFAULT}"
+            )
+        wanted = Wanted(score, rate, self.bank_size, accuracy, fixed=not zero_shot)
+        total = sum(map(len, data.sets.values()))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(
                 device=place,
@@ -305,13 +337,37 @@ class Calibrate:
             network = self.model if isinstance(self.model, Hydra) else checkpoint
             return fit_network(
                 network,
-                samples,
-                ood_sets,
+                data,
                 running,
                 fit=self.method.fit,
                 wanted=wanted,
                 keep=self._state if self.output is not None and ranks.leads else None,
                 on_batch=advance,
+            )
+
+    def _check_labels(self, samples: Samples, watch: Watcher) -> None:
+        """Notes that confidence stays as it is without labels; raises OptionError for an option that needs them."""
+        if samples.labels is not None:
+            return
+        needs = "method vector" if isinstance(self.method, Vector) else "`accuracy`" if self.accuracy else None
+        if needs is not None:
+            raise OptionError(f"{needs} needs labels, and {samples.name} {samples.label_problem or 'holds none'}")
+        watch.note(
+            f"note: {samples.name} {samples.label_problem or 'holds no labels'}: the OOD score is fitted, confidence "
+            "is not calibrated"
+        )
+
+    def _tell(self, found: Fits, watch: Watcher) -> None:
+        """Notes a fit at its bound, how the OOD score was chosen, and what taking in shifted data does."""
+        fitted = found.fitted
+        if fitted is not None and fitted.at_bound:
+            watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
+        if found.ood.choice is not None:
+            for line in found.ood.choice.lines():
+                watch.note(line)
+        for name, (before, after) in found.ood.shift.items():
+            watch.note(
+                f"note: {100 * before:.1f} % of {name} would be flagged, {100 * after:.1f} % are with it taken in"
             )
 
     def _state(self, conditions: Mapping[str, Any]) -> StateFolder:

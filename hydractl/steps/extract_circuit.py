@@ -16,7 +16,7 @@ from hydractl.circuit.objective import Objective, SearchData, parse_objectives, 
 from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import BASELINE
+from hydractl.ood.table import BASELINE
 from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Resume

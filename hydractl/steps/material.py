@@ -13,7 +13,7 @@ from hydractl.circuit.objective import ScoringData, prompt_batches
 from hydractl.data.reading import DEFAULT_TEMPLATE, DataLike, DataSetsLike, Modality, Reading
 from hydractl.data.reading import SOURCE as SOURCE
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import SEARCH_SCORES
+from hydractl.ood.table import SEARCH_SCORES
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import ModelLike, as_member

@@ -17,7 +17,7 @@ from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import require_effect
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import BASELINE
+from hydractl.ood.table import BASELINE
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.reports.describe import curve_lines
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable

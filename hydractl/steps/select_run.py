@@ -14,7 +14,7 @@ from hydractl.circuit.objective import Measure, ScoringData
 from hydractl.data.ranks import Ranks
 from hydractl.errors import DataError
 from hydractl.inference import load_checkpoint
-from hydractl.metrics.ood_scores import BASELINE
+from hydractl.ood.table import BASELINE
 from hydractl.selection.answers import Answering, Store, answer
 from hydractl.selection.candidates import CandidateSet
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.manifest import KEY, fingerprint, read, write
-from hydractl.checkpoint.ood import STATISTICS, FittedOod, OodFit
+from hydractl.checkpoint.ood import FittedOod, OodFit
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load
-from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.assembly import to_checkpoint
+from hydractl.ood.table import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, pick_members, split_members
 from tests.conftest import build_reference
@@ -32,13 +32,19 @@ def lazy(tensor: torch.Tensor) -> LazyTensor:
 def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
     """The checkpoint with random statistics."""
     generator = torch.Generator().manual_seed(0)
-    width = checkpoint.spec.features
-    sizes = {"M": checkpoint.members, "C": checkpoint.spec.classes, "D": width, "N": 60, "R": 3, "1": 1, "2": 2}
-    shapes = {name: [sizes[axis] for axis in axes] for name, axes in STATISTICS[score].items()}
-    tensors = {name: torch.rand([size or 0 for size in shape], generator=generator) for name, shape in shapes.items()}
+    row, members, width = find_ood_score(score), checkpoint.members, checkpoint.spec.features
+    tower = checkpoint.spec.towers[0]
+    trunk = min(trunk_depth(checkpoint.spec, checkpoint.layout, tower.name), tower.layers - 1)
+    sizes = {"M": members, "C": checkpoint.spec.classes or 0, "D": width, "N": 60, "R": 3, "1": 1, "2": 2, "Q": 20}
+    sizes |= {"L": tower.layers, "d": tower.width, "S": trunk + (tower.layers - 1 - trunk) * members}
+    shapes = {name: [sizes[axis] for axis in axes] for name, axes in row.stored.items()}
+    tensors = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
     if "background" in tensors:  # as for real features, both distances are far larger than their difference
         tensors["whiten"], tensors["background"] = (30 * tensors["whiten"] for _ in range(2))
     tensors["quantiles"] = torch.linspace(-3, 9, QUANTILES)
+    if "profile" in tensors:
+        tensors["profile"] = tensors["profile"].sort(-1).values
+    tensors |= {name: tensors[name].half() for name in row.half}
     fitted = FittedOod(OodFit(score, 1000, 0.95), {name: lazy(tensor) for name, tensor in tensors.items()})
     return replace(checkpoint, ood=fitted)
 
@@ -108,6 +114,9 @@ def test_other_weights_have_no_score(plain: Checkpoint, change: Callable[[Checkp
         ("vim", "alpha", None),
         ("msp", "quantiles", torch.tensor([2.0, 1.0])),
         ("msp", "quantiles", torch.zeros(1001)),
+        ("all-layers", "hidden_whiten", torch.zeros(1, 16, 16)),
+        ("all-layers", "last_mean", torch.zeros(1, 16, dtype=torch.float16)),
+        ("all-layers", "profile", torch.ones(3, 2).cumsum(-1).flip(-1)),
     ],
 )
 def test_damaged_statistics_are_refused_by_name(

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
-from sklearn.covariance import EmpiricalCovariance, LedoitWolf
+from sklearn.covariance import LedoitWolf
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking
-from hydractl.metrics.feature_scores import MemberSamples
-from hydractl.metrics.held_out import FOLDS, few_in_folds, held_out_scores
-from hydractl.metrics.ood_scores import find_ood_score
+from hydractl.ood.fit import FOLDS, Fitting
+from hydractl.ood.score import FitSamples
+from hydractl.ood.table import find_ood_score
 from tests.references import Reference
 from tests.surgery.test_slicing import head_columns
 
@@ -71,11 +71,10 @@ class Naive:
 
     def detection(self, score: str, id_inputs: dict[str, Tensor], labels: Tensor, ood: dict[str, Tensor]) -> float:
         """The AUROC of a score of features by `hydractl.metrics`."""
-        inside, outside = ((self.features(inputs), self.logits(inputs)) for inputs in (id_inputs, ood))
-        count, width = inside[0].shape
-        shrink = few_in_folds(count, inside[1].shape[1], width)
-        known = MemberSamples(*inside, labels.numpy(), self.classifier(id_inputs), shrink=shrink)
-        return auroc(*held_out_scores(find_ood_score(score), known, [outside]))
+        inside, outside = ((self.logits(inputs)[None], self.features(inputs)[None]) for inputs in (id_inputs, ood))
+        weight, bias = self.classifier(id_inputs)
+        known = FitSamples(*inside, labels.numpy(), (weight[None], bias[None]))
+        return auroc(*Fitting(find_ood_score(score), known).held_out([FitSamples(*outside)]))
 
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         """Of the ID and the OOD samples, by MSP; higher is more OOD."""
@@ -95,16 +94,14 @@ class NaiveMahalanobis(Naive):
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         inside, outside, y = self.features(id_inputs), self.features(ood_inputs), labels.numpy()
         fold = np.array([list(y[:place]).count(label) for place, label in enumerate(y)]) % FOLDS
-        classes = self.logits(id_inputs).shape[1]
-        covariance = LedoitWolf if len(y) * (FOLDS - 1) // FOLDS - classes < inside.shape[1] else EmpiricalCovariance
         parts = (
             (np.zeros(len(inside)), inside, fold),
             (np.zeros(len(outside)), outside, np.arange(len(outside)) % FOLDS),
         )
         for number in range(FOLDS):
             z, of = inside[fold != number], y[fold != number]
-            means = np.stack([z[of == label].mean(0) for label in range(classes)])
-            fitted = covariance(assume_centered=True).fit(z - means[of])
+            means = np.stack([z[of == label].mean(0) for label in np.unique(y)])
+            fitted = LedoitWolf(assume_centered=True).fit(z - means[of])
             for found, x, own in parts:
                 found[own == number] = np.min([fitted.mahalanobis(x[own == number] - mean) for mean in means], 0)
         return [parts[0][0], parts[1][0]]

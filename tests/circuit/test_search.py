@@ -11,7 +11,7 @@ from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.data.batching import JoinedBatches
-from hydractl.metrics.ood_scores import SEARCH_SCORES
+from hydractl.ood.table import SEARCH_SCORES
 from hydractl.selection.answers import answer
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.selection.greedy import quality

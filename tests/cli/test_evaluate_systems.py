@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from hydractl.evaluation import networks
-from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.fast import optimize
+from hydractl.ood.table import OOD_SCORES
 from hydractl.reports import table
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
 
@@ -136,7 +136,7 @@ def test_seeds_of_one_system_are_one_row_and_their_logits_are_saved_apart(hydrac
     assert numbers(models(hydractl, "m=predictions:m", "m=predictions:m-2", "--seeds")["m"]) == numbers(entry)
 
 
-NAMES = [score.name for score in OOD_SCORES if score.needs_features]
+NAMES = [score.name for score in OOD_SCORES if score.fit is not None]
 
 
 @pytest.fixture

@@ -36,13 +36,6 @@ def test_two_members_by_hand():
     assert table.outcomes.brier == pytest.approx([2 * 0.625**2], abs=1e-15)
 
 
-def test_energy_has_the_temperature_of_the_free_energy():
-    table = tabulate(np.array([[[2.0, 0.0]]]), temperature=2.0)
-
-    assert table.energy == pytest.approx([-2 * math.log(math.e + 1)], abs=1e-15)
-    assert table.max_logit == pytest.approx([2.0], abs=1e-15)
-
-
 def test_equals_torch_and_scipy_in_float64(ensemble):
     logits, labels = ensemble
     table = tabulate(logits, labels)
@@ -60,8 +53,6 @@ def test_equals_torch_and_scipy_in_float64(ensemble):
     np.testing.assert_allclose(table.outcomes.nll, nll, rtol=0, atol=1e-12)
     np.testing.assert_allclose(table.outcomes.brier, (mean - target).square().sum(-1), rtol=0, atol=1e-14)
     mean_logits = torch.from_numpy(logits).double().mean(0)
-    np.testing.assert_allclose(table.energy, -mean_logits.logsumexp(-1), rtol=0, atol=1e-13)
-    np.testing.assert_allclose(table.max_logit, mean_logits.amax(-1), rtol=0, atol=1e-14)
     np.testing.assert_array_equal(table.mean_logits_prediction, mean_logits.argmax(-1))
 
 

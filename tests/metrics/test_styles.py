@@ -8,7 +8,6 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from hydractl.errors import DataError
 from hydractl.metrics.ood_detection import ood_metrics
-from hydractl.metrics.ood_scores import Answers, find_ood_score
 from hydractl.metrics.other_tools import (
     left_closed_calibration_error,
     tie_splitting_calibration_error,
@@ -16,6 +15,7 @@ from hydractl.metrics.other_tools import (
 )
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.styles import find_style
+from hydractl.ood.table import find_ood_score
 
 OPENOOD, THEIRS = map(find_style, ("openood", "torch-uncertainty"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)
@@ -46,15 +46,14 @@ def test_openood_passes_over_a_collinear_point():
 def test_openood_averages_logits(ensemble):
     logits, labels = ensemble
     table = tabulate(logits, labels)
-    answers = Answers(table, logits)
     confidence, prediction = torch.from_numpy(logits).double().mean(0).softmax(-1).max(-1)
 
-    np.testing.assert_allclose(OPENOOD.of(find_ood_score("msp")).of_answers(answers), -confidence, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(OPENOOD.scores["msp"](table), -confidence, rtol=0, atol=1e-14)
     accuracy = float((prediction.numpy() == labels).mean())
     assert OPENOOD.classification_metrics(table).accuracy == accuracy
     for score in ("entropy", "mutual-information"):
         with pytest.raises(DataError, match="openood has no score"):
-            OPENOOD.of(find_ood_score(score))
+            OPENOOD.require(find_ood_score(score))
 
 
 def test_calibration_equals_torchmetrics_on_the_edges():
@@ -103,10 +102,10 @@ def test_a_table_in_torch_uncertainty_style_equals_it(ensemble, torch_uncertaint
 
 
 def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble, torch_uncertainty):
-    answers = Answers(tabulate(ensemble[0]), ensemble[0])
+    table = tabulate(ensemble[0])
     metric = torch_uncertainty.Entropy(reduction="none")
     metric.update(torch.from_numpy(ensemble[0]).double().softmax(-1).transpose(0, 1))
 
-    ours = THEIRS.of(find_ood_score("entropy")).of_answers(answers)
+    ours = THEIRS.scores["entropy"](table)
     np.testing.assert_allclose(ours, metric.compute(), rtol=0, atol=1e-12)
-    assert (ours < answers.table.entropy).any()
+    assert (ours < table.entropy).any()

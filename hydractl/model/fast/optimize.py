@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Layer, Place, Tower, scaled
+from hydractl.model.encoder import Hidden, Layer, Place, Tower, scaled
 from hydractl.model.fast.packing import PackedAttention
 from hydractl.model.fast.pooled import PooledAttention
 from hydractl.model.fast.products import FastMemberMlp, FastMlp, fast_linear, fast_mlp
@@ -83,20 +83,24 @@ class FastTower(Tower):
         self.eval()
 
     @torch.no_grad()
-    def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None, hidden: Hidden | None = None) -> Tensor:
         """Computes the same as a tower of plain layers, without gradients."""
         place = self.place(input_ids)
-        return self.pool_at(place, self.encode_at(place, x, mask), mask)
+        return self.pool_at(place, self.encode_at(place, x, mask, hidden=hidden), mask)
 
-    def encode_at(self, place: Place | None, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+    def encode_at(
+        self, place: Place | None, x: Tensor, mask: Tensor | None, start: int = 0, hidden: Hidden | None = None
+    ) -> Tensor:
         """Returns the last hidden state at the pooled tokens, `[G,B,1 or 2,D]`; at all, `[G,B,T,D]`, without `place`.
 
         Args:
             x: what layer `start` reads.
+            hidden: as in `Tower.forward`.
         """
         for layer in islice(self.layers, start, None):
             z, x = layer.mix_at(place, x, mask)
             x = layer.advance(x, z)
+            self.note(hidden, x, mask)
         return x
 
     def pool_at(self, place: Place | None, x: Tensor, mask: Tensor | None = None) -> Tensor:

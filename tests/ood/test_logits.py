@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.metrics.ood_scores import Answers, find_ood_score
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.ood.fit import score_samples
+from hydractl.ood.score import FitSamples
+from hydractl.ood.table import find_ood_score
 
 
-def scores(logits, name):
-    return find_ood_score(name).of_answers(Answers(tabulate(logits), logits))
+def scores(logits, name, temperature=1.0):
+    return score_samples(find_ood_score(name), {}, FitSamples(logits, logits[..., :0]), temperature)
 
 
 def test_values_by_hand():
@@ -32,8 +33,14 @@ def test_generalised_entropy_takes_the_likeliest_100_classes_and_the_temperature
         members = [[math.exp(z / 2) for z in logits[m, sample]] for m in range(2)]
         p = sorted((a / sum(members[0]) + b / sum(members[1])) / 2 for a, b in zip(*members, strict=True))
         expected.append(sum((x * (1 - x)) ** 0.1 for x in p[50:]))
-    found = find_ood_score("gen").of_answers(Answers(tabulate(logits, temperature=2.0), logits, 2.0))
+    found = scores(logits, "gen", 2.0)
     assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_energy_has_the_temperature_of_the_free_energy():
+    logits = np.array([[[2.0, 0.0]]])
+    assert scores(logits, "energy", 2.0) == pytest.approx([-2 * math.log(math.e + 1)], abs=1e-15)
+    assert scores(logits, "max-logit", 2.0) == pytest.approx([-2.0], abs=1e-15)
 
 
 def test_another_name_is_refused():

@@ -1,0 +1,173 @@
+"""Fits of OOD scores that flatter no ID sample: each is scored by a fit on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydractl.errors import DataError
+from hydractl.ood.head import flagged, typicality
+from hydractl.ood.score import Answers, FitSamples, OodScore, State, as_state
+from hydractl.ood.statistics import even_by_class, rank_in_class
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+FOLDS = 5
+CHUNK = 1024  # samples scored at once: each of them may meet a whole bank of features
+
+
+def score_samples(row: OodScore, state: State, samples: FitSamples, temperature: float = 1.0) -> FloatArray:
+    """Returns the scores `[n]` of an ensemble's answers in float64, some at a time; of a sum over layers `[L,n]`.
+
+    Args:
+        temperature: divides the logits of scores that read nothing else.
+    """
+    parts = []
+    for start in range(0, samples.samples, CHUNK):
+        some = samples.subset(np.arange(start, min(start + CHUNK, samples.samples)))
+        hidden = [_wide(layer) for layer in some.hidden]
+        answers = Answers(_wide(some.member_logits), temperature, _wide(some.features), hidden)
+        parts.append((row.by_layer or row.score)(state, answers))
+    return np.asarray(torch.cat(parts, -1).numpy())
+
+
+def _wide(values: NDArray[np.floating]) -> Tensor:
+    return torch.from_numpy(np.asarray(values, np.float64, order="C"))
+
+
+def totals(scores: FloatArray) -> FloatArray:
+    """Returns the scores `[n]`, the sum over layers of `[L,n]`."""
+    return scores.sum(0) if scores.ndim == 2 else scores
+
+
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """One score and the ID samples it is fitted on, in folds.
+
+    Attributes:
+        most: how many samples a fit may use; None for all.
+        temperature: of the answers.
+    """
+
+    row: OodScore
+    inside: FitSamples
+    temperature: float = 1.0
+    most: int | None = None
+
+    @cached_property
+    def fold(self) -> IntArray:
+        """The fold of each sample, `[N]`: evenly by class, or at random without labels."""
+        if self.inside.labels is not None:
+            return rank_in_class(self.inside.labels) % FOLDS
+        return np.random.default_rng(0).permutation(self.inside.samples) % FOLDS
+
+    @property
+    def folds(self) -> int:
+        """The number of folds with samples."""
+        return int(1 + self.fold.max())
+
+    def state(self, *left_out: int) -> State:
+        """Returns a fit on the samples outside some folds.
+
+        Raises:
+            DataError: they are too few for this score.
+        """
+        if self.row.fit is None:
+            return {}
+        places = np.flatnonzero(~np.isin(self.fold, left_out))
+        if self.most is not None and len(places) > self.most:
+            labels = self.inside.labels
+            kept = np.zeros(len(places), np.int64) if labels is None else labels[places]
+            places = places[even_by_class(kept, self.most)]
+        try:
+            return as_state(self.row.fit(self.inside.subset(places)))
+        except DataError as error:
+            where = f" (each fit leaves a fold of the {len(self.fold)} samples out)" if left_out else ""
+            raise DataError(f"{error}{where}") from error
+
+    @property
+    def _leaves_out(self) -> Callable[[FitSamples], FloatArray] | None:
+        """The score's own way to leave out one sample after the other; None for folds, and where fits take some."""
+        taken = self.most is None or self.inside.samples <= self.most
+        return self.row.left_out if taken else None
+
+    @cached_property
+    def whole(self) -> State:
+        """The fit on all samples."""
+        return self.state()
+
+    def scores(self, state: State, samples: FitSamples) -> FloatArray:
+        """Returns `score_samples` of this score."""
+        return score_samples(self.row, state, samples, self.temperature)
+
+    def held_out(self, outside: Sequence[FitSamples] = ()) -> list[FloatArray]:
+        """Returns the scores of the ID samples and of each OOD set, `[...,n]`, by fits that do not know them.
+
+        Each ID sample is scored by a fit on all others, or on the other folds. In that case the same fits score the
+        samples of an OOD set, equally many each.
+        """
+        sets = [(self.inside, self.fold), *((one, np.arange(one.samples) % self.folds) for one in outside)]
+        if self.row.fit is None or self._leaves_out is not None:
+            inside = self.scores({}, self.inside) if self._leaves_out is None else self._leaves_out(self.inside)
+            return [inside, *(self.scores(self.whole, samples) for samples in outside)]
+        found: list[FloatArray | None] = [None] * len(sets)
+        for number in range(self.folds):
+            state = self.state(number)
+            for place, (samples, own) in enumerate(sets):
+                if len(places := np.flatnonzero(own == number)):
+                    found[place] = _put(found[place], places, self.scores(state, samples.subset(places)), len(own))
+        return [one if one is not None else np.empty(0) for one in found]
+
+    def _quantiles(self) -> list[FloatArray]:
+        """Returns for each fold the scores of all other samples, by fits that know neither the fold nor the sample."""
+        if self._leaves_out is not None:
+            outside = (self.inside.subset(np.flatnonzero(self.fold != number)) for number in range(self.folds))
+            return [totals(self._leaves_out(samples)) for samples in outside]
+        found: list[list[FloatArray]] = [[] for _ in range(self.folds)]
+        for one, other in combinations(range(self.folds), 2):
+            state = self.state(one, other)
+            for fresh, old in ((one, other), (other, one)):
+                known = self.inside.subset(np.flatnonzero(self.fold == old))
+                found[fresh].append(totals(self.scores(state, known)))
+        return [np.concatenate(scores) for scores in found]
+
+    def accepted(self, accept: float) -> int:
+        """Returns how many of the ID samples are not flagged by fits and quantiles that do not know them.
+
+        What the stored fit and quantiles do to new samples, seen on old ones: each fold is new to the other four.
+        """
+        kept, quantiles = 0, self._quantiles()
+        for number in range(self.folds):
+            fresh = self.inside.subset(np.flatnonzero(self.fold == number))
+            scores = torch.from_numpy(totals(self.scores(self.state(number), fresh)))
+            typical = typicality(scores, torch.from_numpy(quantiles[number]))
+            kept += int((~flagged(typical, accept)).sum())
+        return kept
+
+
+def _put(found: FloatArray | None, places: IntArray, scores: FloatArray, count: int) -> FloatArray:
+    room = np.empty((*scores.shape[:-1], count)) if found is None else found
+    room[..., places] = scores
+    return room
+
+
+def fitted_scorer(row: OodScore, samples: FitSamples) -> Callable[[FitSamples, float], FloatArray]:
+    """Returns a score, fitted on all samples, as a function of answers and their temperature.
+
+    Raises:
+        DataError: the samples are too few for this score, or lack what it needs.
+    """
+    state = {} if row.fit is None else as_state(row.fit(samples))
+    return lambda answers, temperature: totals(score_samples(row, state, answers, temperature))
+
+
+def search_scores(row: OodScore, inside: FitSamples, outside: Sequence[FitSamples]) -> list[FloatArray]:
+    """Returns `Fitting.held_out` of a network that a search measures."""
+    return Fitting(row, inside).held_out(outside)

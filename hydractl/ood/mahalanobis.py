@@ -1,0 +1,226 @@
+"""Mahalanobis distances of what the classifier reads, and scores made of them; means over members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hydractl.errors import DataError
+from hydractl.ood.score import Answers, Fitted, MemberSamples, OodScore, State, each_left_out, each_member
+from hydractl.ood.statistics import inverse_root, left_out_distances, shrunk_covariance, unit_length, whitening
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+AXES = {"center": "MD", "whiten": "MDD", "means": "MCD"}
+
+
+def fit_distance(samples: MemberSamples) -> Fitted:
+    """Fits the class means and the shrunk covariance within classes, which all classes share.
+
+    Raises:
+        DataError: a class has no samples, or the samples have no labels.
+
+    Source: Lee et al. 2018, equations 1 and 2, as OpenOOD 1.5 computes it (`mds`), shrunk.
+    """
+    import numpy as np
+
+    labels, classes = samples.by_class(), samples.logits.shape[1]
+    counts = np.bincount(labels, minlength=classes)
+    if not counts.all():
+        raise DataError(
+            f"no samples of class {int(np.argmin(counts))} to fit on: the Mahalanobis distance needs the mean of each "
+            "class: give more data, or choose another score"
+        )
+    center = samples.features.mean(axis=0)
+    centred = samples.features - center
+    sums = np.zeros((classes, centred.shape[1]))
+    np.add.at(sums, labels, centred)
+    means = sums / counts[:, None]
+    whiten = whitening(centred - means[labels])
+    return {"center": center, "whiten": whiten, "means": means @ whiten}
+
+
+def fit_relative(samples: MemberSamples) -> Fitted:
+    """Fits `fit_distance`, and the covariance of all samples as one class.
+
+    Source: Ren et al. 2021, section 2, as OpenOOD 1.5 computes it (`rmds`), shrunk.
+    """
+    fitted = fit_distance(samples)
+    return {**fitted, "background": whitening(samples.features - fitted["center"])}
+
+
+def fit_combined(samples: MemberSamples) -> Fitted:
+    """Fits `fit_distance`, and means and deviations of the free energy and of the distance."""
+    import numpy as np
+    from scipy.special import logsumexp
+
+    fitted = fit_distance(samples)
+    white = (samples.features - fitted["center"]) @ fitted["whiten"]
+    distance = np.min([np.square(white - mean).sum(-1) for mean in fitted["means"]], axis=0)
+    parts = (-logsumexp(samples.logits, axis=-1), distance)
+    location, scale = (np.array([f(part) for part in parts]) for f in (np.mean, np.std))
+    return {**fitted, "location": location, "scale": np.where(scale > 0, scale, 1)}
+
+
+def left_out(samples: MemberSamples) -> NDArray[np.float64]:
+    """Returns the distance `[N]` of each sample to the nearest class by a fit on all others, by one factorisation.
+
+    Leaving out a sample moves the mean of its class, and changes the covariance by a matrix of rank one along its
+    deviation r from that mean. A class that had this sample alone is gone.
+
+    Source: Sherman & Morrison 1950.
+    """
+    import numpy as np
+
+    labels, count = samples.by_class(), len(samples.features)
+    counts = np.bincount(labels, minlength=samples.logits.shape[1])
+    means = np.stack([samples.features[labels == label].mean(0) for label in range(len(counts))])
+    covariance = shrunk_covariance(samples.features - means[labels])
+    root = inverse_root(covariance.matrix(count / (count - 1)))
+    white, centres, own = (samples.features - means.mean(0)) @ root, (means - means.mean(0)) @ root, counts[labels]
+    away = white - centres[labels]  # r
+    more = own / np.maximum(own - 1, 1)
+    change = (1 - covariance.share) * more / (count - 1)
+    lengths = np.square(away).sum(-1)
+    found = np.full(count, np.inf)
+    for label, centre in enumerate(centres):
+        to_centre = white - centre
+        factor = np.where(labels == label, more, 1.0)
+        cross = factor * (to_centre * away).sum(-1)
+        distance = factor**2 * np.square(to_centre).sum(-1) + change * cross**2 / (1 - change * lengths)
+        gone = (labels == label) & (own == 1)
+        found = np.minimum(found, np.where(gone, np.inf, distance))
+    return found
+
+
+def relative_left_out(samples: MemberSamples) -> NDArray[np.float64]:
+    """Returns `left_out` less the distance to all others as one class."""
+    return left_out(samples) - left_out_distances(samples.features)
+
+
+def combined_left_out(samples: MemberSamples) -> NDArray[np.float64]:
+    """Returns the free energy and `left_out`, each standardised on all samples, together."""
+    from scipy.special import logsumexp
+
+    fitted = fit_combined(samples)
+    parts = (-logsumexp(samples.logits, axis=-1), left_out(samples))
+    (first, second), (by, scale) = fitted["location"], fitted["scale"]
+    found: NDArray[np.float64] = (parts[0] - first) / by + (parts[1] - second) / scale
+    return found
+
+
+def to_nearest(state: State, features: Tensor) -> Tensor:
+    """Returns min over classes c of (x - mean_c)^T P (x - mean_c), P = `whiten` `whiten`^T, of `[M,B,D']`: `[M,B]`.
+
+    State: `center` `[M,D']`, `whiten` `[M,D',D']`, `means` `[M,C,D']`, the class means less `center`, whitened.
+    """
+    white = (features - state["center"].unsqueeze(-2)) @ state["whiten"]
+    means = state["means"]
+    products = white @ means.mT  # [M,B,C]
+    lengths = white.square().sum(-1, keepdim=True) + means.square().sum(-1).unsqueeze(-2)
+    return (lengths - 2 * products).clamp(min=0).amin(-1)
+
+
+def mahalanobis(state: State, answers: Answers) -> Tensor:
+    """Returns the mean over members of the distance to the nearest class."""
+    return to_nearest(state, answers.read()).mean(0)
+
+
+def relative(state: State, answers: Answers) -> Tensor:
+    """Returns the distance to the nearest class less that to all samples as one class, mean over members.
+
+    State: as `to_nearest`, and `background` `[M,D',D']`, which whitens all samples around `center`.
+    """
+    import torch
+
+    features = answers.read()
+    # The distances are far larger than their difference, which needs float64; MPS has none.
+    wide = features.dtype if features.device.type == "mps" else torch.float64
+    state = {name: tensor.to(wide) for name, tensor in state.items()}
+    around = ((features.to(wide) - state["center"].unsqueeze(-2)) @ state["background"]).square().sum(-1)
+    return (to_nearest(state, features.to(wide)) - around).mean(0).to(features.dtype)
+
+
+def combined(state: State, answers: Answers) -> Tensor:
+    """Returns the sum of the free energy and the distance, each standardised on ID samples, mean over members.
+
+    State: as `to_nearest`, and `location` and `scale` `[M,2]` of the two.
+    """
+    parts = (-answers.member_logits.logsumexp(-1), to_nearest(state, answers.read()))
+    location, scale = state["location"], state["scale"]
+    first, second = ((part - location[:, i, None]) / scale[:, i, None] for i, part in enumerate(parts))
+    return (first + second).mean(0)
+
+
+def _of_unit_length(
+    score: OodScore,
+    fit: Callable[[MemberSamples], Fitted],
+    without: Callable[[MemberSamples], NDArray[np.float64]],
+) -> OodScore:
+    """Returns a score of features as one of features at length 1."""
+
+    def unit(samples: MemberSamples) -> MemberSamples:
+        return replace(samples, features=unit_length(samples.features))
+
+    def score_unit(state: State, answers: Answers) -> Tensor:
+        features = answers.read()
+        return score.score(state, answers._replace(features=normalised(features)))
+
+    text = score.help.replace("the features", "the features at length 1").replace("distance less", "distance++ less")
+    return replace(
+        score,
+        name=f"{score.name}++",
+        help=text,
+        source="Müller & Hein 2025",
+        score=score_unit,
+        fit=each_member(lambda samples: fit(unit(samples))),
+        left_out=each_left_out(lambda samples: without(unit(samples))),
+    )
+
+
+def normalised(vectors: Tensor) -> Tensor:
+    """Returns vectors `[...,D]` at length 1."""
+    import torch.nn.functional as F
+
+    return F.normalize(vectors, dim=-1, eps=1e-30)
+
+
+MAHALANOBIS = OodScore(
+    "mahalanobis",
+    "squared Mahalanobis distance of the features to the nearest class mean, mean over members",
+    "Lee et al. 2018",
+    mahalanobis,
+    "features",
+    each_member(fit_distance),
+    AXES,
+    labelled=True,
+    left_out=each_left_out(left_out),
+)
+RELATIVE = OodScore(
+    "relative-mahalanobis",
+    "Mahalanobis distance less that to all calibration samples as one class, mean over members",
+    "Ren et al. 2021",
+    relative,
+    "features",
+    each_member(fit_relative),
+    {**AXES, "background": "MDD"},
+    labelled=True,
+    left_out=each_left_out(relative_left_out),
+)
+MAHALANOBIS_UNIT = _of_unit_length(MAHALANOBIS, fit_distance, left_out)
+RELATIVE_UNIT = _of_unit_length(RELATIVE, fit_relative, relative_left_out)
+COMBINED = OodScore(
+    "combined",
+    "free energy plus Mahalanobis distance, each standardised on calibration samples, mean over members",
+    "this project",
+    combined,
+    "features",
+    each_member(fit_combined),
+    {**AXES, "location": "M2", "scale": "M2"},
+    labelled=True,
+    left_out=each_left_out(combined_left_out),
+)

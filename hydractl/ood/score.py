@@ -1,0 +1,176 @@
+"""The parts of an OOD score: what it reads, what it is fitted on, and what it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from hydractl.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+#: What a score reads of a network's answers: logits alone, the classifier's inputs too, or every layer too.
+Reads = Literal["logits", "features", "layers"]
+#: Fitted numbers by name, as tensors; those of several members have members first.
+State = Mapping[str, "Tensor"]
+#: Fitted numbers by name, float64.
+Fitted = Mapping[str, "NDArray[np.float64]"]
+#: Every score is stored with the scores of calibration samples, ascending.
+QUANTILES = "quantiles"
+
+
+class Answers(NamedTuple):
+    """Answers of an ensemble of M members to B samples, as tensors."""
+
+    member_logits: Tensor  # `[M,B,C]`, before the temperature
+    temperature: float = 1.0
+    features: Tensor | None = None  # `[M,B,D']`, what each member's classifier reads
+    # `[S,B,D]` of each hidden layer, the mean over its tokens; S is 1 where members share the layer, else M.
+    hidden: Sequence[Tensor] = ()
+
+    def read(self) -> Tensor:
+        """Returns the features of a score that reads them."""
+        assert self.features is not None
+        return self.features
+
+
+@dataclass(frozen=True, eq=False)
+class FitSamples:
+    """ID samples as an ensemble of M members sees them, in any precision; fits compute in float64."""
+
+    member_logits: NDArray[Any]  # `[M,N,C]`
+    features: NDArray[Any]  # `[M,N,D']`
+    labels: NDArray[np.int64] | None = None  # `[N]` in 0..C-1; None for samples without
+    # The weights `[M,C,D']` and biases `[M,C]` of its classifiers; None if they are not known.
+    affine: tuple[NDArray[Any], NDArray[Any]] | None = None
+    hidden: Sequence[NDArray[Any]] = ()  # `[S,N,D]` of each hidden layer
+
+    @property
+    def samples(self) -> int:
+        """N."""
+        return self.member_logits.shape[1]
+
+    def subset(self, places: NDArray[np.int64]) -> FitSamples:
+        """Returns the samples at some places."""
+        return replace(
+            self,
+            member_logits=self.member_logits[:, places],
+            features=self.features[:, places],
+            labels=None if self.labels is None else self.labels[places],
+            hidden=[layer[:, places] for layer in self.hidden],
+        )
+
+    def members(self) -> Iterator[MemberSamples]:
+        """Yields the samples as each member sees them, in float64 for one member at a time."""
+        affine = zip(*self.affine, strict=True) if self.affine is not None else iter([None] * len(self.features))
+        for features, logits, maps in zip(self.features, self.member_logits, affine, strict=True):
+            wide = None if maps is None else tuple(part.astype("float64") for part in maps)
+            yield MemberSamples(features.astype("float64"), logits.astype("float64"), self.labels, wide)
+
+
+@dataclass(frozen=True, eq=False)
+class MemberSamples:
+    """ID samples as one member sees them, in float64."""
+
+    features: NDArray[np.float64]  # `[N,D']`
+    logits: NDArray[np.float64]  # `[N,C]`
+    labels: NDArray[np.int64] | None = None
+    affine: tuple[NDArray[np.float64], ...] | None = None  # `[C,D']` and `[C]` of its classifier
+
+    def by_class(self) -> NDArray[np.int64]:
+        """Returns the labels of a fit that needs them."""
+        if self.labels is None:
+            raise DataError("this OOD score needs labelled samples to fit on: give labels, or choose all-layers")
+        return self.labels
+
+    def classifier(self) -> tuple[NDArray[np.float64], ...]:
+        """Returns the weights `[C,D']` and biases `[C]` by which the member makes logits of features."""
+        if self.affine is None:
+            raise DataError(
+                "these predictions were saved without the classifier that the OOD score needs: add "
+                "classifier.safetensors with its `weight` and `bias`, or choose another score"
+            )
+        return self.affine
+
+
+@dataclass(frozen=True)
+class OodScore:
+    """One way to tell OOD from ID samples; a score is higher for more OOD.
+
+    Attributes:
+        name: its name in options, files and reports.
+        help: a description, to stand after the name.
+        source: who published it.
+        score: from fitted numbers and answers to `[B]`.
+        reads: what it takes of the answers.
+        fit: returns the numbers that it stores; None for a score without any.
+        axes: the shape of each stored tensor as letters: M members, C classes, D' features as D, d the width of hidden
+            states, L layers, S copies of hidden layers, and sizes that are free within bounds: N rows of a bank, R
+            directions, Q quantiles. A digit is a size.
+        labelled: whether its fit needs labels.
+        by_layer: of a score that is a sum over layers, its parts `[L,B]`, whose ID quantiles are stored too.
+        left_out: of a score that leaves out one sample after the other by one fit, the scores `[N]` or `[L,N]` of the
+            samples it is fitted on; other scores fit in folds.
+        half: the stored tensors that are written in float16, where rounding changes nothing that a user sees.
+    """
+
+    name: str
+    help: str
+    source: str
+    score: Callable[[State, Answers], Tensor]
+    reads: Reads = "logits"
+    fit: Callable[[FitSamples], Fitted] | None = None
+    axes: Mapping[str, str] = field(default_factory=dict)
+    labelled: bool = False
+    by_layer: Callable[[State, Answers], Tensor] | None = None
+    left_out: Callable[[FitSamples], NDArray[np.float64]] | None = None
+    half: frozenset[str] = frozenset()
+
+    @property
+    def stored(self) -> Mapping[str, str]:
+        """The axes of all tensors in a file."""
+        profile = {PROFILE: "LQ"} if self.by_layer is not None else {}
+        return {**self.axes, **profile, QUANTILES: "Q"}
+
+
+#: The tensor with the ID quantiles of each layer, of a score that is a sum over layers.
+PROFILE = "profile"
+
+
+def each_member(fit: Callable[[MemberSamples], Fitted]) -> Callable[[FitSamples], Fitted]:
+    """Returns a fit of one member's samples as a fit of an ensemble's: the members' numbers, stacked.
+
+    A direction in one member's feature space means nothing in another's, so each has a detector of its own.
+    """
+
+    def fitted(samples: FitSamples) -> Fitted:
+        import numpy as np
+
+        each = [fit(member) for member in samples.members()]
+        return {name: np.stack([member[name] for member in each]) for name in each[0]}
+
+    return fitted
+
+
+def each_left_out(
+    scores: Callable[[MemberSamples], NDArray[np.float64]],
+) -> Callable[[FitSamples], NDArray[np.float64]]:
+    """Returns one member's scores of samples by fits without them as those of an ensemble, the mean over members."""
+
+    def left_out(samples: FitSamples) -> NDArray[np.float64]:
+        import numpy as np
+
+        return np.asarray(np.mean([scores(member) for member in samples.members()], axis=0))
+
+    return left_out
+
+
+def as_state(fitted: Fitted) -> State:
+    """Returns fitted numbers as tensors."""
+    import torch
+
+    return {name: torch.from_numpy(values) for name, values in fitted.items()}

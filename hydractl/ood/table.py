@@ -1,0 +1,41 @@
+"""All OOD scores, the simplest first: a choice by data takes the first that is within chance of the best."""
+
+from hydractl.errors import OptionError
+from hydractl.ood.knn import KNN
+from hydractl.ood.layers import ALL_LAYERS
+from hydractl.ood.logits import ENERGY, ENTROPY, GEN, MAX_LOGIT, MSP, MUTUAL_INFORMATION
+from hydractl.ood.mahalanobis import COMBINED, MAHALANOBIS, MAHALANOBIS_UNIT, RELATIVE, RELATIVE_UNIT
+from hydractl.ood.react import REACT
+from hydractl.ood.score import OodScore
+from hydractl.ood.vim import VIM
+
+OOD_SCORES: tuple[OodScore, ...] = (
+    MSP,
+    ENTROPY,
+    MUTUAL_INFORMATION,
+    MAX_LOGIT,
+    ENERGY,
+    GEN,
+    ALL_LAYERS,
+    REACT,
+    MAHALANOBIS,
+    MAHALANOBIS_UNIT,
+    RELATIVE,
+    RELATIVE_UNIT,
+    VIM,
+    KNN,
+    COMBINED,
+)
+BASELINE = MSP.name  # what other scores are compared with
+#: The score without OOD data to choose by.
+DEFAULT = ALL_LAYERS.name
+#: The scores that a search can measure networks by.
+SEARCH_SCORES = (BASELINE, *(score.name for score in OOD_SCORES if score.reads == "features"))
+
+
+def find_ood_score(name: str) -> OodScore:
+    """Returns the score of that name; raises OptionError if there is none."""
+    for score in OOD_SCORES:
+        if score.name == name:
+            return score
+    raise OptionError(f"`ood_score` {name}: expected {', '.join(score.name for score in OOD_SCORES)}")
