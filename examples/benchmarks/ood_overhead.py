@@ -12,23 +12,27 @@ import time
 
 import torch
 
-from hydractl.checkpoint.ood import MOST_QUANTILES, QUANTILES, STATISTICS, OodFit
+from hydractl.checkpoint.ood import MOST_QUANTILES, OodFit
 from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.model.ood_head import OodHead
+from hydractl.ood.head import OodHead
+from hydractl.ood.score import OodScore
+from hydractl.ood.table import OOD_SCORES
 from hydractl.process import prepare
 
 BATCH = 64
 
 
-def head(model: Hydra, score: str, bank: int) -> OodHead:
-    members, width = model.members, model.spec.features
-    rows = bank * 10**6 // (4 * members * width)
+def head(model: Hydra, row: OodScore, bank: int) -> OodHead:
+    members, width, tower = model.members, model.spec.features, model.spec.towers[0]
+    rows, hidden = bank * 10**6 // (4 * members * width), tower.layers - 1
+    trunk = min(model.trunk, hidden)
     sizes = {"M": members, "C": model.spec.classes, "D": width, "N": rows, "R": width // 2, "1": 1, "2": 2}
-    state = {name: torch.rand([sizes[axis] for axis in axes]) for name, axes in STATISTICS[score].items()}
-    return OodHead(OodFit(score, rows, 0.95), {**state, QUANTILES: torch.rand(MOST_QUANTILES).sort().values})
+    sizes |= {"d": tower.width, "L": tower.layers, "S": trunk + (hidden - trunk) * members, "Q": MOST_QUANTILES}
+    state = {name: torch.rand([sizes[axis] for axis in axes]).sort(-1).values for name, axes in row.stored.items()}
+    return OodHead(OodFit(row.name, rows, 0.95), state)
 
 
 def seconds(model: Hydra, inputs: dict[str, torch.Tensor], fitted: OodHead | None) -> float:
@@ -42,12 +46,12 @@ def seconds(model: Hydra, inputs: dict[str, torch.Tensor], fitted: OodHead | Non
 def overhead(reference: str, bank: int, repeats: int) -> None:
     model = load_checkpoint(read_checkpoint(reference), dtype=torch.float32).optimize_for_inference()
     inputs = synthetic_inputs(model.spec, BATCH)
-    for score in STATISTICS:
-        fitted = head(model, score, bank)
+    for row in OOD_SCORES:
+        fitted = head(model, row, bank)
         seconds(model, inputs, fitted)  # warm up
         # In turns: other work on the machine meets both alike.
         ratios = [seconds(model, inputs, fitted) / seconds(model, inputs, None) for _ in range(repeats)]
-        print(f"{score:<21} {statistics.median(ratios):.3f}")
+        print(f"{row.name:<24} {statistics.median(ratios):.3f}")
 
 
 if __name__ == "__main__":

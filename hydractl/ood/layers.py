@@ -1,12 +1,13 @@
-"""The sum over layers of Mahalanobis distances: what one layer misses, another sees."""
+"""The score over all layers: what one layer misses, another sees."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
+from hydractl.ood.mahalanobis import normalised
 from hydractl.ood.score import Answers, FitSamples, Fitted, OodScore, State
-from hydractl.ood.statistics import left_out_distances, whitening
+from hydractl.ood.statistics import left_out_distances, unit_length, whitening
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,53 +15,64 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST = 8  # samples to fit on
+SMALLEST = 1e-30  # distance whose logarithm is taken
 
 
 def fit_layers(samples: FitSamples) -> Fitted:
     """Fits a Gaussian to the mean token of each hidden layer, and one to what the classifier reads; no labels.
 
-    Layers that members share are fitted once.
+    Vectors have length 1. Layers that members share are fitted once. The logarithm of the distance in each layer has
+    its mean and deviation over samples that the Gaussian does not know.
 
     Raises:
         DataError: fewer than 8 samples.
 
-    Source: Lee et al. 2018, section 2.2, without its perturbation; one Gaussian a layer in place of class means.
+    Source: Lee et al. 2018, section 2.2, without its perturbation and with one Gaussian in place of class means;
+    length 1 from Müller & Hein 2025.
     """
     import numpy as np
 
     if samples.samples < LEAST:
         raise DataError(f"{samples.samples} samples to fit on: all-layers needs {LEAST} at least: give more data")
-    hidden = [_gaussian(rows) for layer in samples.hidden for rows in layer]
-    last = [_gaussian(rows) for rows in samples.features]
-    found = {}
-    for name, each in (("hidden", hidden), ("last", last)):
-        width = samples.features.shape[-1] if name == "last" or not hidden else hidden[0][0].shape[-1]
-        means, whiten = zip(*each, strict=True) if each else ((), ())
-        found[f"{name}_mean"] = np.reshape(means, (len(each), width))
-        found[f"{name}_whiten"] = np.reshape(whiten, (len(each), width, width))
+    logarithms = _left_out_logarithms(samples)
+    deviation = logarithms.std(axis=-1)
+    found = {"location": logarithms.mean(axis=-1), "scale": np.where(deviation > 0, deviation, 1)}
+    for name, rows in (("hidden", [copy for layer in samples.hidden for copy in layer]), ("last", samples.features)):
+        width = (rows[0] if len(rows) else samples.features).shape[-1]
+        each = [_gaussian(one) for one in rows]
+        found[f"{name}_mean"] = np.reshape([mean for mean, _ in each], (len(each), width))
+        found[f"{name}_whiten"] = np.reshape([whiten for _, whiten in each], (len(each), width, width))
     return found
 
 
 def _gaussian(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Returns the mean `[D]` and the whitening `[D,D]` of rows `[N,D]`."""
-    wide = rows.astype("float64")
-    mean = wide.mean(axis=0)
-    return mean, whitening(wide - mean)
+    """Returns the mean `[D]` and the whitening `[D,D]` of rows `[N,D]` at length 1."""
+    unit = unit_length(rows.astype("float64"))
+    mean = unit.mean(axis=0)
+    return mean, whitening(unit - mean)
+
+
+def _left_out_logarithms(samples: FitSamples) -> NDArray[np.float64]:
+    """Returns the logarithm of each sample's distance in each layer by a fit on all others, `[L,N]`."""
+    import numpy as np
+
+    layers = [*samples.hidden, samples.features]
+    each = [[left_out_distances(unit_length(rows.astype("float64"))) for rows in copies] for copies in layers]
+    return np.log(np.maximum([np.mean(distances, axis=0) for distances in each], SMALLEST))
 
 
 def left_out(samples: FitSamples) -> NDArray[np.float64]:
     """Returns what `by_layer` gives for each sample by a fit on all others, `[L,N]`."""
-    import numpy as np
-
-    layers = [*samples.hidden, samples.features]
-    return np.stack([np.mean([left_out_distances(rows.astype("float64")) for rows in each], 0) for each in layers])
+    found = _left_out_logarithms(samples)
+    deviation = found.std(axis=-1, keepdims=True)
+    return (found - found.mean(axis=-1, keepdims=True)) / (deviation + (deviation == 0))
 
 
 def by_layer(state: State, answers: Answers) -> Tensor:
-    """Returns the squared distance in each layer, mean over members, `[L,B]`.
+    """Returns (log d - m) / s of each layer, `[L,B]`: d is the squared distance, mean over members.
 
     State: `hidden_mean` `[S,D]` and `hidden_whiten` `[S,D,D]`, the copies of one hidden layer after the other;
-    `last_mean` `[M,D']` and `last_whiten` `[M,D',D']`.
+    `last_mean` `[M,D']` and `last_whiten` `[M,D',D']`; `location` m and `scale` s `[L]`.
     """
     import torch
 
@@ -69,19 +81,28 @@ def by_layer(state: State, answers: Answers) -> Tensor:
     for layer, name in parts:
         copies = slice(start, start + len(layer)) if name == "hidden" else slice(None)
         mean, whiten = state[f"{name}_mean"][copies], state[f"{name}_whiten"][copies]
-        found.append(((layer - mean.unsqueeze(-2)) @ whiten).square().sum(-1).mean(0))
+        found.append(((normalised(layer) - mean.unsqueeze(-2)) @ whiten).square().sum(-1).mean(0))
         start += len(layer)
-    return torch.stack(found)
+    logarithms = torch.stack(found).clamp(min=SMALLEST).log()
+    return (logarithms - state["location"].unsqueeze(-1)) / state["scale"].unsqueeze(-1)
 
 
 ALL_LAYERS = OodScore(
     "all-layers",
-    "sum over layers of the squared Mahalanobis distance to the mean of all calibration samples, mean over members",
+    "sum over layers of the logarithm, standardised, of the Mahalanobis distance to the mean of all calibration "
+    "samples, mean over members",
     "Lee et al. 2018, without labels",
     lambda state, answers: by_layer(state, answers).sum(0),
     "layers",
     fit_layers,
-    {"hidden_mean": "Sd", "hidden_whiten": "Sdd", "last_mean": "MD", "last_whiten": "MDD"},
+    {
+        "hidden_mean": "Sd",
+        "hidden_whiten": "Sdd",
+        "last_mean": "MD",
+        "last_whiten": "MDD",
+        "location": "L",
+        "scale": "L",
+    },
     by_layer=by_layer,
     left_out=left_out,
     half=frozenset({"hidden_whiten", "last_whiten"}),

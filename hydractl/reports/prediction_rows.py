@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from hydractl.ood.profile import where_odd
 from hydractl.reports import escape
 from hydractl.text import abridged
 
@@ -44,7 +45,7 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: 
         name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
         confidence = Text(f"{row['msp']:.4f}", "yellow" if row["ood"] else "green")
         share = f"{row['typicality']:.3f} " if typical else ""
-        flag = Text.assemble(share, escape.terminal(FLAG if row["ood"] else "", "bold yellow"))
+        flag = Text.assemble(share, escape.terminal(_flag(row), "bold yellow"))
         cells = [flag] if typical or flagged else []
         label = f"{row['label']}{'' if row.get('sure', True) else ' ?'}"
         table.add_row(name, escape.terminal(label), confidence, f"{row['mutual_information']:.4f}", *cells)
@@ -52,11 +53,21 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: 
     console.print(escape.terminal(meaning, "dim"))
 
 
+def _flag(row: Mapping[str, Any]) -> str:
+    """Returns the mark of an odd input, and in which layers it is odd, if that is known."""
+    if not row["ood"]:
+        return ""
+    return f"{FLAG} {where_odd(row['profile'])}" if "profile" in row else FLAG
+
+
 def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for place, row in enumerate(rows):
+    for place, given in enumerate(rows):
+        row = dict(given)
+        layers = enumerate(row.pop("profile", ()))
+        row |= {f"typicality(layer {number})": share for number, share in layers}
         if place == 0:
             classes = (escape.spreadsheet(f"p({name})") for name in row["probabilities"])
             writer.writerow([*(name for name in row if name != "probabilities"), *classes])

@@ -29,7 +29,7 @@ Topic = Literal[
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 #: A line of a page that becomes a table of rows; Markdown readers do not show it.
-#: `<!-- table: hydractl.metrics.ood_scores.OOD_SCORES: score = name, what it is = help -->`
+#: `<!-- table: hydractl.ood.table.OOD_SCORES: score = name, what it is = help -->`
 TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
 TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")

@@ -33,8 +33,11 @@ Inputs = Any  #: files, data or images
 Data = Any  #: one data set, or sources of several
 STDIN = "-"
 SHOWN = 20  # rows of a table in a notebook
-ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits", "ood_score", "typicality", "ood",
-          "sure")  # fmt: skip
+ARRAYS = (
+    *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
+    *("ood_score", "typicality", "profile", "ood", "sure"),
+)
+EARLY_AND_LATE = "Early layers show form (quality, format, resolution), late ones content."
 UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
 
 
@@ -53,6 +56,7 @@ class Predictions(Result):
         member_logits: `[M,N,C]`.
         ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
         typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
         ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
         sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
         meaning: the rule of these flags.
@@ -69,6 +73,7 @@ class Predictions(Result):
     member_logits: NDArray[np.floating[Any]]
     ood_score: NDArray[np.floating[Any]] | None = None
     typicality: NDArray[np.floating[Any]] | None = None
+    profile: NDArray[np.floating[Any]] | None = None
     ood: NDArray[np.bool_] | None = None
     sure: NDArray[np.bool_] | None = None
     meaning: str = UNCALIBRATED
@@ -99,6 +104,7 @@ class Predictions(Result):
                 "entropy": float(self.entropy[row]),
                 "mutual_information": float(self.mutual_information[row]),
                 **{key: None if values is None else kind(values[row]) for key, values, kind in odd},
+                **({} if self.profile is None else {"profile": self.profile[row].tolist()}),
                 "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
             }
 
@@ -275,7 +281,8 @@ def _meaning(hydra: Hydra) -> str:
             if fit.accuracy is None
             else f" ?: less sure than answers that are right {100 * fit.accuracy:g} % of the time."
         )
-        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
+        where = "" if hydra.ood_head.row.by_layer is None else f" {EARLY_AND_LATE}"
+        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{where}{sure}"
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"
         return f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."

@@ -15,7 +15,7 @@ from hydractl.model.assembly import from_checkpoint
 from hydractl.ood.fit import Fitting, score_samples
 from hydractl.ood.layers import ALL_LAYERS
 from hydractl.ood.score import FitSamples, as_state
-from hydractl.ood.statistics import left_out_distances
+from hydractl.ood.statistics import left_out_distances, unit_length
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
@@ -36,16 +36,30 @@ def samples(count: int, seed: int, members: int = 1, shared: int = 0) -> FitSamp
     return FitSamples(np.zeros((members, count, 2)), features, hidden=hidden)
 
 
+def distances(fits: list[np.ndarray], rows: list[np.ndarray]) -> np.ndarray:
+    """Squared distances `[N]` by scikit-learn, the mean over copies, each with its own fit; vectors at length 1."""
+    each = [
+        LedoitWolf().fit(unit_length(one)).mahalanobis(unit_length(other))
+        for one, other in zip(fits, rows, strict=True)
+    ]
+    return np.mean(each, axis=0)
+
+
 @pytest.mark.parametrize("shared", [0, 1, 2])
 def test_equals_scikit_learn_layer_by_layer(shared: int) -> None:
     known, fresh = samples(COUNT, 0, 2, shared), samples(30, 1, 2, shared)
-    expected = []
-    for inside, outside in zip([*known.hidden, known.features], [*fresh.hidden, fresh.features], strict=True):
-        pairs = zip(inside, outside, strict=True)
-        expected.append(np.mean([LedoitWolf().fit(one).mahalanobis(other) for one, other in pairs], axis=0))
     state = as_state(ALL_LAYERS.fit(known))
     found = score_samples(ALL_LAYERS, state, fresh)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    layers = [(*pair,) for pair in zip([*known.hidden, known.features], [*fresh.hidden, fresh.features], strict=True)]
+    for number, (inside, outside) in enumerate(layers):
+        # Location and scale are those of samples left out: here by a fit on the others, one after the other.
+        others = [[np.delete(one, n, 0) for one in inside] for n in range(COUNT)]
+        held = np.concatenate([distances(one, [x[n : n + 1] for x in inside]) for n, one in enumerate(others)])
+        assert state["location"][number].item() == pytest.approx(np.log(held).mean(), abs=0.01)
+        assert state["scale"][number].item() == pytest.approx(np.log(held).std(), rel=0.02)
+        expected = np.log(distances(list(inside), list(outside)))
+        theirs = (expected - state["location"][number].item()) / state["scale"][number].item()
+        np.testing.assert_allclose(found[number], theirs, rtol=1e-9, atol=1e-9)
     assert state["hidden_whiten"].shape[0] == shared + 2 * (2 - shared)
 
 
