@@ -135,13 +135,18 @@ class Typicality:
 
 @dataclass(frozen=True)
 class Selective:
-    """The risk-coverage curve in numbers, and how well the score tells errors; None if all or none are errors."""
+    """The risk-coverage curve of the confidence in numbers, and how well it tells errors; None if all or none are.
+
+    The OOD score that a system's file brings has numbers of its own: it tells what is odd, not what is wrong.
+    """
 
     aurc: Share
     accuracy_at_coverage: Mapping[str, Share]
     misclassification_auroc: Share | None = None
     misclassification_aupr: Share | None = None
     misclassification_fpr95: Share | None = None
+    ood_score_aurc: Share | None = None
+    ood_score_misclassification_auroc: Share | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from hydractl.data.hashes import remembered
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
+from hydractl.data.sizes import size_notes
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, refuse_same
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import KnownLeak
@@ -103,6 +104,8 @@ def open_sets(
             raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
+    for note in size_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
+        on_note(note)
     for kind, severity in given.corruptions:
         sets[SetKey("shift", kind.name, severity=severity)] = corrupted(data.id, kind, severity, seed)
     return data

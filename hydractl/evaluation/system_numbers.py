@@ -150,11 +150,20 @@ def _diversity(table: PredictionTable) -> dict[str, float]:
 def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
     inside, style = id_key(predictions), settings.definitions
     confidence, correct = predictions.confidence(inside), predictions.right(inside)
+    scores = predictions.scores[inside]
     # What a file brings was chosen to tell OOD samples, not errors.
-    doubt = predictions.scores[inside] if predictions.own is None else -confidence
+    doubt = scores if predictions.own is None else -confidence
     errors = error_metrics(doubt, correct, style.ood_metrics)
     at_coverage = {f"{share:g}": value for share, value in accuracy_at_coverage(confidence, correct).items()}
-    return Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
+    found = Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
+    if predictions.own is None:
+        return found
+    odd = error_metrics(scores, correct, style.ood_metrics)
+    return replace(
+        found,
+        ood_score_aurc=style.aurc(-scores, correct),
+        ood_score_misclassification_auroc=None if odd is None else odd.misclassification_auroc,
+    )
 
 
 def _temperature(predictions: SystemPredictions) -> SystemTemperature:

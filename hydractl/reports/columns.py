@@ -223,6 +223,7 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
             Column("err. AUROC %", ("selective", "misclassification_auroc"), "percent", "higher"),
             Column("err. AUPR %", ("selective", "misclassification_aupr"), "percent", "higher"),
             Column("err. FPR95 %", ("selective", "misclassification_fpr95"), "percent", "lower"),
+            Column("odd err. AUROC %", ("selective", "ood_score_misclassification_auroc"), "percent", "higher"),
             Column("T", ("temperature", "value"), "plain"),
             Column("by T %", ("temperature", "argmax_changed"), "percent"),
         ]

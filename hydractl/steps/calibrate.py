@@ -242,6 +242,7 @@ class Calibrate:
     def run(self, watch: Watcher) -> Calibrated:
         from hydractl.data.open import open_samples
         from hydractl.data.ranks import join_ranks, local_device
+        from hydractl.data.sizes import size_notes
         from hydractl.evaluation.model_calibration import CalibrationData, calibrated
         from hydractl.families.load import write_checkpoint
 
@@ -264,6 +265,8 @@ class Calibrate:
         )
         data = CalibrationData(samples, *opened)
         tell_oddities(data.sets.values(), watch)
+        for note in size_notes(samples, data.outside.values()):
+            watch.note(f"note: {note}")
         self._check_labels(samples, watch)
         with (
             join_ranks(local_device(self.compute.torch_device)) as ranks,
