@@ -23,8 +23,8 @@ def size_notes(inside: Samples, outside: Iterable[Samples]) -> Iterator[str]:
         if len(usual) and len(sizes) and max(larger, 1 - larger) >= ALONE:
             yield (
                 f"{samples.name}: images of {np.median(sizes):.0f} pixels, ID images have {np.median(usual):.0f}: the "
-                "size alone tells them apart, and early layers see it; to measure content, bring them to one size and file "
-                "format"
+                "size alone tells them apart, and early layers see it; bring them to one size and format to measure "
+                "content"
             )
 
 
