@@ -23,7 +23,7 @@ from PIL import Image
 
 from hydractl.data.hashes import hash_inputs
 from hydractl.data.images import EncodedImages, Lazy
-from hydractl.data.labels import MISSING, label_words, only_classes, read_labels
+from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read_labels
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
@@ -209,6 +209,8 @@ def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] 
     if all(label is None or isinstance(label, str) for label in found):
         labels, names = label_words(found)
         return replace(samples, labels=labels, label_names=names)
+    if all(label is None or isinstance(label, bool | np.bool_) for label in found):
+        classes, found = TRUTH, [None if label is None else int(label) for label in found]
     try:
         numbers = [MISSING if label is None else operator.index(label) for label in found]
     except TypeError:
