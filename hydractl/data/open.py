@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from hydractl.data.hashes import hash_inputs
-from hydractl.data.images import EncodedImages, Lazy
+from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
 from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read_labels
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread
@@ -32,8 +31,6 @@ from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     import datasets
-
-IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 
 
 def open_samples(
@@ -48,10 +45,10 @@ def open_samples(
     """Returns the samples of one data set.
 
     Args:
-        data: a source, a `datasets.Dataset`, or samples by their place: inputs, or `(input, label)`. Images are those
-            of Pillow or uint8 arrays `[height,width(,3)]`, texts are strings or pairs of strings, labels whole
-            numbers or class names. Class names of numbers are taken from a `datasets.Dataset` and from `classes`,
-            as torchvision's data sets have them.
+        data: a source, a `datasets.Dataset`, or samples by their place: inputs, or `(input, label)`. Images are
+            whatever `read_image` reads, texts are strings or pairs of strings, labels whole numbers or class names.
+            Class names of numbers are taken from a `datasets.Dataset` and from `classes`, as torchvision's data sets
+            have them.
         modality: what the model takes, `image` or `text`.
         reading: the columns and the limit, which spreads the samples evenly over the data.
         strict: whether a named column must be there; otherwise detection takes over.
@@ -230,7 +227,7 @@ class _Values:
     def input(self, place: int) -> Any:
         where = f"{self.request.data.name}: sample {place}"
         value = self._pair(place)[0] if self.paired else _read(self.values, place, self.request.data.name)
-        return _image(value, where) if self.request.modality == "image" else _text(value, where)
+        return read_image(value, where) if self.request.modality == "image" else _text(value, where)
 
     def label(self, place: int) -> Any:
         try:
@@ -255,26 +252,8 @@ def _read(values: Indexed, place: int, where: str) -> Any:
         raise DataError(f"{where}: sample {place}: cannot be read: {reason}") from error
 
 
-def is_one_image(value: object) -> bool:
-    """Returns whether a value is an image and not several."""
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
-        return value.ndim == 2 or value.shape[2:] in ((1,), (3,))
-    return isinstance(value, Image.Image)
-
-
 def _is_pair(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2
-
-
-def _image(value: Any, where: str) -> Image.Image:
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
-        try:
-            return Image.fromarray(value.squeeze(2) if value.shape[2:] == (1,) else value)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{where}: {error}: give {IMAGES}") from error
-    if not isinstance(value, Image.Image):
-        raise DataError(f"{where} is {type(value).__name__}: give {IMAGES}, alone or as (image, label)")
-    return value
 
 
 def _text(value: Any, where: str) -> Text:
