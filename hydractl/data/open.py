@@ -65,7 +65,9 @@ def open_samples(
         raise OptionError(f"`{other}` {column}: the model takes {modality}s: leave it out")
     request = _Request(parse_data(data, name), modality, reading, strict=strict, skip_bad=skip_bad)
     if isinstance(request.data, DataSpec):
-        samples = _of_source(request.data, request)
+        left_out: list[str] = []
+        samples = _of_source(request.data, request, left_out)
+        samples = replace(samples, notes=(*left_out, *samples.notes))
     elif "datasets" in sys.modules and isinstance(request.data.values, sys.modules["datasets"].Dataset):
         # A library that is not loaded made none of the values, and this one takes two seconds to load.
         samples = _of_table(request.data.values, request)
@@ -96,7 +98,7 @@ class _Request:
         return None
 
 
-def _of_source(spec: DataSpec, request: _Request) -> Samples:
+def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Samples:
     from hydractl.data.tables import open_table
 
     if spec.columns:  # those of this data set come before those named for all sets
@@ -106,9 +108,11 @@ def _of_source(spec: DataSpec, request: _Request) -> Samples:
         own: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
         request = replace(request, reading=replace(reading, **own), strict=True)
     if spec.part is None and spec.only is None:
-        return _of_table(open_table(spec), request)
+        return _of_table(open_table(spec, left_out.append), request)
     limit = request.reading.limit
-    samples = _of_table(open_table(spec), replace(request, reading=replace(request.reading, limit=None)))
+    samples = _of_table(
+        open_table(spec, left_out.append), replace(request, reading=replace(request.reading, limit=None))
+    )
     if spec.only is not None:
         samples = only_classes(samples, spec.only)
     positions = np.arange(len(samples)) if spec.part is None else spec.part.of(samples.content_hashes())
