@@ -99,6 +99,7 @@ class Hydra(nn.Module):
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None
+        self.stored_dtype: torch.dtype | None = None  # narrower than the weights in memory
 
     @property
     def heads(self) -> KeptHeads:
