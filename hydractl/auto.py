@@ -9,10 +9,14 @@ The pipelines of transformers return labels and scores alone. With `pipeline_cla
 `TextPipeline`) a calibrated model says beside them how typical the input is, and whether it looks OOD.
 """
 
+import base64
+import os
 from typing import Any
 
 import transformers
+from huggingface_hub import get_session
 
+from hydractl.data.images import with_channels
 from hydractl.exports import modeling
 from hydractl.exports.configuration import HydraConfig
 from hydractl.exports.folder import CLASSES
@@ -36,7 +40,26 @@ class _Typical:
 
 
 class ImagePipeline(_Typical, transformers.ImageClassificationPipeline):  # type: ignore[misc]
-    """Classifies images."""
+    """Classifies images, read as hydractl reads them: paths, URLs, base64, images of Pillow, arrays."""
+
+    def preprocess(self, image: Any, timeout: float | None = None) -> Any:  # type: ignore[override]
+        if isinstance(image, str) and not os.path.isfile(image):
+            image = _fetched(image, timeout)
+        own: Any = self  # what transformers' classes have is untyped
+        channels = own.model.hydra.spec.towers[0].embeddings.channels
+        pixels = own.image_processor(images=[with_channels(image, channels)], return_tensors="pt")
+        return pixels.to(own.dtype)
+
+
+def _fetched(text: str, timeout: float | None) -> bytes | str:
+    """Returns the image file that a URL names or base64 spells, as the pipelines of transformers take them."""
+    if text.startswith(("http://", "https://")):
+        found: bytes = get_session().get(text, timeout=timeout).raise_for_status().content
+        return found
+    try:
+        return base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True)
+    except ValueError:
+        return text  # the path of no file, as its error will say
 
 
 class TextPipeline(_Typical, transformers.TextClassificationPipeline):  # type: ignore[misc]

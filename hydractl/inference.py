@@ -64,7 +64,9 @@ def load_to_compute(checkpoint: Checkpoint, device: torch.device, dtype: torch.d
     A CPU takes four to five times as long in half precision. The file keeps its type.
     """
     half = dtype is None and device.type == "cpu" and checkpoint.dtype.itemsize < torch.float32.itemsize
-    return load_checkpoint(checkpoint, device, torch.float32 if half else dtype)
+    model = load_checkpoint(checkpoint, device, torch.float32 if half else dtype)
+    model.stored_dtype = checkpoint.dtype if half else None
+    return model
 
 
 class _Preprocessing:
@@ -80,6 +82,9 @@ class _Preprocessing:
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]:
         return self.built(samples)
+
+    def several(self, samples: object) -> Iterable[object]:
+        return self.built.several(samples)
 
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]:
         return self.built.lengths(texts)

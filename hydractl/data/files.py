@@ -1,17 +1,13 @@
-"""Files and folders that hold data: which formats are read, and folders of images."""
+"""Files and folders that hold data: which formats are read, and what lies below a folder."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
 from hydractl.errors import DataError
-
-if TYPE_CHECKING:
-    import datasets
 
 # File endings and the loader of the `datasets` library that reads them.
 FILE_FORMATS = {
@@ -30,8 +26,6 @@ KEYWORDS = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-#: A folder of images with one of these is read by the `datasets` library.
-CARDS = ("README.md", "metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
 def split_of_word(word: str) -> str | None:
@@ -84,60 +78,29 @@ def named_file(path: str, folder: Path | None) -> Path:
     return place
 
 
-def files_below(folder: Path, endings: Collection[str]) -> list[Path]:
-    """Returns the files with these endings, relative to the folder and in order; hidden ones are left out.
+def files_below(folder: Path, inside: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+    """Yields the files below a folder, relative to it; links are followed, but no circle, hidden ones are left out.
+
+    Args:
+        inside: where to look, relative to the folder.
+        above: the folders that `inside` lies in, by device and number.
 
     Raises:
         DataError: a folder that may not be read.
     """
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder, onerror=_unreadable):
-        folders[:] = [name for name in folders if name[0] != "."]
-        named = (name for name in files if name[0] != "." and os.path.splitext(name)[1].lower() in endings)
-        found += [Path(os.path.relpath(place, folder), name) for name in named]
-    return sorted(found)
-
-
-def _unreadable(error: OSError) -> NoReturn:
-    raise DataError(f"{error.filename}: cannot look into this folder: {error.strerror}") from error
-
-
-def image_files(folder: Path) -> list[Path]:
-    """Returns the images below a folder, or an empty list where a card or a metadata table describes them."""
-    from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
-
-    has_card = any((folder / card).is_file() for card in CARDS)
-    return [] if has_card else files_below(folder, frozenset(ImageFolder.EXTENSIONS))
-
-
-def image_splits(files: list[Path]) -> dict[str, list[Path]]:
-    """Returns the files of each split; all are in `train` unless every top folder bears a split's name.
-
-    The `datasets` library would take a class folder named `test` for a split and silently drop its neighbours.
-    """
-    splits: dict[str, list[Path]] = {}
-    for path in files:
-        split = split_of_word(path.parts[0]) if len(path.parts) > 1 else None
-        if split is None:
-            return {"train": files}
-        splits.setdefault(split, []).append(path)
-    return splits
-
-
-def read_image_folder(folder: Path, files: list[Path], below: int) -> datasets.Dataset:
-    """Returns the images, with the class each folder stands for where all of them lie in class folders.
-
-    Args:
-        files: paths relative to `folder`.
-        below: how many leading parts of each path name no class (1 where they name the split).
-    """
-    import datasets
-
-    # Absolute, since names that are relative are those of files beside a table.
-    columns: dict[str, list[object]] = {"image": [str(folder.absolute() / path) for path in files]}
-    features: dict[str, object] = {"image": datasets.Image()}
-    if all(len(path.parts) > below + 1 for path in files):
-        names = sorted({path.parts[below] for path in files})
-        features["label"] = datasets.ClassLabel(names=names)
-        columns["label"] = [path.parts[below] for path in files]
-    return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    place = os.path.join(folder, inside)
+    try:
+        status = os.stat(place)
+        with os.scandir(place) as entries:
+            found = [(entry.name, entry.is_dir()) for entry in entries if entry.name[0] != "."]
+    except OSError as error:
+        raise DataError(f"{error.filename or place}: cannot look into this folder: {error.strerror}") from error
+    here = status.st_dev, status.st_ino
+    if here in above:
+        return
+    for name, is_folder in found:
+        relative = os.path.join(inside, name)
+        if is_folder:
+            yield from files_below(folder, relative, above | {here})
+        else:
+            yield relative

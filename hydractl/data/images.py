@@ -1,13 +1,15 @@
-"""Image files as pixels: decoding, orientation and colour modes. Each error names its sample."""
+"""Images as pixels, whatever they came as: decoding, orientation and colour modes. Each error names its sample."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -20,63 +22,127 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
+CHANNELS = (1, 3, 4)  # of an array
+IMAGES = "images of Pillow, files' contents or paths, or uint8 arrays [height,width,3]"
 
 
-def decode_image(encoded: Mapping[str, Any] | None, where: str, folder: Path | None = Path()) -> Image.Image:
-    """Returns the decoded image, upright by its EXIF orientation; the first frame of several.
+def read_image(value: object, where: str = "", folder: Path | None = Path()) -> Image.Image:
+    """Returns an image decoded and upright by its EXIF orientation, whatever it came as; the first frame of several.
 
     Args:
-        encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
-        where: the sample, for messages.
+        value: an image of Pillow, a file's content or path, `bytes` and `path` as the `datasets` library stores them
+            (the bytes win), or pixels: an array or tensor `[height,width]`, `[height,width,channels]` or
+            `[channels,height,width]` of whole numbers.
+        where: the sample, for messages. Default: its path, if it has one.
         folder: where a relative path starts; see `named_file`.
 
     Raises:
-        DataError: no image, one that is truncated, unreadable or in another format, or a path that is not allowed.
+        DataError: no image, one that is truncated, unreadable or in another format, pixels without an agreed range, or
+            a path that is not allowed.
     """
-    if not encoded or (encoded.get("bytes") is None and encoded.get("path") is None):
+    where = where or (str(value) if isinstance(value, str | Path) else "an image")
+    if isinstance(value, Mapping):
+        where = f"{where} ({value['path']})" if value.get("path") else where
+        value = value["path"] if value.get("bytes") is None else value["bytes"]
+    if value is None:
         raise DataError(f"{where}: holds no image: remove the sample")
-    data, path = encoded.get("bytes"), encoded.get("path")
-    named = f"{where} ({path})" if path else where
-    try:
-        return _decoded(BytesIO(data) if data is not None else named_file(str(path), folder))
-    except UnidentifiedImageError as error:
-        raise DataError(f"{named}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
-    except Exception as error:  # Pillow's readers raise any exception on damaged bytes
-        reason = (str(error).strip(" .") or type(error).__name__).splitlines()[0]
-        raise DataError(f"{named}: unreadable image: {reason}: repair or remove it") from error
+    with _failing_as(where):
+        if isinstance(value, bytes | bytearray):
+            return _opened(BytesIO(value))
+        if isinstance(value, str | Path):
+            # Not by its name: Pillow would map the file, and a TIFF on its side in the wrong shape.
+            with open(named_file(str(value), folder), "rb") as content:
+                return _opened(content)
+        return _upright(value) if isinstance(value, Image.Image) else _of_array(value)
 
 
-def _decoded(file: Path | BytesIO) -> Image.Image:
-    # Other formats may start programs: Pillow draws EPS, even in a file called .png, with the first gs on the path.
-    with Image.open(file, formats=FORMATS) as image:
-        image.load()
-        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
-            return _eight_bit(ImageOps.exif_transpose(image))
-        return _eight_bit(image)
+def is_one_image(value: object) -> bool:
+    """Returns whether a value is an image and not several; a text may be a path, or not."""
+    if isinstance(value, np.ndarray) or ("torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)):
+        pixels = np.asarray(value)
+        return pixels.dtype.kind in "biuf" and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in CHANNELS))
+    return isinstance(value, Image.Image | bytes | bytearray | Path)
 
 
-def with_channels(image: Image.Image, channels: int) -> Image.Image:
-    """Returns the image as 8-bit grey (1 channel) or RGB (3), with transparency over white as in transformers.
+def is_image_file(file: Path) -> bool:
+    """Returns whether a file's content is an image in a format that is read; its pixels may be damaged.
 
     Raises:
-        DataError: pixels without an agreed range (floating point, or wider than 16 bits).
+        DataError: the file may not be read.
     """
-    image = _eight_bit(image)
+    try:
+        with open(file, "rb") as content, Image.open(content, formats=FORMATS):
+            return True
+    except OSError as error:
+        if error.errno is None:  # of Pillow
+            return False
+        raise DataError(f"{file}: cannot read: {error.strerror}: repair or remove it") from error
+    except Exception:  # Pillow's readers raise any exception on other bytes
+        return False
+
+
+@contextmanager
+def _failing_as(where: str) -> Iterator[None]:
+    """Turns any error of Pillow, whose readers raise any exception on damaged bytes, into a DataError."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+    except UnidentifiedImageError as error:
+        raise DataError(f"{where}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
+    except Exception as error:
+        reason = (str(error).strip(" .") or type(error).__name__).splitlines()[0]
+        raise DataError(f"{where}: unreadable image: {reason}: repair or remove it") from error
+
+
+def _opened(file: IO[bytes]) -> Image.Image:
+    # Other formats may start programs: Pillow draws EPS, even in a file called .png, with the first gs on the path.
+    with Image.open(file, formats=FORMATS) as image:
+        return _upright(image)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()  # first: Pillow turns a TIFF upright itself
+    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    return _of_array(image) if image.mode == "F" or image.mode.startswith("I") else image
+
+
+def _of_array(value: object) -> Image.Image:
+    """Returns pixels of whole numbers as 8 bits: as they are up to 255, and the upper byte of 16 bits beyond.
+
+    Pillow's own conversion clips at 255, so that images of 16 bits turn white.
+    """
+    pixels = np.asarray(value)
+    if pixels.ndim == 3 and pixels.shape[2] not in CHANNELS and pixels.shape[0] in CHANNELS:
+        pixels = np.moveaxis(pixels, 0, 2)
+    if pixels.dtype.kind not in "biuf" or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in CHANNELS)):
+        shape = f" of shape {list(pixels.shape)}" if pixels.ndim else ""
+        raise DataError(f"{type(value).__name__}{shape} is no image: give {IMAGES}")
+    pixels = pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels
+    least, most = (pixels.min(), pixels.max()) if pixels.size else (0, 0)
+    if pixels.dtype.kind == "f" or least < 0 or most > 0xFFFF:
+        raise DataError(f"pixels of {pixels.dtype} have no agreed range: convert them to whole numbers of 8 or 16 bits")
+    scaled = pixels * 255 if pixels.dtype.kind == "b" else pixels >> 8 if most > 0xFF else pixels
+    return Image.fromarray(scaled.astype(np.uint8))
+
+
+def with_channels(value: object, channels: int) -> Image.Image:
+    """Returns an image as 8-bit grey (1 channel) or RGB (3), with transparency over white as in transformers.
+
+    Args:
+        value: whatever `read_image` reads.
+
+    Raises:
+        DataError: see `read_image`.
+    """
+    image = read_image(value)
     mode = "L" if channels == 1 else "RGB"
-    if image.mode in TRANSPARENT or "transparency" in image.info:
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, image.convert("RGBA")).convert(mode)
-    return image if image.mode == mode else image.convert(mode)
-
-
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """Keeps the upper byte of 16-bit grey; Pillow's own conversion clips at 255, so such images turn white."""
-    if image.mode != "F" and not image.mode.startswith("I"):
-        return image
-    pixels = np.asarray(image)
-    if image.mode == "F" or (pixels.size and (pixels.min() < 0 or pixels.max() > 0xFFFF)):
-        raise DataError(f"pixels of mode {image.mode} have no agreed range: convert the image to 8 or 16 bits")
-    return Image.fromarray((pixels >> 8).astype(np.uint8))
+    with _failing_as("an image"):
+        if image.mode in TRANSPARENT or "transparency" in image.info:
+            white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+            return Image.alpha_composite(white, image.convert("RGBA")).convert(mode)
+        return image if image.mode == mode else image.convert(mode)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +188,7 @@ class EncodedImages(Sequence[Image.Image]):
         return Lazy(range(len(places)), partial(self._decoded, encoded, places))
 
     def _decoded(self, encoded: Sequence[Any], places: range, at: int) -> Image.Image:
-        return decode_image(encoded[at], f"{self._name}: sample {places[at]}", self._folder)
+        return read_image(encoded[at], f"{self._name}: sample {places[at]}", self._folder)
 
     def file(self, index: int) -> str | None:
         """Returns the file of an image, from the current folder; None if the table holds the image itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
+TRUTH = ("False", "True")  # the names of booleans
+NUMBER = re.compile(r"(\d+)(\.0+)?")  # a class called 1, 01 or 1.0
 NO_NAME = re.compile(r"LABEL_\d+")  # what transformers calls a class without a name
 
 
@@ -39,7 +42,9 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
     kind = str(getattr(feature, "dtype", type(feature).__name__))
     if kind in ("string", "large_string"):
         return label_words(values)
-    if kind == "bool" or re.fullmatch(r"u?int\d+", kind):
+    if kind == "bool":
+        return _numbers(values), TRUTH
+    if re.fullmatch(r"u?int\d+", kind):
         return _numbers(values), None
     # A column of whole numbers with gaps is read as floating point.
     values = [None if value != value else value for value in values]
@@ -64,12 +69,14 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
 
     Args:
         model_labels: the model's class names in order of its logits; LABEL_0 ... are no names.
-        how: by name (ignoring case, `_` and `-` where that is unambiguous; labels without names by index, with a note)
-            or by index.
+        how: by name (ignoring case, `_` and `-` where that is unambiguous; labels without names, and booleans where no
+            class is called so, by index, with a note) or by index.
 
     Raises:
         DataError: missing labels, a side without names, a name that the model lacks, or a number out of range.
     """
+    if samples.label_names == TRUTH and not {folded(label) for label in model_labels} & {"false", "true"}:
+        samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
     if samples.labels is None:
         raise DataError(f"{samples.name}: {samples.label_problem or 'holds no labels'}")
     if missing := int((samples.labels < 0).sum()):
@@ -97,7 +104,7 @@ def _numbered(names: Sequence[str] | None, model_labels: Sequence[str]) -> bool:
     Names beside LABEL_0 ... of the model are another matter: their order is unknown.
     """
     if names is None:
-        return not all(label.isdecimal() for label in model_labels)
+        return not all(map(NUMBER.fullmatch, model_labels))
     nameless = all(map(NO_NAME.fullmatch, model_labels))
     return all(NO_NAME.fullmatch(name) or (nameless and name.isdecimal()) for name in names)
 
@@ -108,16 +115,17 @@ def unnamed(classes: int | None) -> tuple[str, ...]:
 
 
 def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> Labels:
-    names = samples.label_names
+    names, known = samples.label_names, list(model_labels)
     if names is None:
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
+        known = [str(int(label.partition(".")[0])) for label in model_labels]
     remedy = "pass `match_labels` index if both have the same order"
     if all(map(NO_NAME.fullmatch, model_labels)):
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
     if tuple(names) == tuple(model_labels):
         return labels
-    wanted, known = list(names), list(model_labels)
+    wanted = list(names)
     if not set(wanted) <= set(known):
         wanted, known = [folded(name) for name in wanted], [folded(label) for label in known]
     problem = [name for name, key in zip(names, wanted, strict=True) if wanted.count(key) != 1 or known.count(key) != 1]
@@ -161,7 +169,8 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         OptionError: a name is no text.
     """
     if isinstance(classes, str | Path):
-        lines = decode_text(read_bytes(Path(classes)), str(classes), "one class name a line").splitlines()
+        text = decode_text(read_bytes(Path(classes)), str(classes), "one class name a line")
+        lines = list(StringIO(text, newline=None))
     else:
         lines = list(classes)
         if odd := [name for name in lines if not isinstance(name, str)]:

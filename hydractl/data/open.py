@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from hydractl.data.hashes import hash_inputs
-from hydractl.data.images import EncodedImages, Lazy
-from hydractl.data.labels import MISSING, label_words, only_classes, read_labels
+from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
+from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read_labels
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
@@ -32,8 +31,6 @@ from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     import datasets
-
-IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 
 
 def open_samples(
@@ -48,10 +45,10 @@ def open_samples(
     """Returns the samples of one data set.
 
     Args:
-        data: a source, a `datasets.Dataset`, or samples by their place: inputs, or `(input, label)`. Images are those
-            of Pillow or uint8 arrays `[height,width(,3)]`, texts are strings or pairs of strings, labels whole
-            numbers or class names. Class names of numbers are taken from a `datasets.Dataset` and from `classes`,
-            as torchvision's data sets have them.
+        data: a source, a `datasets.Dataset`, or samples by their place: inputs, or `(input, label)`. Images are
+            whatever `read_image` reads, texts are strings or pairs of strings, labels whole numbers or class names.
+            Class names of numbers are taken from a `datasets.Dataset` and from `classes`, as torchvision's data sets
+            have them.
         modality: what the model takes, `image` or `text`.
         reading: the columns and the limit, which spreads the samples evenly over the data.
         strict: whether a named column must be there; otherwise detection takes over.
@@ -68,7 +65,9 @@ def open_samples(
         raise OptionError(f"`{other}` {column}: the model takes {modality}s: leave it out")
     request = _Request(parse_data(data, name), modality, reading, strict=strict, skip_bad=skip_bad)
     if isinstance(request.data, DataSpec):
-        samples = _of_source(request.data, request)
+        left_out: list[str] = []
+        samples = _of_source(request.data, request, left_out)
+        samples = replace(samples, notes=(*left_out, *samples.notes))
     elif "datasets" in sys.modules and isinstance(request.data.values, sys.modules["datasets"].Dataset):
         # A library that is not loaded made none of the values, and this one takes two seconds to load.
         samples = _of_table(request.data.values, request)
@@ -99,7 +98,7 @@ class _Request:
         return None
 
 
-def _of_source(spec: DataSpec, request: _Request) -> Samples:
+def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Samples:
     from hydractl.data.tables import open_table
 
     if spec.columns:  # those of this data set come before those named for all sets
@@ -109,9 +108,11 @@ def _of_source(spec: DataSpec, request: _Request) -> Samples:
         own: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
         request = replace(request, reading=replace(reading, **own), strict=True)
     if spec.part is None and spec.only is None:
-        return _of_table(open_table(spec), request)
+        return _of_table(open_table(spec, left_out.append), request)
     limit = request.reading.limit
-    samples = _of_table(open_table(spec), replace(request, reading=replace(request.reading, limit=None)))
+    samples = _of_table(
+        open_table(spec, left_out.append), replace(request, reading=replace(request.reading, limit=None))
+    )
     if spec.only is not None:
         samples = only_classes(samples, spec.only)
     positions = np.arange(len(samples)) if spec.part is None else spec.part.of(samples.content_hashes())
@@ -209,6 +210,8 @@ def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] 
     if all(label is None or isinstance(label, str) for label in found):
         labels, names = label_words(found)
         return replace(samples, labels=labels, label_names=names)
+    if all(label is None or isinstance(label, bool | np.bool_) for label in found):
+        classes, found = TRUTH, [None if label is None else int(label) for label in found]
     try:
         numbers = [MISSING if label is None else operator.index(label) for label in found]
     except TypeError:
@@ -228,7 +231,7 @@ class _Values:
     def input(self, place: int) -> Any:
         where = f"{self.request.data.name}: sample {place}"
         value = self._pair(place)[0] if self.paired else _read(self.values, place, self.request.data.name)
-        return _image(value, where) if self.request.modality == "image" else _text(value, where)
+        return read_image(value, where) if self.request.modality == "image" else _text(value, where)
 
     def label(self, place: int) -> Any:
         try:
@@ -253,26 +256,8 @@ def _read(values: Indexed, place: int, where: str) -> Any:
         raise DataError(f"{where}: sample {place}: cannot be read: {reason}") from error
 
 
-def is_one_image(value: object) -> bool:
-    """Returns whether a value is an image and not several."""
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
-        return value.ndim == 2 or value.shape[2:] in ((1,), (3,))
-    return isinstance(value, Image.Image)
-
-
 def _is_pair(value: object) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2
-
-
-def _image(value: Any, where: str) -> Image.Image:
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
-        try:
-            return Image.fromarray(value.squeeze(2) if value.shape[2:] == (1,) else value)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{where}: {error}: give {IMAGES}") from error
-    if not isinstance(value, Image.Image):
-        raise DataError(f"{where} is {type(value).__name__}: give {IMAGES}, alone or as (image, label)")
-    return value
 
 
 def _text(value: Any, where: str) -> Text:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
-from hydractl.data.images import with_channels
+from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
 from hydractl.errors import DataError
 from hydractl.text import first_sentence, shortened
@@ -36,7 +35,7 @@ class ImagePreprocessor:
     processor: Any
     channels: int
 
-    def __call__(self, images: Iterable[Image.Image]) -> dict[str, Tensor]:
+    def __call__(self, images: Iterable[object]) -> dict[str, Tensor]:
         """Returns `pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB.
 
         Raises:
@@ -52,12 +51,12 @@ class ImagePreprocessor:
             )
         return {"pixel_values": torch.cat(parts)}
 
-    def _pixels(self, image: Image.Image) -> Tensor:
+    def _pixels(self, image: object) -> Tensor:
         prepared = with_channels(image, self.channels)
         try:
             pixels: Tensor = self.processor(images=[prepared], return_tensors="pt")["pixel_values"]
         except ValueError as error:
-            size = f"{image.width} x {image.height}"
+            size = f"{prepared.width} x {prepared.height}"
             raise DataError(f"the model's image processor fails on an image of {size} pixels: {error}") from error
         return pixels
 
@@ -120,31 +119,42 @@ class Preprocessor:
     def __call__(self, samples: Iterable[Any]) -> dict[str, Tensor]:
         """Returns the tensors a forward pass takes, for B images, texts, pairs of texts, or pairs (image, text).
 
-        Reads each sample once, in order.
+        Reads each sample once, in order. A model of images and texts takes a string for a text, not for a path.
 
         Raises:
             DataError: samples of another modality, or one that cannot be read.
         """
         coming = iter(samples)
         first = next(coming, None)
-        if self.image and self.text and isinstance(first, tuple) and isinstance(first[0], Image.Image):
+        if self.image and self.text and isinstance(first, tuple) and not isinstance(first[0], str):
             images, texts = zip(first, *coming, strict=True)
             return {**self.image(images), **self.text(texts)}
-        if self.image and isinstance(first, Image.Image):
-            return self.image(self._only(Image.Image, chain([first], coming)))
         if self.text and isinstance(first, str | tuple):
-            return self.text([*self._only((str, tuple), chain([first], coming))])
+            return self.text([*self._texts(chain([first], coming))])
+        if self.image and first is not None:
+            return self.image(chain([first], coming))
         raise self._unfit(first)
 
-    def _only(self, kind: type | tuple[type, ...], samples: Iterable[Any]) -> Iterator[Any]:
+    def several(self, samples: object) -> Iterable[Any]:
+        """Returns the inputs of a prediction one after the other, also where there is one alone.
+
+        Strings are texts to a model that answers texts, and paths to any other.
+        """
+        if isinstance(samples, str) or is_one_image(samples) or not isinstance(samples, Iterable):
+            samples = [samples]
+        if self.image is None:
+            return samples
+        return (Path(one) if isinstance(one, str) else one for one in samples)
+
+    def _texts(self, samples: Iterable[Any]) -> Iterator[Any]:
         for sample in samples:
-            if not isinstance(sample, kind):
+            if not isinstance(sample, str | tuple):
                 raise self._unfit(sample)
             yield sample
 
     def _unfit(self, sample: object) -> DataError:
         found = "nothing" if sample is None else type(sample).__name__
-        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
+        return DataError(f"the model takes {'images' if self.image else 'texts'}, not {found}")
 
     def lengths(self, texts: Sequence[Any]) -> tuple[NDArray[np.int64], int]:
         """Returns the tokens of each text or pair of texts as the model sees it, `[N]`, and how many are truncated.

@@ -136,6 +136,8 @@ def _try_tokenizer(tokenizer: Any, embeddings: TextEmbeddings) -> None:
     if isinstance(longest, bool) or min(longest, embeddings.max_tokens) <= added:
         limit = f"model_max_length is {longest}" if longest <= added else f"the model has {embeddings.max_tokens}"
         raise ValueError(f"{limit}, should be more than the {added} tokens round a text")
+    # Padding on the left would shift absolute positions, so that an answer depends on the texts beside it.
+    tokenizer.padding_side = "right"
     tokenizer(["a text"], padding="longest", return_tensors="pt")
 
 

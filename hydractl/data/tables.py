@@ -2,7 +2,7 @@
 
 import glob
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,8 @@ import huggingface_hub
 from datasets.data_files import EmptyDatasetError
 from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 
-from hydractl.data.files import FILE_FORMATS, image_files, image_splits, read_image_folder, split_of_word
+from hydractl.data.files import FILE_FORMATS, split_of_word
+from hydractl.data.image_folders import image_parts, left_out_note, read_image_folder
 from hydractl.data.sources import DataSpec
 from hydractl.errors import DataError
 from hydractl.text import one_line, shortened
@@ -27,8 +28,11 @@ LOADERS = frozenset({*FILE_FORMATS.values(), "text", "imagefolder"})
 LONGEST_REASON = 300  # characters
 
 
-def open_table(spec: DataSpec) -> datasets.Dataset:
+def open_table(spec: DataSpec, on_note: Callable[[str], None] = lambda text: None) -> datasets.Dataset:
     """Returns the rows of a source; images stay encoded, files are memory-mapped by `datasets`.
+
+    Args:
+        on_note: called with what is left out.
 
     Raises:
         DataError: no such source, one that cannot be read, or several splits and no choice among them.
@@ -36,7 +40,7 @@ def open_table(spec: DataSpec) -> datasets.Dataset:
     path = Path(spec.source)
     with _one_line_errors(spec.source):
         if path.is_dir():
-            return _from_folder(spec, path)
+            return _from_folder(spec, path, on_note)
         if path.exists():
             return _from_file(spec, path)
         _check_reachable(spec.source)
@@ -80,17 +84,18 @@ def _from_file(spec: DataSpec, path: Path) -> datasets.Dataset:
     return _load(spec, loader, {split: [str(path.absolute())]})
 
 
-def _from_folder(spec: DataSpec, folder: Path) -> datasets.Dataset:
+def _from_folder(spec: DataSpec, folder: Path, on_note: Callable[[str], None]) -> datasets.Dataset:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         saved = datasets.load_from_disk(str(folder))
         tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
         return _chosen_rows(tables, _complete(spec.split, list(tables), spec.source), spec.source)
-    if not (images := image_files(folder)):
+    if not (parts := image_parts(folder)):
         return _from_builder(spec, str(folder.resolve()))
-    parts = image_splits(images)
-    below = 0 if parts.get("train") is images else 1
     request = _complete(spec.split, list(parts), spec.source)
-    splits = {name: read_image_folder(folder, parts[name], below) for name in _splits_in(request)}
+    splits = {name: read_image_folder(folder, parts[name]) for name in _splits_in(request)}
+    for name in splits:
+        if (note := left_out_note(parts[name])) is not None:
+            on_note(f"{spec.source}: {note}")
     return _chosen_rows(splits, request, spec.source)
 
 

@@ -16,7 +16,7 @@ from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
-from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
+from hydractl.evaluation.system_numbers import SystemNumbers, alarms_of, numbers_of, resample, resamples
 from hydractl.evaluation.systems import OnBatch, Running, SystemSpec
 from hydractl.watch import Watcher
 
@@ -102,7 +102,9 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
             return watch.progress(f"{name}: {key.path}", samples)
 
         own = _named(running, name, told)
-        found, predictions = _evaluate(comparison, system, made_of, folder, running=own, watch=on_set)
+        found, predictions, alarms = _evaluate(comparison, system, made_of, folder, running=own, watch=on_set)
+        for alarm in alarms:
+            watch.warn(f"{name}: {alarm}")
         draws = resamples(procedure.bootstrap, predictions, settings, on_note)
         on_note = _ignored  # what holds for the first system holds for all
         yield SystemNumbers(name, found, resample(predictions, settings, draws, procedure.seed) if draws else None)
@@ -116,8 +118,8 @@ def _evaluate(
     *,
     running: Running,
     watch: Callable[[SetKey, int], AbstractContextManager[OnBatch]],
-) -> tuple[System, SystemPredictions]:
-    """Returns the numbers of one system; its weights are in memory meanwhile."""
+) -> tuple[System, SystemPredictions, Sequence[str]]:
+    """Returns the numbers of one system, and what is alarming in them; its weights are in memory meanwhile."""
     data, settings = comparison.data, comparison.settings
     predictor = system.load(data, running)
     answers: Answering = predictor.answers
@@ -147,8 +149,9 @@ def _evaluate(
     if comparison.procedure.curves:
         doubts = None if data is None else doubts_of(predictions, data.id, predictor.labels)
         found = replace(found, curves=curves_of(predictions, doubts))
+    alarms = list(alarms_of(predictions, predictor.labels))
     predictor.dismiss()
-    return found, predictions
+    return found, predictions, alarms
 
 
 def _named(running: Running, name: str, told: set[str]) -> Running:

@@ -105,7 +105,8 @@ class SavedPredictions:
         if not self.folder.is_dir():
             raise DataError(f"{self.folder}: is no folder of predictions: it should hold id.safetensors or id.npz")
         files: dict[SetKey, Path] = {}
-        for path in [self.folder / file for file in files_below(self.folder, ENDINGS)]:
+        below = [self.folder / file for file in sorted(map(Path, files_below(self.folder)))]
+        for path in [file for file in below if file.suffix.lower() in ENDINGS]:
             if path.parent == self.folder and path.stem in (CLASSIFIER, OWN_SCORE):
                 continue
             key = _key(path.relative_to(self.folder).with_suffix(""), self.about.id_name)

@@ -1,11 +1,12 @@
 """From the predictions of a system to its numbers, with intervals, paired differences and deviations over seeds."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.special import bdtr
 
 from hydractl.errors import OptionError
 from hydractl.evaluation.results import (
@@ -44,6 +45,8 @@ OWN = "own confidence"  # the name in a report of the score of a system that bri
 EXTRA = frozenset({"speckle_noise", "gaussian_blur", "spatter", "saturate"})
 #: The default number of resamples, and the most samples that are resampled by default: more would take minutes.
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
+#: The accuracy is below chance if guesses would be right so rarely with less than this probability.
+BELOW_CHANCE = 0.05
 #: The parts of a system that are averaged over seeds.
 MEASURED = (
     "id",
@@ -89,6 +92,22 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
 def id_key(predictions: SystemPredictions) -> SetKey:
     """Returns the in-distribution set."""
     return next(key for key in predictions.scores if key.role == "id")
+
+
+def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> Iterator[str]:
+    """Yields what makes all numbers doubtful: a temperature at its bound, an accuracy below chance."""
+    fitted, inside = predictions.calibration.fitted, id_key(predictions)
+    if fitted is not None and fitted.at_bound:
+        cause = (
+            "all are predicted correctly: give more" if fitted.temperature == 1 else "hardly one is right: check them"
+        )
+        yield f"the temperature fitted to `calib_data`, {fitted.temperature:g}, is at its bound, since {cause}"
+    right = predictions.right(inside)
+    if classes is not None and bdtr(right.sum(), len(right), 1 / len(classes)) < BELOW_CHANCE:
+        yield (
+            f"the accuracy on {inside.name}, {right.mean():.1%}, is below chance, {1 / len(classes):.1%}: "
+            "check that its labels are those of the model's classes"
+        )
 
 
 def group_means(ood: Mapping[str, Ood]) -> dict[str, Ood]:

@@ -43,6 +43,8 @@ def write_hydra(
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "config.json", to_json(hydra_config(checkpoint)), force)
     for name, content in checkpoint.preprocessing.items():
+        if name == "tokenizer_config.json":
+            content = {**content, "padding_side": "right"}  # as hydractl pads whatever it says
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
     write_code(folder, force)
     write_bytes(folder / "README.md", model_card(checkpoint, report, CLASSES[checkpoint.spec.task][1]).encode(), force)

@@ -57,7 +57,12 @@ class _TensorModel(nn.Module):
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
         )
-        return tuple(getattr(output, name) for name in outputs_of(self.model))
+        return tuple(_wide(getattr(output, name)) for name in outputs_of(self.model))
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Returns a tensor in float32 at least, which a graph takes and gives also where it computes in half precision."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def outputs_of(model: Hydra) -> tuple[str, ...]:
@@ -94,7 +99,8 @@ def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inpu
     inputs = synthetic_inputs(model.spec, batch, device, tokens=tokens, seed=seed)
     embeddings = model.spec.towers[0].embeddings
     if not isinstance(embeddings, TextEmbeddings):
-        return {"pixel_values": inputs["pixel_values"].to(next(model.parameters()).dtype)}
+        wide = torch.promote_types(next(model.parameters()).dtype, torch.float32)
+        return {"pixel_values": inputs["pixel_values"].to(wide)}
     mask = torch.ones_like(inputs["input_ids"])
     mask[1:, -1] = 0
     inputs["attention_mask"] = mask

@@ -50,7 +50,15 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
     """
     if model.origin is None:
         raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
-    return replace(model.origin, tensors=_in_memory(model.state_dict()))
+    state = {name: _narrowed(tensor, model.stored_dtype) for name, tensor in model.state_dict().items()}
+    return replace(model.origin, tensors=_in_memory(state))
+
+
+def _narrowed(tensor: Tensor, stored: torch.dtype | None) -> Tensor:
+    """Returns a tensor in the type that it was stored in, if that holds its numbers."""
+    if stored is None or not torch.equal((narrow := tensor.to(stored)).to(tensor.dtype), tensor):
+        return tensor
+    return narrow
 
 
 def _in_memory(tensors: Mapping[str, Tensor | LazyTensor]) -> TensorMap:

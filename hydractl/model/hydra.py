@@ -25,9 +25,14 @@ TEMPLATE = "A photo of a {label}."
 
 
 class Preprocessor(Protocol):
-    """Turns raw images or texts into the tensors that `forward` takes; `lengths` counts tokens `[N]` and cut texts."""
+    """Turns raw images or texts into the tensors that `forward` takes.
+
+    `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts.
+    """
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
+
+    def several(self, samples: object) -> Iterable[object]: ...
 
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
 
@@ -94,6 +99,7 @@ class Hydra(nn.Module):
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None
+        self.stored_dtype: torch.dtype | None = None  # narrower than the weights in memory
 
     @property
     def heads(self) -> KeptHeads:
@@ -250,8 +256,9 @@ class Hydra(nn.Module):
         """Predicts raw images or texts, preprocessed as the checkpoint specifies.
 
         Args:
-            samples: one image (PIL) or text, or any number of them. Images of a generator are read as they are needed,
-                so that memory does not have to hold them all.
+            samples: one image or text, or any number of them. An image is one of Pillow, a file's content or path, or
+                a uint8 array `[height,width,3]`. Images of a generator are read as they are needed, so that memory
+                does not have to hold them all.
             batch_size: samples per forward pass, 1 or more.
             on_batch: receives the size of each finished batch.
 
@@ -261,8 +268,7 @@ class Hydra(nn.Module):
         """
         if batch_size < 1:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
-        if isinstance(samples, str) or not isinstance(samples, Iterable):
-            samples = [samples]
+        samples = self._preprocessing().several(samples)
         order, truncated = None, 0
         if self.spec.task == "text-classification":
             # Texts of like length need the least padding together, and all of them are no more than a few images.

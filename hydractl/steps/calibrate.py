@@ -364,7 +364,7 @@ class Calibrate:
         """Notes a fit at its bound, how the OOD score was chosen, and what taking in shifted data does."""
         fitted = found.fitted
         if fitted is not None and fitted.at_bound:
-            watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
+            watch.warn(NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound)
         if found.ood.choice is not None:
             for line in found.ood.choice.lines():
                 watch.note(line)

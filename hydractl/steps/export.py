@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
 from hydractl.errors import OptionError, require
 from hydractl.options import Option, Rows, function, option
-from hydractl.steps.compute import Dtype, choose_dtype
+from hydractl.steps.compute import Dtype, choose_device, choose_dtype
 from hydractl.steps.inputs import Force, Model, as_checkpoint
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
@@ -82,9 +82,9 @@ class Graph:
     def load(self, checkpoint: Checkpoint) -> Hydra:
         """Returns the model to trace, with its classes."""
         from hydractl.data.labels import name_classes
-        from hydractl.inference import load_checkpoint
+        from hydractl.inference import load_to_compute
 
-        model = load_checkpoint(checkpoint, dtype=choose_dtype(self.dtype))
+        model = load_to_compute(checkpoint, choose_device("cpu"), choose_dtype(self.dtype))
         name_classes(model, self.classes, self.template)
         return model
 

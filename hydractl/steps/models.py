@@ -29,13 +29,14 @@ def load(
             model of transformers in memory.
         processor: the image processor or tokenizer of a model in memory.
         device: where to put it; `auto` takes a GPU if there is one.
-        dtype: of the weights; default: the stored one.
+        dtype: of the weights. Default: the stored one; on a CPU float32 where that is half precision, which `save`
+            narrows again.
 
     Raises:
         CheckpointError: no such model, a damaged one, or an unsupported architecture.
         OptionError: no such device or dtype, or a processor for a model that brings its own.
     """
-    from hydractl.inference import load_checkpoint
+    from hydractl.inference import load_to_compute
 
     if processor is not None and not hasattr(model, "save_pretrained"):
         raise OptionError("`processor` is for a model of transformers in memory: leave it out")
@@ -45,7 +46,7 @@ def load(
                 if part is not None:
                     part.save_pretrained(folder)
             model = replace(as_checkpoint(folder), name=type(model).__name__)
-        return load_checkpoint(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
+        return load_to_compute(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
 
 
 def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:

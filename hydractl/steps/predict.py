@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -234,7 +235,7 @@ class Predict:
         return hydra
 
     def _entries(self, modality: Modality, watch: Watcher) -> Iterator[_Input]:
-        from hydractl.data.open import is_one_image
+        from hydractl.data.images import is_one_image
 
         reading = self.reading
         for one in _several(self.inputs):
@@ -256,8 +257,7 @@ class Predict:
         from hydractl.steps.material import tell_oddities
 
         samples = open_samples(data, modality, self.reading, skip_bad=self.skip_bad)
-        if self.skip_bad:
-            tell_oddities([samples], watch)
+        tell_oddities([samples], watch)
         for place in range(len(samples)):
             yield _Input(samples.called(place), partial(samples.inputs.__getitem__, place))
 
@@ -306,7 +306,8 @@ def _is_data(text: str) -> bool:
 
 def _lines(file: str) -> list[str]:
     text = decode_text(_content(file), file, "one text a line")
-    found = [line for line in text.splitlines() if line.strip()]
+    # Lines as `datasets` and Python's files have them: `splitlines` would cut a text at U+2028 or a form feed too.
+    found = [line.rstrip("\n") for line in StringIO(text, newline=None) if line.strip()]
     if not found:
         raise DataError(f"{file}: no text in it: write one text a line")
     return found
@@ -322,9 +323,9 @@ def _is_image(file: str, watch: Watcher) -> bool:
 
 
 def _read_image(file: str) -> Image:
-    from hydractl.data.images import decode_image
+    from hydractl.data.images import read_image
 
-    return decode_image({"bytes": _content(file), "path": None}, file)
+    return read_image(_content(file), file)
 
 
 def _content(file: str) -> bytes:

@@ -208,7 +208,10 @@ def uninterrupted(slow_search: list[str], tmp_path_factory: pytest.TempPathFacto
 def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
     """Evaluates, and returns the numbers of each system."""
     result = hydractl("evaluate", *arguments, "--json", "-")
-    assert (result.code, result.err) == (0, "")
+    # Networks of random numbers are no better than chance, which is said in any case.
+    alarms = (" is at its bound, since ", " is below chance, ")
+    said = [line for line in result.err.splitlines() if not any(alarm in line for alarm in alarms)]
+    assert (result.code, said) == (0, [])
     content: dict[str, Any] = json.loads(result.out)["models"]
     return content
 

@@ -51,6 +51,20 @@ def test_a_folder_s_numbers_are_those_of_transformers(hydractl: Command, vit: Pa
     assert entry["model"] == {"reference": os.path.relpath(vit), "sha256": identity(read_checkpoint(vit))}
 
 
+def test_what_makes_numbers_doubtful_is_said_though_quiet(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    texts = [f"a {word} {other}" for word in ("good", "bad", "owl") for other in ("film", "a", "owl", "good")]
+    right = library.predict(bert, {"texts": texts}).labels
+    for name, shift in (("wrong", 1), ("right", 0)):
+        labels = [LABELS[(LABELS.index(label) + shift) % len(LABELS)] for label in right]
+        rows = [json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels, strict=True)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    calib = ("--calib-data", tmp_path / "wrong.jsonl", "--temperature", "fit", "--allow-leak")
+    said = hydractl("evaluate", bert, "--id-data", tmp_path / "wrong.jsonl", *calib, "--quiet").err
+    assert ": the accuracy on wrong, 0.0%, is below chance, 33.3%: " in said
+    assert " 10000, is at its bound, since hardly one is right" in said
+    assert hydractl("evaluate", bert, "--id-data", tmp_path / "right.jsonl", "--quiet").err == ""
+
+
 @torch.no_grad()
 def test_texts_too(hydractl: Command, bert: Path, tmp_path: Path) -> None:
     texts = ["a good film", "bad", "a owl", "good good bad owl film a a a a"]

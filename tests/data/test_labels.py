@@ -22,7 +22,7 @@ TWO = ClassLabel(names=["no", "yes"])
         ([0, 1, None, -1], TWO, [0, 1, -1, -1], ("no", "yes")),
         (["b", "a", "b", None, ""], Value("string"), [1, 0, 1, -1, -1], ("a", "b")),
         ([3, 0, None], Value("int64"), [3, 0, -1], None),
-        ([True, False], Value("bool"), [1, 0], None),
+        ([True, None, False], Value("bool"), [1, -1, 0], ("False", "True")),
         ([1.0, None, float("nan"), 0.0], Value("float64"), [1, -1, -1, 0], None),
     ],
 )
@@ -64,6 +64,8 @@ NUMBERED = tuple(f"LABEL_{i}" for i in range(11))
         ([0, 1], ("1", "0"), ("0", "1"), "name", [1, 0]),
         ([0, 1], None, ("1", "0"), "name", [1, 0]),
         ([2, 1], None, ("1", "2"), "name", [1, 0]),  # a gap in bare numbers is no class missed
+        ([2, 1], None, ("2.0", "01"), "name", [0, 1]),
+        ([1, 0], ("False", "True"), ("TRUE", "false", "mixed"), "name", [0, 1]),
         ([2, 0], None, NUMBERED, "index", [2, 0]),
         ([2, 0], ("x", "y", "z"), NUMBERED, "index", [2, 0]),
         ([2, 0], ("10", "5", "9"), NUMBERED, "index", [9, 10]),
@@ -82,6 +84,8 @@ def test_matches(
     [
         ([10, 0], None, NUMBERED),
         ([1, 0], None, ("cat", "dog")),
+        ([1, 0], ("False", "True"), ("negative", "positive")),
+        ([1, 0], ("False", "True"), ("LABEL_0", "LABEL_1")),
         ([2, 0], ("0", "1", "10"), NUMBERED),
         ([2, 0], ("LABEL_0", "LABEL_1", "LABEL_10"), NUMBERED),
         ([2, 0], ("LABEL_0", "LABEL_1", "LABEL_10"), tuple("abcdefghijk")),
@@ -93,7 +97,7 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
     matched = match_labels(samples(labels, names), model)
     assert matched.labels.tolist() == [len(model) - 1, 0]
     [note] = matched.notes
-    assert names or f"0 is {model[0]}, 1 is {model[1]}" in note
+    assert (names and names[0] != "False") or f"0 is {model[0]}, 1 is {model[1]}" in note
 
 
 @pytest.mark.parametrize(
@@ -107,6 +111,7 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
         ([0, 2, 3], None, ("cat", "dog"), "index", "2 of 3 labels lie outside .* classes 0 to 1, the largest is 3"),
         ([0, -1, -1], ("cat", "dog"), ("cat", "dog"), "name", "2 of 3 samples have no label"),
         (None, None, ("cat", "dog"), "name", "holds no labels"),
+        ([0, 1], ("False", "True"), ("true", "fake"), "name", r"no single match for \[False\]"),
         ([0], tuple(f"c{i}" for i in range(99)), ("cat",), "name", r"c11, \.\.\. \(99 in all\)"),
     ],
 )
@@ -115,6 +120,24 @@ def test_refuses(
 ) -> None:
     with pytest.raises(DataError, match=message):
         match_labels(samples(labels, names), model, how)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "values"])
+def test_true_and_false_are_names(kind: str, tmp_path: Path) -> None:
+    rows, table = [("a", True), ("b", False), ("c", True)], tmp_path / f"table.{kind}"
+    if kind == "values":
+        opened = open_samples([(text, np.bool_(label)) for text, label in rows], "text")
+    elif kind == "parquet":
+        datasets.Dataset.from_dict({"text": list("abc"), "label": [True, False, True]}).to_parquet(table)
+        opened = open_samples(table, "text")
+    else:
+        sign = {"csv": ",", "tsv": "\t"}.get(kind)
+        lines = [f"text{sign}label", *(f"{text}{sign}{str(label).upper()}" for text, label in rows)]
+        spelled = lines if sign else [json.dumps({"text": text, "label": label}) for text, label in rows]
+        table.write_text("\n".join(spelled))
+        opened = open_samples(table, "text")
+    assert match_labels(opened, ("TRUE", "FALSE")).labels.tolist() == [0, 1, 0]
+    assert match_labels(opened, ("TRUE", "FALSE"), "index").labels.tolist() == [1, 0, 1]
 
 
 LABELS = ["Snow_Owl", "cat", "dog", "cat", "hen", "dog"]

@@ -200,8 +200,10 @@ class Endless(IterableDataset):
     ("values", "modality", "message"),
     [
         ([], "text", "expected one data set, got 0|holds no samples"),
-        ([1, 2], "image", "sample 0 is int: give images of Pillow"),
-        ([np.zeros((8, 8, 3))], "image", "sample 0 is ndarray: give images of Pillow"),
+        ([1, 2], "image", "sample 0: int is no image: give images of Pillow"),
+        ([np.zeros((8, 8, 3))], "image", "sample 0: pixels of float64 have no agreed range"),
+        ([np.zeros((8, 8, 2), np.uint8)], "image", r"sample 0: ndarray of shape \[8, 8, 2\] is no image"),
+        ([b"%!PS-Adobe-3.0 EPSF-3.0"], "image", "sample 0: unreadable image: not one of PNG"),
         ([("a", 0), "b"], "text", r"sample 1 is no \(input, label\) pair, as the first one is"),
         ([("a", "b", "c")], "text", "sample 0 is tuple: give texts or pairs of texts"),
         (Endless(), "text", "Endless has no length"),

@@ -53,6 +53,13 @@ def test_texts(write: Callable[[Path], Path], tmp_path: Path) -> None:
     assert equal(ours(TEXTS), dict(expected))
 
 
+def test_a_text_reads_the_same_beside_longer_ones(tmp_path: Path) -> None:
+    edit_json(bert_tokenizer(tmp_path) / "tokenizer_config.json", padding_side="left")
+    ours = preprocessor_from_folder(tmp_path, text_spec())
+    alone = AutoTokenizer.from_pretrained(tmp_path)([TEXTS[1]])["input_ids"][0]
+    assert ours(TEXTS)["input_ids"][1].tolist() == alone + [0] * (16 - len(alone))
+
+
 def test_pairs_of_texts(tmp_path: Path) -> None:
     ours = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
     theirs = AutoTokenizer.from_pretrained(tmp_path)
@@ -129,7 +136,7 @@ def test_a_tokenizer_that_panics_is_an_error_of_one_line() -> None:
         texts.lengths([("a", "b"), ("c", "d")])
 
 
-@pytest.mark.parametrize(("samples", "message"), [(["a text"], "takes PIL images, not str"), ([], "takes PIL images")])
+@pytest.mark.parametrize(("samples", "message"), [([{1}], "set is no image"), ([], "takes images, not nothing")])
 def test_samples_of_another_kind(samples: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         preprocessor_from_folder(vit_files(tmp_path), image_spec())(samples)

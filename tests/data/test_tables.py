@@ -112,6 +112,54 @@ def test_folders_of_images(names: list[str], split: str, found: list[tuple[str, 
     assert labels_by_file(f"{tmp_path}{split}") == found
 
 
+def test_linked_class_folders_are_followed_but_no_circle(tmp_path: Path) -> None:
+    image_folder(tmp_path / "store", ["cat/a.png", "owl/deep/b.png"])
+    image_folder(tmp_path / "data", ["dog/c.png"])
+    for name in ("cat", "owl"):
+        (tmp_path / "data" / name).symlink_to(tmp_path / "store" / name)
+    (tmp_path / "store" / "owl" / "again").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "dog" / "up").symlink_to("..")
+    (tmp_path / "data" / "self").symlink_to(".")
+    (tmp_path / "data" / "dog" / "d.png").symlink_to(tmp_path / "store" / "cat" / "a.png")
+    (tmp_path / "data" / "README.md").write_text("# a card without settings\n")
+    (tmp_path / "all").symlink_to("data")
+    found = [("a.png", "cat"), ("c.png", "dog"), ("d.png", "dog"), ("b.png", "owl")]
+    for place in ("data", "all"):
+        assert set(labels_by_file(str(tmp_path / place))) == set(found)
+
+
+def test_content_decides_and_what_is_left_out_is_counted_by_class(tmp_path: Path) -> None:
+    names = ["cat/a.png_large", "cat/b", "dog/c.HEIC", "dog/d.jfif", "dog/e.PNG"]
+    for seed, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        picture(seed).save(tmp_path / name, ("PNG", "JPEG", "WEBP", "JPEG", "PNG")[seed])
+    for name in ("cat/x.heic", "dog/y.avif", "dog/z.bin", "top.eps"):
+        (tmp_path / name).write_bytes(b"BM, no image" if name == "dog/z.bin" else b"%!PS-Adobe-3.0 EPSF-3.0")
+    samples = open_samples(str(tmp_path), "image")
+    assert [Path(samples.called(place)).name for place in range(len(samples))] == [Path(name).name for name in names]
+    assert len(samples.content_hashes()) == 5
+    [note] = samples.notes
+    assert "4 files are none of PNG" in note
+    assert all(part in note for part in ("1 of cat (x.heic)", "2 of dog (y.avif)", "1 of no class (top.eps)"))
+
+
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_a_class_without_any_image_is_an_error(split: str, tmp_path: Path) -> None:
+    image_folder(tmp_path, [f"{split}cat/a.png", f"{split}dog/b.png"])
+    (tmp_path / f"{split}owl").mkdir()
+    for number in range(2):
+        (tmp_path / f"{split}owl" / f"{number}.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.raises(DataError, match=r"no image in owl \(2 files\)"):
+        open_table(parse_data_spec(str(tmp_path)))
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
+    image_folder(tmp_path, ["cat/a.png"])
+    (tmp_path / "dog").symlink_to(tmp_path / "gone")
+    with pytest.raises(DataError, match=f"{tmp_path / 'dog'}: cannot read"):
+        open_table(parse_data_spec(str(tmp_path)))
+
+
 def test_a_metadata_table_names_the_images(tmp_path: Path) -> None:
     image_folder(tmp_path, ["a.png", "b.png"])
     (tmp_path / "metadata.csv").write_text("file_name,label\na.png,cat\nb.png,dog\n")

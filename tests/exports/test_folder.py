@@ -1,5 +1,6 @@
 """An exported Hydra is a model of transformers like any other, where this project is installed and where it is not."""
 
+import base64
 import subprocess
 import sys
 from dataclasses import replace
@@ -165,6 +166,29 @@ def test_a_pipeline_tells_how_typical_the_input_is(tmp_path: Path) -> None:
     for answers, share, odd in zip(found, typical, flags, strict=True):
         assert [set(one) for one in answers] == [{"label", "score", "typicality", "ood"}] * 2
         assert (answers[0]["typicality"], answers[0]["ood"]) == (pytest.approx(share.item(), abs=1e-6), odd.item())
+
+
+def test_a_pipeline_reads_images_as_predict_does(tmp_path: Path) -> None:
+    checkpoint = hydra_of(build_reference("vit", dtype=torch.float32), tmp_path / "vit")
+    write_hydra(checkpoint, tmp_path / "hydra")
+    kind = hydractl.auto.ImagePipeline
+    pipe = transformers.pipeline("image-classification", str(tmp_path / "hydra"), pipeline_class=kind)
+    model, exif = hydractl.load(checkpoint), Image.Exif()
+    exif[0x0112] = 6
+    random = np.random.default_rng(0)
+    images = [
+        Image.fromarray(random.integers(0, 256, (20, 30, 4), dtype=np.uint8)),
+        Image.fromarray(random.integers(0, 65536, (20, 30), dtype=np.uint16)),
+        Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)),
+    ]
+    for number, image in enumerate(images):
+        path = tmp_path / f"{number}.png"
+        image.save(path, exif=exif)
+        expected = model.predict(path).probabilities[0].tolist()
+        spelled = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+        for one in (str(path), Image.open(path), spelled):
+            answer = {entry["label"]: entry["score"] for entry in pipe(one, top_k=COUNT)}
+            assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
 
 
 def test_trainer_trains_it(tmp_path: Path) -> None:

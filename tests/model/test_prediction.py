@@ -105,8 +105,8 @@ def test_what_cannot_be_predicted(vit: Hydra, bert: Hydra, images: list[Image.Im
     for model, samples, message in (
         (vit, [], "no samples"),
         (bert, iter([]), "no samples"),
-        (vit, "a text", "takes PIL images, not str"),
-        (vit, [images[0], "a text"], "takes PIL images, not str"),
+        (vit, "a text", "a text: unreadable image: .*No such file"),
+        (vit, [images[0], 3], "int is no image"),
         (bert, images, "takes texts, not Image"),
     ):
         with pytest.raises(DataError, match=message):

@@ -1,6 +1,7 @@
 """`hydractl.calibrate` fits what the command fits."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
-from tests.cli.conftest import Command, save_clip
+from tests.cli.conftest import LABELS, Command, save_clip
 from tests.conftest import build_reference
 from tests.model.test_adapters import answers, ensemble_of
 
@@ -45,6 +46,17 @@ def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: 
     theirs = ViTForImageClassification.from_pretrained(tmp_path / "theirs").eval()
     with torch.no_grad():
         torch.testing.assert_close(theirs(pixels).logits, expected[0])
+
+
+def test_a_temperature_at_its_bound_is_said_though_quiet(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    texts = [" ".join(words) for words in product(("good", "bad", "owl"), repeat=3)]
+    right = library.predict(bert, {"texts": texts}).labels
+    wrong = [LABELS[(LABELS.index(label) + 1) % len(LABELS)] for label in right]
+    (tmp_path / "wrong.csv").write_text("\n".join(map(",".join, [("text", "label"), *zip(texts, wrong, strict=True)])))
+    done = hydractl(
+        "calibrate", bert, "--id-data", tmp_path / "wrong.csv", "--ood-score=msp", "--quiet", "-o", tmp_path / "warm"
+    )
+    assert (done.code, "the loss still falls at the highest temperature" in done.err) == (0, True)
 
 
 def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(

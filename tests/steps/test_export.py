@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from transformers import AutoModelForImageClassification
@@ -56,6 +58,23 @@ def test_the_name_of_an_output_says_its_format() -> None:
 
 
 @pytest.mark.slow
+def test_a_file_in_half_precision_computes_takes_and_gives_float32(vit: Path, tmp_path: Path) -> None:
+    half = library.save(library.load(vit, dtype="fp16"), tmp_path / "half.safetensors")
+    picture = np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+    model, expected = library.load(half), library.predict(half, picture).member_logits
+    assert {one.dtype for one in model.parameters()} == {torch.float32}
+    np.testing.assert_allclose(model.predict(picture).member_logits, expected, rtol=0, atol=1e-5)
+    assert library.save(model, tmp_path / "again.safetensors").read_bytes() == half.read_bytes()
+    assert next(library.load(half, dtype="fp16").parameters()).dtype == torch.float16
+    pixels = model.preprocessor([picture])["pixel_values"].numpy()
+    for dtype, rounding in ((None, 1e-5), ("fp16", 0.01)):
+        library.export(half, output=tmp_path / f"{dtype}.onnx", dtype=dtype)
+        session = onnxruntime.InferenceSession(tmp_path / f"{dtype}.onnx")
+        [found] = session.run(["member_logits"], {"pixel_values": pixels})
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
+
+
 @pytest.mark.parametrize(
     ("graph", "dtype"), [("onnx", "float16"), ("torch-export", "float16"), ("torch-export", "bfloat16")]
 )

@@ -56,6 +56,19 @@ def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
         library.predict(model, path, classes=["a", "b"])
 
 
+def test_a_sideways_photo_from_python_is_that_of_its_path(vit: Path, tmp_path: Path) -> None:
+    exif, path = Image.Exif(), tmp_path / "phone.jpg"
+    exif[0x0112] = 6
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 60, 3), dtype=np.uint8)).save(path, exif=exif)
+    model, expected = library.load(vit), library.predict(vit, path).probabilities
+    upright, content = np.asarray(Image.open(path).transpose(Image.Transpose.ROTATE_270)), path.read_bytes()
+    for one in (str(path), path, content, Image.open(path), upright):
+        np.testing.assert_allclose(model.predict(one).probabilities, expected, atol=1e-6)
+        np.testing.assert_allclose(model.predict([one]).probabilities, expected, atol=1e-6)
+        np.testing.assert_array_equal(library.predict(vit, one).probabilities, expected)
+        np.testing.assert_array_equal(library.predict(vit, [(one, "cat")]).probabilities, expected)
+
+
 def test_a_data_set_by_its_source(hydractl: Command, vit: Path, images: Path) -> None:
     whole = library.predict(vit, f"pets={images}")
     assert whole.inputs[:2] == [str(images / "cat" / f"{i}.png") for i in range(2)]
@@ -75,6 +88,8 @@ def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
     for each in found:
         assert each.inputs == ["a good film", "bad owl"]
         np.testing.assert_array_equal(each.probabilities, found[0].probabilities)
+    (tmp_path / "b.txt").write_bytes("a\u2028good\x0cfilm\x85\x1c.\r\n\n bad\x0b\u2029owl".encode())
+    assert library.predict(bert, tmp_path / "b.txt").inputs == ["a\u2028good\x0cfilm\x85\x1c.", " bad\x0b\u2029owl"]
     with pytest.raises(OptionError, match="`text_column` text: .*a.txt"):
         library.predict(bert, tmp_path / "a.txt", text_column="text")
 
