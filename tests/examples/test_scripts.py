@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
+from transformers import ViTForImageClassification, ViTImageProcessor
 
 from tests.cli.conftest import Command, save_bert, save_circuit, save_images
 
@@ -86,3 +90,32 @@ def test_training_is_timed_beside_transformers(tmp_path: Path) -> None:
     losses = re.findall(r"(?m)^(?:hydractl|Trainer): [\d.]+ samples a second, mean loss ([\d.]+)$", said)
     assert len(losses) == 2 and all(0.5 < float(loss) < 2 for loss in losses), said
     assert re.search(r"(?m)^ratio: [\d.]+$", said)
+
+
+def test_forms_of_a_score_over_layers_are_measured_once(vit: Path, noise: Path, tmp_path: Path) -> None:
+    images = save_images(tmp_path / "many", count=16)
+    cache = tmp_path / "cache"
+    study = ["layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}", "--unequal", "noise",
+             "--cache", cache, "--quick"]  # fmt: skip
+    said = run(*study)
+    titles = [line[4:] for line in said.splitlines() if line.startswith("### ")]
+    assert len(titles) == 6
+    assert "| kept in float16 |" in said
+    kept = {path.name: path.stat().st_mtime_ns for path in cache.iterdir()}
+    assert run(*study) == said and kept == {path.name: path.stat().st_mtime_ns for path in cache.iterdir()}
+    # The reference is transformers' own hidden states: embeddings and two layers, of patches.
+    model, processor = ViTForImageClassification.from_pretrained(vit), ViTImageProcessor.from_pretrained(vit)
+    grey = processor([Image.open(path) for path in sorted(noise.iterdir())], return_tensors="pt")
+    with torch.inference_mode():
+        states = model(**grey, output_hidden_states=True).hidden_states
+    with np.load(cache / "noise-as-it-is.npz") as found:
+        expected = torch.stack(states, 1)[:, :, 1:].mean(2)
+        np.testing.assert_allclose(found["mean"], expected, atol=1e-5)
+
+
+def test_our_sum_over_layers_is_that_of_pytorch_ood(vit: Path, noise: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pytorch_ood")
+    images = save_images(tmp_path / "many", count=40)
+    said = run("layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}",
+               "--cache", tmp_path / "cache", "--fit", 60, "--tables", "peers")  # fmt: skip
+    assert float(re.search(r"differ by a share of (\S+) at most", said)[1]) < 1e-6
