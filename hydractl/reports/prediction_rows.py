@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from hydractl.ood.profile import where_odd
 from hydractl.reports import escape
 from hydractl.text import abridged
 
@@ -45,19 +44,12 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: 
         name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
         confidence = Text(f"{row['msp']:.4f}", "yellow" if row["ood"] else "green")
         share = f"{row['typicality']:.3f} " if typical else ""
-        flag = Text.assemble(share, escape.terminal(_flag(row), "bold yellow"))
+        flag = Text.assemble(share, escape.terminal(FLAG if row["ood"] else "", "bold yellow"))
         cells = [flag] if typical or flagged else []
         label = f"{row['label']}{'' if row.get('sure', True) else ' ?'}"
         table.add_row(name, escape.terminal(label), confidence, f"{row['mutual_information']:.4f}", *cells)
     console.print(table)
     console.print(escape.terminal(meaning, "dim"))
-
-
-def _flag(row: Mapping[str, Any]) -> str:
-    """Returns the mark of an odd input, and in which layers it is odd, if that is known."""
-    if not row["ood"]:
-        return ""
-    return f"{FLAG} {where_odd(row['profile'])}" if "profile" in row else FLAG
 
 
 def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:

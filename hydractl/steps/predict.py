@@ -38,7 +38,6 @@ ARRAYS = (
     *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
     *("ood_score", "typicality", "profile", "ood", "sure"),
 )
-EARLY_AND_LATE = "Early layers show form (quality, format, resolution), late ones content."
 UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
 
 
@@ -281,8 +280,7 @@ def _meaning(hydra: Hydra) -> str:
             if fit.accuracy is None
             else f" ?: less sure than answers that are right {100 * fit.accuracy:g} % of the time."
         )
-        where = "" if hydra.ood_head.row.by_layer is None else f" {EARLY_AND_LATE}"
-        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{where}{sure}"
+        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"
         return f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."
