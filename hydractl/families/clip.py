@@ -194,12 +194,7 @@ CLIP_IMAGE = Family(
     architectures=("CLIPForImageClassification",),
     config=ClipImageConfig,
     spellings=(VISION | {"classifier": "classifier"},),
-    base=Base(
-        "vision_model.",
-        surplus=(r"text_model\..*", r"(visual|text)_projection\.weight", "logit_scale"),
-        model_type="clip_vision_model",
-        part="vision_config",
-    ),
+    base=Base("vision_model.", model_type="clip_vision_model", part="vision_config"),
     # Only the class token goes through this norm, and this classifier does not read it.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
 )
@@ -243,12 +238,7 @@ SIGLIP_IMAGE = Family(
     architectures=("SiglipForImageClassification",),
     config=SiglipImageConfig,
     spellings=(SIGLIP_VISION | {"classifier": "classifier"},),
-    base=Base(
-        "vision_model.",
-        surplus=(r"text_model\..*", "logit_scale", "logit_bias"),
-        model_type="siglip_vision_model",
-        part="vision_config",
-    ),
+    base=Base("vision_model.", model_type="siglip_vision_model", part="vision_config"),
     # The zero-shot model pools with the head; the classifier bypasses it.
     inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
 )

@@ -16,11 +16,11 @@ class Base:
     """The checkpoints without a classifier that a family can put a new classifier on.
 
     A bare encoder lacks `prefix`, which tensor names inside a classifier begin with. A model for another task, such as
-    masked words, has the prefix and more tensors than a classifier needs.
+    masked words, has the prefix, and its own last layers outside of it.
     """
 
     prefix: str
-    surplus: tuple[str, ...] = ()  # patterns of the names of those tensors
+    untrained: tuple[str, ...] = ()  # our names of norms that some bases lack
     model_type: str | None = None  # a bare encoder's, where it differs from a classifier's
     part: str | None = None  # the field of a classifier's config that holds a config of that type
 

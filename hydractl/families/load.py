@@ -22,6 +22,7 @@ from hydractl.watch import LOG
 
 #: Kinds of models that answer with no one class.
 UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
+REMEDY = "name a model that chooses among classes, or train a classifier for it by finetune with `new_classifier` zeros"
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
@@ -71,12 +72,18 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
         config = timm_vit.describe(name, folder, config, without_classifier)
-    if (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
-        raise CheckpointError(f"{name}: {kind} is not supported: name a model that chooses one class")
+    if without_classifier:
+        # It tells what the classifier was trained for that a new one replaces.
+        config = {key: value for key, value in config.items() if key != "problem_type"}
+    elif (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
+        raise CheckpointError(f"{name}: {kind} is not supported: {REMEDY}")
     family = find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
     checkpoint = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
+    if checkpoint.spec.classes == 1 and not without_classifier:
+        # A softmax over one class is always 1: all of its answers would look certain.
+        raise CheckpointError(f"{name}: has one output, as rerankers and regressions have: {REMEDY}")
     checkpoint.verify()
     return checkpoint
 
@@ -123,7 +130,7 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
         f"{name}: is a {called}, {why}: "
-        f"train a classifier for it by finetune with `new_classifier`, or save it as {wanted}"
+        f"train a classifier for it by finetune with `new_classifier` zeros, or save it as {wanted}"
     )
 
 

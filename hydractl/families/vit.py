@@ -184,7 +184,7 @@ VIT = Family(
     architectures=("ViTForImageClassification",),
     config=VitConfig,
     spellings=(SAVED, IN_MEMORY),
-    base=Base("vit.", surplus=(r"decoder\..*",)),
+    base=Base("vit."),
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),
 )
@@ -210,7 +210,7 @@ DEIT = Family(
     architectures=("DeiTForImageClassification",),
     config=DeitConfig,
     spellings=tuple(spelling | TOKEN for spelling in spellings("deit")),
-    base=Base("deit.", surplus=(r"decoder\..*",)),
+    base=Base("deit."),
     inert=DEIT_INERT,
 )
 DISTILLED_DEIT = Family(
