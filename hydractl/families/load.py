@@ -29,14 +29,14 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
     """Opens the checkpoint that a reference names; tensors stay on disk until they are used.
 
     Args:
-        reference: a folder with config.json and model.safetensors (or shards and their index), as transformers or
-            timm writes it; a .safetensors file beside such a config.json; a file of this project, whatever its name;
-            or, if no such path exists, `owner/name[@revision]` on the hub or `timm:NAME`.
+        reference: a folder with config.json and model.safetensors or pytorch_model.bin (or shards and their index), as
+            transformers or timm writes it; a .safetensors or .bin file beside such a config.json; a file of this
+            project, whatever its name; or, if no such path exists, `owner/name[@revision]` on the hub or `timm:NAME`.
         without_classifier: accept a base network too; its classifier is zeros, ready for training.
 
     Raises:
-        CheckpointError: nothing is there, it is a pickle, damaged, of an unsupported family, or its tensors are not
-            exactly those that its config calls for.
+        CheckpointError: nothing is there, it is damaged, a pickle of more than tensors, of an unsupported family, or
+            its tensors are not exactly those that its config calls for.
     """
     path = Path(reference)
     if not os.path.exists(path):  # unlike `path.exists()`, it accepts names that no path can have

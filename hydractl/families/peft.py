@@ -20,7 +20,7 @@ from hydractl.schema import Checked, Origin, Schema, document
 if TYPE_CHECKING:
     import torch
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PREFIX = "base_model.model."
 FACTORS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b"}
 #: Fields that describe the training of an adapter and do not change what it computes.
@@ -63,7 +63,7 @@ def is_adapter(reference: object) -> bool:
 
 def adapter_identity(folder: str | Path) -> str:
     """Returns the hash of an adapter's tensors, made as that of a model."""
-    return tensors_identity(open_weights(Path(folder) / WEIGHTS)[0])
+    return tensors_identity(_weights(Path(folder)))
 
 
 def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
@@ -109,10 +109,8 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     )
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
-    if not (folder / WEIGHTS).is_file():
-        raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again, with safe_serialization")
     tensors, unknown = {}, []
-    for key, tensor in open_weights(folder / WEIGHTS)[0].items():
+    for key, tensor in _weights(folder).items():
         ours = _our_name(key, named)
         unknown += [key] if ours is None or ours in tensors else []
         if ours is not None:
@@ -120,6 +118,13 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     if unknown:
         raise CheckpointError(f"{folder}: tensors that no map of this network claims: {shorten(sorted(unknown))}")
     return _SavedAdapter(str(folder), config, tensors)
+
+
+def _weights(folder: Path) -> TensorMap:
+    found = next((folder / name for name in (WEIGHTS, PICKLE) if (folder / name).is_file()), None)
+    if found is None:
+        raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again")
+    return open_weights(found)[0]
 
 
 def _our_name(key: str, named: Mapping[str, str]) -> str | None:

@@ -33,13 +33,6 @@ def test_truncated_files(size: int, tmp_path: Path) -> None:
         open_weights(path)
 
 
-def test_pickles_are_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
-    torch.save({}, tmp_path / "pytorch_model.bin")
-    for path in (tmp_path, tmp_path / "pytorch_model.bin"):
-        with pytest.raises(CheckpointError, match=r"pytorch_model.bin: is a pickle"):
-            open_weights(path)
-
-
 @pytest.mark.parametrize(
     ("index", "finding"),
     [

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close as close
 
 import hydractl
+from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.families.peft import with_adapters
@@ -74,6 +75,16 @@ def test_without_a_classifier_of_its_own_a_member_has_the_networks(tmp_path: Pat
     made = with_adapters(read_checkpoint(reference.save(tmp_path / "base")), places)
     assert "classifier.weight" in made.shared
     assert_close(load_checkpoint(made)(**reference.inputs).member_logits, expected)
+
+
+def test_adapters_in_a_pickle_are_the_same(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    base, places = saved
+    expected = identity(with_adapters(read_checkpoint(base), places))
+    old = [Path(copytree(place, tmp_path / place.name)) for place in places]
+    for place in old:
+        torch.save(load_file(place / WEIGHTS), place / "adapter_model.bin")
+        (place / WEIGHTS).unlink()
+    assert identity(with_adapters(read_checkpoint(base), old)) == expected
 
 
 def changed(**fields: Any) -> Callable[[Path], None]:
