@@ -26,6 +26,14 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Interpolation:
+    """Tells how the library interpolates positions to the size of its images in each forward pass."""
+
+    single: bool = True  # in float32, whatever the dtype of the table
+    antialias: bool = False
+
+
+@dataclass(frozen=True)
 class Family:
     """One architecture.
 
@@ -42,6 +50,7 @@ class Family:
     config: type[ArchitectureConfig]  # the fields of config.json that it reads
     spellings: tuple[Mapping[str, str], ...]
     inert: tuple[str, ...] = ()  # patterns of tensor names that real checkpoints carry to no effect
+    interpolation: Interpolation | None = None  # None: the library takes images of one size
     base: Base | None = None  # None: only checkpoints with a classifier are read
     legacy: Mapping[str, str] = field(default_factory=dict)  # tensor name endings of older releases, to today's
     task: Task = "image-classification"

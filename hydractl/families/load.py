@@ -17,6 +17,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library, model_spec
+from hydractl.families.sizes import at_processed_size
 from hydractl.text import shortened
 from hydractl.watch import LOG
 
@@ -80,7 +81,8 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     family = find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
-    checkpoint = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
+    read = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
+    checkpoint = at_processed_size(family, read)
     if checkpoint.spec.classes == 1 and not without_classifier:
         # A softmax over one class is always 1: all of its answers would look certain.
         raise CheckpointError(f"{name}: has one output, as rerankers and regressions have: {REMEDY}")

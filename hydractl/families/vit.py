@@ -6,7 +6,7 @@ from typing import Any
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Rotary, Unbiased
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family, layer_names
+from hydractl.families.family import Base, Family, Interpolation, layer_names
 
 
 class VitConfig(read.Images, read.PlainEncoder, read.Labelled):
@@ -230,6 +230,7 @@ DINOV2 = Family(
     config=Dinov2Config,
     spellings=dinov2_spellings("dinov2")({}),
     spelled_by=dinov2_spellings("dinov2"),
+    interpolation=Interpolation(),
     base=Base("dinov2."),
     inert=(r"dinov2\.embeddings\.mask_token",),
 )
@@ -241,6 +242,7 @@ DINOV2_WITH_REGISTERS = Family(
     config=Dinov2RegistersConfig,
     spellings=dinov2_spellings("dinov2_with_registers")({}),
     spelled_by=dinov2_spellings("dinov2_with_registers"),
+    interpolation=Interpolation(antialias=True),
     base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )
@@ -281,6 +283,7 @@ DINOV3 = Family(
     config=Dinov3Config,
     spellings=dinov3_spellings({}),
     spelled_by=dinov3_spellings,
+    interpolation=Interpolation(),  # it turns queries and keys by any grid
     base=Base(""),
     inert=(r"embeddings\.mask_token",),
 )
