@@ -22,6 +22,7 @@ WEIGHTS = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.bin",
 )
+SENTENCE_FOLDER = "0_Transformer"  # of early sentence-transformers, for the network before its pooling
 INDEX_ENDING = ".index.json"
 #: Pickles of torch.save; the names of the others do not tell what they hold, whole programs often.
 STATE_SUFFIX, PICKLE_SUFFIXES = ".bin", (".pt", ".pth", ".ckpt", ".pkl")
@@ -70,10 +71,12 @@ def weights_in(folder: Path) -> str | None:
     return next((name for name in WEIGHTS if (folder / name).is_file()), None)
 
 
-def last_of_trainer(folder: Path) -> Path:
-    """Returns the last checkpoint of a Trainer's folder that holds no weights itself; else the folder."""
+def folder_of_weights(folder: Path) -> Path:
+    """Returns the folder of a model's weights: itself, the last checkpoint of a Trainer, or sentence-transformers'."""
     if weights_in(folder) is not None:
         return folder
+    if (inner := folder / SENTENCE_FOLDER).is_dir():
+        return inner
     found = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*") if path.is_dir()}
     steps = [step for step in found if step.isdecimal()]
     return found[max(steps, key=int)] if steps else folder

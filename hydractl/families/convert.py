@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +132,7 @@ def complete_base(
         inside = {key: tensor for key, tensor in inside.items() if key.startswith(family.base.prefix) or key in poolers}
     dtype = next((inside[source.name].dtype for source in table.values() if source.name in inside), torch.float32)
     fresh = {
-        table[ours].name: _fresh(ours, slot, dtype)
+        table[ours].name: LazyTensor(slot.shape, dtype, Untrained(ours, slot, dtype))
         for ours, slot in groups.items()
         if table[ours].name not in inside
         and (slot.group in ("classifier", "pooler") or ours.rpartition(".")[0] in family.base.untrained)
@@ -152,17 +152,22 @@ def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
     return {base.prefix + name if is_bare else name: tensor for name, tensor in tensors.items()}
 
 
-def _fresh(name: str, slot: Slot, dtype: torch.dtype) -> LazyTensor:
-    import torch
+@dataclass(frozen=True)
+class Untrained:
+    """The numbers of a tensor that a base network lacks; called, it returns them."""
 
-    def load() -> torch.Tensor:
-        is_scale = name.endswith("norm.weight")
-        drawn = torch.ones(slot.shape) if is_scale else torch.zeros(slot.shape)
-        if not is_scale and slot.group == "pooler" and name.endswith(".weight"):
+    name: str  # ours
+    slot: Slot
+    dtype: torch.dtype
+
+    def __call__(self) -> torch.Tensor:
+        import torch
+
+        is_scale = self.name.endswith("norm.weight")
+        drawn = torch.ones(self.slot.shape) if is_scale else torch.zeros(self.slot.shape)
+        if not is_scale and self.slot.group == "pooler" and self.name.endswith(".weight"):
             drawn.normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
-        return drawn.to(dtype)
-
-    return LazyTensor(slot.shape, dtype, load)
+        return drawn.to(self.dtype)
 
 
 def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:
@@ -178,4 +183,6 @@ def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> 
         raise CheckpointError(f"{name}: {key} holds {DTYPES[tensor.kind]}, expected floating-point numbers")
     if isinstance(tensor.load, StoredNumbers):
         return LazyTensor(shape, tensor.kind, replace(tensor.load, shape=shape))
+    if tensor.shape == shape:
+        return tensor
     return LazyTensor(shape, tensor.kind, lambda: tensor.load().reshape(shape))

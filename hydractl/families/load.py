@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.disk import last_of_trainer, open_weights, read_json, read_preprocessing
+from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json, read_preprocessing
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
@@ -23,6 +23,8 @@ from hydractl.watch import LOG
 
 #: Kinds of models that answer with no one class.
 UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
+#: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
+COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
 REMEDY = "name a model that chooses among classes, or train a classifier for it by finetune with `new_classifier` zeros"
 
 
@@ -43,10 +45,10 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
     if not os.path.exists(path):  # unlike `path.exists()`, it accepts names that no path can have
         path = _fetched(str(reference))
     if path.is_dir():
-        last = last_of_trainer(path)
-        if last != path:
-            LOG.warn(f"note: {reference} is a Trainer's folder: its last checkpoint is taken, {last}")
-            path = reference = last
+        inner = folder_of_weights(path)
+        if inner != path:
+            LOG.warn(f"note: {reference} holds no weights itself: {inner} is taken")
+            path = reference = inner
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
     if KEY in metadata:
@@ -78,7 +80,7 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         config = {key: value for key, value in config.items() if key != "problem_type"}
     elif (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
         raise CheckpointError(f"{name}: {kind} is not supported: {REMEDY}")
-    family = find_family(name, config, without_classifier)
+    family, tensors = find_family(name, config, without_classifier), _unwrapped(name, tensors)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
     read = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
@@ -88,6 +90,19 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         raise CheckpointError(f"{name}: has one output, as rerankers and regressions have: {REMEDY}")
     checkpoint.verify()
     return checkpoint
+
+
+def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:
+    """Returns the tensors without what torch.compile, DataParallel and training frames put before their names."""
+    found = {key.replace(COMPILED, ""): tensor for key, tensor in tensors.items()}
+    removed = [COMPILED] if len(found) == len(tensors) and found.keys() != tensors.keys() else []
+    found = found if removed else dict(tensors)
+    while frame := next((frame for frame in FRAMES if found and all(key.startswith(frame) for key in found)), None):
+        found = {key.removeprefix(frame): tensor for key, tensor in found.items()}
+        removed.append(frame)
+    if removed:
+        LOG.warn(f"note: {name}: names of its tensors are read without {' and '.join(removed)}")
+    return found
 
 
 def _claims_model_type(folder: Path) -> bool:

@@ -14,6 +14,7 @@ from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
+from hydractl.families.convert import Untrained
 from hydractl.families.family import locate
 from hydractl.schema import Checked, Origin, Schema, document
 
@@ -89,6 +90,33 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     whole = replace(base.with_layout(layout, spec, tensors), temperature=None)
     whole.verify()
     return whole
+
+
+def base_for_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
+    """Returns a base network with a classifier as large as that which adapters bring.
+
+    Raises:
+        CheckpointError: an adapter lacks what the network lacks, or cannot be read.
+    """
+    named = _our_names(base)
+    read = [_read_adapter(Path(folder), named) for folder in folders]
+    lacks = {name: tensor.load for name, tensor in base.tensors.items() if isinstance(tensor.load, Untrained)}
+    for adapter in read:
+        if missing := sorted(lacks.keys() - adapter.tensors.keys()):
+            raise CheckpointError(
+                f"{adapter.name}: has no {missing[0]}, and neither has {base.name}: name the network it was trained on"
+            )
+    classes = read[0].tensors["classifier.weight"].shape[0]
+    spec, labels = replace(base.spec, classes=classes), tuple(f"LABEL_{i}" for i in range(classes))
+    grown = {
+        name: LazyTensor(slot.shape, lacks[name].dtype, Untrained(name, slot, lacks[name].dtype))
+        for name, slot in slots(spec).items()
+        if name in lacks
+    }
+    names = {str(i): label for i, label in enumerate(labels)}
+    config = {**base.config, "id2label": names, "label2id": {label: i for i, label in enumerate(labels)}}
+    known = base if base.spec.classes == classes else replace(base, labels=labels, config=config)
+    return replace(known, spec=spec, tensors={**base.tensors, **grown})
 
 
 def _our_names(base: Checkpoint) -> dict[str, str]:

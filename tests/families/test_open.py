@@ -71,6 +71,51 @@ def test_names_of_older_releases_are_the_same_model(change: Callable[[State], No
     assert identity(read_checkpoint(folder)) == before
 
 
+def wrapped(prefix: str) -> Callable[[State], None]:
+    def change(state: State) -> None:
+        for name in list(state):
+            state[prefix + name] = state.pop(name)
+
+    return change
+
+
+def compiled_inside(state: State) -> None:
+    for name in [name for name in state if ".encoder." in name]:
+        state[name.replace(".encoder.", ".encoder._orig_mod.")] = state.pop(name)
+
+
+WRAPPED = {
+    "compiled": (wrapped("_orig_mod."), "_orig_mod."),
+    "parallel": (wrapped("module."), "module."),
+    "in a frame": (wrapped("model."), "model."),
+    "all of them": (wrapped("model.module._orig_mod."), "_orig_mod. and model. and module."),
+    "compiled inside": (compiled_inside, "_orig_mod."),
+}
+
+
+@pytest.mark.parametrize("case", WRAPPED)
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_names_of_wrapped_networks_are_the_same_model(
+    name: str, case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, told = WRAPPED[case]
+    if name == "modernbert" and case == "compiled inside":
+        pytest.skip("it has no encoder by that name")
+    folder = build_reference(name).save(tmp_path)
+    before = identity(read_checkpoint(folder))
+    assert not caplog.records
+    edit_weights(folder, change)
+    assert identity(read_checkpoint(folder)) == before
+    assert f"read without {told}" in caplog.text
+
+
+def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = identity(read_checkpoint(build_reference("bert").save(tmp_path / "0_Transformer")))
+    (tmp_path / "modules.json").write_text("[]")
+    assert identity(read_checkpoint(tmp_path)) == expected
+    assert "0_Transformer is taken" in caplog.text
+
+
 BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
     "unknown tensor": (lambda s: s.update(spare=torch.ones(2)), "claims: spare"),
     "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "vit.layernorm.bias"),
