@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         preprocessing["preprocessor_config.json"] = open_clip.preprocessing(name, config)
     else:
         config = read_json(folder / "config.json")
+    _refuse_changed(name, config)
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
         config = timm_vit.describe(name, folder, config, without_classifier)
@@ -154,10 +156,26 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
 def _of_model_type(name: str, model_type: str | None) -> list[Family]:
     families = [family for family in FAMILIES if model_type in family.model_types]
     if not families:
-        known = f"known are {', '.join(sorted({family.model_type for family in FAMILIES}))}"
-        reason = f"{REFUSED[model_type]}; {known}" if model_type in REFUSED else known
-        raise CheckpointError(f"{name}: model_type {shortened(repr(model_type), 60)} is not supported: {reason}")
+        near = get_close_matches(str(model_type), {family.model_type for family in FAMILIES}, 1)
+        found = [f"model_type {shortened(repr(model_type), 60)} is not supported"]
+        found += [REFUSED[model_type]] if model_type in REFUSED else [f"the nearest known is {kind}" for kind in near]
+        raise CheckpointError(f"{name}: {', '.join(found)}: `hydractl list families` shows those that are")
     return families
+
+
+def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:
+    """Raises CheckpointError for weights that are quantized, or of which transformers removed heads."""
+    if quantized := config.get("quantization_config"):
+        how = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        raise CheckpointError(
+            f"{name}: its weights are quantized by {shortened(str(how or 'an unknown method'), 60)}: load it with "
+            "transformers, then model.dequantize() and model.save_pretrained(NEW)"
+        )
+    if config.get("pruned_heads"):
+        raise CheckpointError(
+            f"{name}: config.json has pruned_heads, and its layers several sizes: name the network before "
+            "prune_heads, and remove its heads by `prune`"
+        )
 
 
 __all__ = ["find_family", "read_checkpoint", "spec_of", "write_checkpoint"]
