@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import beit, bert, clip, modernbert, open_clip, timm_vit, vit
+from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -25,6 +25,12 @@ FAMILIES: tuple[Family, ...] = (
     bert.DEBERTA_V2,
     bert.ROBERTA,
     bert.XLM_ROBERTA,
+    bert_kin.CAMEMBERT,
+    bert_kin.DATA2VEC_TEXT,
+    bert_kin.ERNIE,
+    bert_kin.ROBERTA_PRELAYERNORM,
+    bert_kin.XLM_ROBERTA_XL,
+    bert_kin.MEGATRON_BERT,
     bert.DISTILBERT,
     modernbert.FAMILY,
 )
