@@ -6,6 +6,7 @@ from hydractl.families.family import Family
 FAMILIES: tuple[Family, ...] = (
     vit.VIT,
     vit.MSN,
+    vit.IJEPA,
     vit.DEIT,
     vit.DISTILLED_DEIT,
     vit.DINOV2,
@@ -16,6 +17,8 @@ FAMILIES: tuple[Family, ...] = (
     timm_vit.FAMILY,
     clip.CLIP,
     clip.CLIP_IMAGE,
+    clip.METACLIP_2,
+    clip.METACLIP_2_IMAGE,
     open_clip.FAMILY,
     clip.SIGLIP,
     clip.SIGLIP_IMAGE,

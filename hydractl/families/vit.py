@@ -25,6 +25,17 @@ class MsnConfig(VitConfig):
     layer_norm_eps: read.NormEps = 1e-6
 
 
+class IjepaConfig(VitConfig):
+    """The fields of an I-JEPA's config.json."""
+
+    def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
+        return replace(super().embeddings(patch_bias, norm), class_token=False)
+
+    def spec(self) -> ModelSpec:
+        spec = super().spec()
+        return replace(spec, towers=(replace(spec.towers[0], norm_tokens=True, pool="mean"),))
+
+
 class DeitConfig(VitConfig):
     """The fields of a DeiT's config.json."""
 
@@ -198,6 +209,16 @@ MSN = Family(
     base=Base("vit."),
     saved_as=lambda config: 1,
     inert=(r"vit\.embeddings\.mask_token",),
+)
+IJEPA = Family(
+    name="ijepa",
+    title="I-JEPA",
+    model_type="ijepa",
+    architectures=("IJepaForImageClassification",),
+    config=IjepaConfig,
+    spellings=spellings("ijepa"),
+    base=Base("ijepa."),
+    inert=(r"ijepa\.pooler\.dense\.(weight|bias)", r"ijepa\.embeddings\.mask_token"),
 )
 TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token:3"}
 CLASSIFIERS = {"classifier": "cls_classifier", "distillation_classifier": "distillation_classifier"}
