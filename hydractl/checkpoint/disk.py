@@ -6,15 +6,37 @@ from typing import Annotated, Any, BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
+from hydractl.checkpoint.pickles import open_pickle
 from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Origin, Schema, read_text
 from hydractl.schema import read_json as read_json_file
 
-INDEX_NAME = "model.safetensors.index.json"
 WEIGHTS_NAME = "model.safetensors"
-OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+#: The files that weights lie in, or that name their shards; the first that is there counts.
+WEIGHTS = (
+    WEIGHTS_NAME,
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+)
+SENTENCE_FOLDER = "0_Transformer"  # of early sentence-transformers, for the network before its pooling
+INDEX_ENDING = ".index.json"
+#: Pickles of torch.save; the names of the others do not tell what they hold, whole programs often.
+STATE_SUFFIX, PICKLE_SUFFIXES = ".bin", (".pt", ".pth", ".ckpt", ".pkl")
+#: What other programs leave in a folder, and what makes weights of it.
+FOREIGN = {
+    "tf_model.h5": "TensorFlow weights: load them by transformers 4 with from_tf=True and save them again",
+    "flax_model.msgpack": "Flax weights: load them by transformers 4 with from_flax=True and save them again",
+    "*.gguf": "GGUF weights: load them by transformers with gguf_file= and save them again",
+    "*.onnx": "an ONNX graph: name the model that it was exported from",
+    "zero_to_fp32.py": "the shards of DeepSpeed: python zero_to_fp32.py FOLDER NEW --safe_serialization",
+    "global_step*": "the shards of DeepSpeed: python zero_to_fp32.py FOLDER NEW --safe_serialization",
+    "*.distcp": "the shards of FSDP: accelerate merge-weights FOLDER NEW",
+    "*/*.distcp": "the shards of FSDP: accelerate merge-weights FOLDER NEW",
+}
 #: How raw images and texts become inputs; these files are carried along, so that a weights file stands alone.
 JSON_FILES = (
     "preprocessor_config.json",
@@ -33,36 +55,42 @@ class _Index(Schema, extra="ignore"):
 
 
 def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
-    """Returns the tensors and header metadata of a safetensors file, or of a folder's file or shards.
+    """Returns the tensors and header metadata of a file of weights, or of a folder's file or shards.
 
     Raises:
-        CheckpointError: no such file, a pickle, a truncated or corrupt file, a shard that is missing or lies
-            outside the folder.
+        CheckpointError: no such file, a pickle of more than tensors, a truncated or corrupt file, a shard that is
+            missing or lies outside the folder.
     """
     if path.is_file():
         return _open_file(path)
     if not path.is_dir():
         raise CheckpointError(f"{path}: is neither a file nor a folder: name a checkpoint")
-    if (path / WEIGHTS_NAME).is_file():
-        return _open_file(path / WEIGHTS_NAME)
-    if (path / INDEX_NAME).is_file():
-        return _open_shards(path), {}
-    if (path / OPEN_CLIP_WEIGHTS).is_file():
-        return _open_file(path / OPEN_CLIP_WEIGHTS)
+    if (name := weights_in(path)) is not None:
+        return (_open_shards(path, name), {}) if name.endswith(INDEX_ENDING) else _open_file(path / name)
     for file in sorted(path.iterdir()):
-        if file.suffix in PICKLE_SUFFIXES and file.name != "training_args.bin":
+        if file.suffix in PICKLE_SUFFIXES:
             raise _pickle_error(file)
     if (path / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{path}: holds a LoRA adapter and no network: name the network first: hydractl fuse NETWORK {path} -o FILE"
         )
+    for pattern, found in FOREIGN.items():
+        if next(path.glob(pattern), None) is not None:
+            raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder, but {found}")
     raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
 
 
-def last_of_trainer(folder: Path) -> Path:
-    """Returns the last checkpoint of a Trainer's folder that holds no weights itself; else the folder."""
-    if any((folder / name).is_file() for name in (WEIGHTS_NAME, INDEX_NAME, OPEN_CLIP_WEIGHTS)):
+def weights_in(folder: Path) -> str | None:
+    """Returns the name of the file in a folder that holds its weights or names their shards."""
+    return next((name for name in WEIGHTS if (folder / name).is_file()), None)
+
+
+def folder_of_weights(folder: Path) -> Path:
+    """Returns the folder of a model's weights: itself, the last checkpoint of a Trainer, or sentence-transformers'."""
+    if weights_in(folder) is not None:
         return folder
+    if (inner := folder / SENTENCE_FOLDER).is_dir():
+        return inner
     found = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*") if path.is_dir()}
     steps = [step for step in found if step.isdecimal()]
     return found[max(steps, key=int)] if steps else folder
@@ -71,6 +99,8 @@ def last_of_trainer(folder: Path) -> Path:
 def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     if path.suffix in PICKLE_SUFFIXES:
         raise _pickle_error(path)
+    if path.suffix == STATE_SUFFIX:
+        return open_pickle(path), {}
     try:
         # It checks the header against the file's size; numpy loads faster than torch, and reads no numbers here.
         with safe_open(path, framework="np") as file:
@@ -92,20 +122,20 @@ def _starts(file: BinaryIO) -> dict[str, int]:
     return {name: 8 + size + entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
 
 
-def _open_shards(folder: Path) -> dict[str, LazyTensor]:
-    weight_map = read_weight_map(folder)
+def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
+    weight_map = read_weight_map(folder / index)
     shards = {}
     for shard in sorted(set(weight_map.values())):
         path = folder / shard
         if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, shard):
-            raise CheckpointError(f"{folder / INDEX_NAME}: shard {shard!r} lies outside the folder: refused")
+            raise CheckpointError(f"{folder / index}: shard {shard!r} lies outside the folder: refused")
         if not path.is_file():
             raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
         shards[shard] = _open_file(path)[0]
     tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
     for name, shard in weight_map.items():
         if name not in shards[shard]:
-            raise CheckpointError(f"{folder}: {INDEX_NAME} promises {name} in {shard}, which does not hold it")
+            raise CheckpointError(f"{folder}: {index} promises {name} in {shard}, which does not hold it")
     return tensors
 
 
@@ -130,13 +160,13 @@ def _pickle_error(path: Path) -> CheckpointError:
     )
 
 
-def read_weight_map(folder: Path) -> dict[str, str]:
+def read_weight_map(index: Path) -> dict[str, str]:
     """Returns the file that each tensor of a checkpoint in shards lies in.
 
     Raises:
-        CheckpointError: the folder's index is missing, or names no files.
+        CheckpointError: the index is missing, or names no files.
     """
-    return read_json_file(folder / INDEX_NAME, _origin(folder / INDEX_NAME)).read(_Index).weight_map
+    return read_json_file(index, _origin(index)).read(_Index).weight_map
 
 
 def read_json(path: Path) -> dict[str, Any]:

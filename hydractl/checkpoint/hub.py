@@ -3,14 +3,7 @@
 import re
 from pathlib import Path
 
-from hydractl.checkpoint.disk import (
-    INDEX_NAME,
-    JSON_FILES,
-    OPEN_CLIP_WEIGHTS,
-    TEXT_FILES,
-    WEIGHTS_NAME,
-    read_weight_map,
-)
+from hydractl.checkpoint.disk import INDEX_ENDING, JSON_FILES, TEXT_FILES, WEIGHTS, WEIGHTS_NAME, read_weight_map
 from hydractl.errors import CheckpointError
 
 REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -48,20 +41,19 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     weights = _weights(reference, names)
     wanted = [name for name in (*SMALL_FILES, weights) if name in names]
     folder = Path(snapshot_download(repo, revision=revision, allow_patterns=wanted))
-    if weights == INDEX_NAME:
-        shards = sorted(set(read_weight_map(folder).values()) & names)
+    if weights.endswith(INDEX_ENDING):
+        shards = sorted(set(read_weight_map(folder / weights).values()) & names)
         snapshot_download(repo, revision=revision, allow_patterns=shards)
     return folder
 
 
 def _weights(reference: str, names: set[str]) -> str:
-    for name in (WEIGHTS_NAME, INDEX_NAME, OPEN_CLIP_WEIGHTS):
+    for name in WEIGHTS:
         if name in names:
             return name
-    kind = "pickles, which can run code when opened" if any(n.endswith((".bin", ".pt")) for n in names) else "none"
     raise CheckpointError(
-        f"{reference}: the hub has no safetensors weights of it ({kind}): load it with its own library, save it as "
-        "safetensors, and name that folder"
+        f"{reference}: the hub has no {WEIGHTS_NAME} or pytorch_model.bin of it: load it with its own library, save it "
+        "as safetensors, and name that folder"
     )
 
 

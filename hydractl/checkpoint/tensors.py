@@ -164,7 +164,7 @@ def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int,
     # Products of float64 round by where their factors lie.
     copied = size < SMALL or start % (16 if dtype == torch.float64 else dtype.itemsize)
     tensor = (raw.clone() if copied else raw).view(dtype).view(shape)
-    if not _finite(tensor):
+    if not is_finite(tensor):
         raise ValueError("holds NaN or infinite numbers")
     if not copied and hasattr(mmap, "MADV_DONTNEED"):
         # The pages just looked through stay in the system's cache; this process takes up those it computes with.
@@ -178,7 +178,8 @@ def _mapped(file: BinaryIO, start: int, size: int) -> tuple[memoryview, mmap.mma
     return memoryview(mapping)[start - first :], mapping
 
 
-def _finite(tensor: Tensor) -> bool:
+def is_finite(tensor: Tensor) -> bool:
+    """Tells whether all numbers of a tensor are finite."""
     # NaN and infinity pass through a sum, the fastest of all passes. The sum of finite numbers may overflow, as in
     # float16; then the extremes decide.
     return bool(tensor.sum().isfinite()) or all(bool(extreme.isfinite()) for extreme in tensor.aminmax())

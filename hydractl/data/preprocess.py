@@ -65,18 +65,23 @@ class ImagePreprocessor:
 class TextPreprocessor:
     """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit.
 
-    `filled` pads all texts to that length, and the padding is text to the model.
+    `filled` pads all texts to that length, and the padding is text to the model. `types` tells whether the model tells
+    types of sentences apart.
     """
 
     tokenizer: Any
     max_length: int | None
     filled: bool = False
+    types: bool = True
 
     def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
         """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
         if self.filled:
             return {"input_ids": self._encode(texts, padding="max_length", return_tensors="pt")["input_ids"]}
-        return dict(self._encode(texts, padding="longest", return_tensors="pt"))
+        # Many tokenizers number sentences for models that have no embeddings of them, or only one.
+        left_out = () if self.types else ("token_type_ids",)
+        found = self._encode(texts, padding="longest", return_tensors="pt")
+        return {key: tensor for key, tensor in found.items() if key not in left_out}
 
     def lengths(self, texts: Sequence[Text]) -> tuple[NDArray[np.int64], int]:
         """Returns the tokens of each text as the model sees it, `[N]`, and how many texts are truncated."""
@@ -191,7 +196,8 @@ def preprocessor_from_json(
                 image = ImagePreprocessor(processor, tower.embeddings.channels)
             else:
                 tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
-                text = TextPreprocessor(tokenizer, _max_length(tokenizer, tower.embeddings), tower.embeddings.filled)
+                length, types = _max_length(tokenizer, tower.embeddings), tower.embeddings.token_types > 1
+                text = TextPreprocessor(tokenizer, length, tower.embeddings.filled, types=types)
     return Preprocessor(image, text)
 
 

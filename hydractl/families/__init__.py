@@ -1,11 +1,12 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import beit, bert, clip, modernbert, open_clip, timm_vit, vit
+from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
     vit.VIT,
     vit.MSN,
+    vit.IJEPA,
     vit.DEIT,
     vit.DISTILLED_DEIT,
     vit.DINOV2,
@@ -16,6 +17,8 @@ FAMILIES: tuple[Family, ...] = (
     timm_vit.FAMILY,
     clip.CLIP,
     clip.CLIP_IMAGE,
+    clip.METACLIP_2,
+    clip.METACLIP_2_IMAGE,
     open_clip.FAMILY,
     clip.SIGLIP,
     clip.SIGLIP_IMAGE,
@@ -25,24 +28,54 @@ FAMILIES: tuple[Family, ...] = (
     bert.DEBERTA_V2,
     bert.ROBERTA,
     bert.XLM_ROBERTA,
+    bert_kin.CAMEMBERT,
+    bert_kin.DATA2VEC_TEXT,
+    bert_kin.ERNIE,
+    bert_kin.ROBERTA_PRELAYERNORM,
+    bert_kin.XLM_ROBERTA_XL,
+    bert_kin.MEGATRON_BERT,
     bert.DISTILBERT,
     modernbert.FAMILY,
 )
 
-#: Architectures that are not read: model_type of config.json to the reason.
-REFUSED = {
-    "albert": "its layers share one set of weights, so a head is dropped in all of them or in none",
-    "convnext": "it has no attention heads",
-    "deberta": "its queries, keys and values lie head by head in one map, which only version 1 does",
-    "gpt2": "it is a decoder",
-    "hydra": "it is an export, so give the hydractl file that it was exported from",
-    "longformer": "its attention is sparse",
-    "resnet": "it has no attention heads",
-    "siglip2": "it takes images cut to patches of many sizes",
-    "swin": "its attention works in windows and adds relative positions",
-    "swinv2": "its attention works in windows and adds relative positions",
-    "t5": "its attention adds relative positions",
-    "xlnet": "its attention adds relative positions",
+#: Why architectures are not read, by their `model_type` in config.json.
+REASONS = {
+    "its layers share one set of weights, so a head is dropped in all of them or in none": "albert",
+    "its queries, keys and values lie head by head in one map, which only version 1 does": "deberta",
+    "it is an export, so give the hydractl file that it was exported from": "hydra",
+    "it has no attention heads": (
+        "convnext convnextv2 resnet regnet bit efficientnet mobilenet_v1 mobilenet_v2 poolformer focalnet mamba mamba2 "
+        "rwkv fnet hgnet_v2 van"
+    ),
+    "it is a decoder": (
+        "gpt2 gpt_neo gpt_neox gptj gpt_bigcode gpt_oss openai-gpt opt bloom falcon llama llama4_text mistral mixtral "
+        "qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi phi3 stablelm starcoder2 olmo olmo2 cohere "
+        "cohere2 granite deepseek_v2 deepseek_v3 glm glm4 smollm3 codegen biogpt ctrl xglm mpt persimmon nemotron jamba"
+    ),
+    "it has an encoder and a decoder": (
+        "bart mbart pegasus plbart led marian blenderbot prophetnet m2m_100 encoder-decoder vision-encoder-decoder "
+        "longt5 mt5 umt5 switch_transformers whisper speech_to_text detr conditional_detr deformable_detr blip"
+    ),
+    "it reads sounds": (
+        "wav2vec2 wav2vec2-bert wav2vec2-conformer hubert wavlm unispeech unispeech-sat sew sew-d data2vec-audio "
+        "audio-spectrogram-transformer clap"
+    ),
+    "it reads texts with images or places on a page": (
+        "layoutlm layoutlmv2 layoutlmv3 lilt bros markuplm visual_bert vilt flava lxmert bridgetower qwen2_vl llava"
+    ),
+    "its attention is sparse or approximate": "longformer big_bird reformer nystromformer yoso mra",
+    "its attention works in windows and adds relative positions": (
+        "swin swinv2 donut-swin maxvit hiera vitdet dinat nat"
+    ),
+    "its layers have several sizes": (
+        "pvt pvt_v2 segformer levit cvt mobilevit mobilevitv2 efficientformer swiftformer glpn funnel"
+    ),
+    "its layers are bottlenecks": "mobilebert",
+    "its maps are grouped convolutions": "squeezebert",
+    "its attention adds relative positions": "t5 xlnet transfo-xl",
+    "it takes images cut to patches of many sizes": "siglip2 pix2struct",
 }
+#: Architectures that are not read: model_type of config.json to the reason.
+REFUSED = {name: reason for reason, names in REASONS.items() for name in names.split()}
 
 __all__ = ["FAMILIES", "REFUSED", "Family"]

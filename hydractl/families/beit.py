@@ -5,7 +5,7 @@ from typing import Annotated
 
 from hydractl.checkpoint.spec import ModelSpec, Relative
 from hydractl.families import config as read
-from hydractl.families.family import Family, layer_names
+from hydractl.families.family import Base, Family, Interpolation, layer_names
 from hydractl.families.vit import SAVED_HEADS
 from hydractl.schema import Checked
 
@@ -69,6 +69,9 @@ BEIT = Family(
     saved_as=lambda config: (
         2 * (not config.get("use_mean_pooling", True)) + bool(config.get("use_shared_relative_position_bias"))
     ),
+    interpolation=Interpolation(single=False),
+    # The model of masked patches has no norm behind the mean of patches.
+    base=Base("beit.", untrained=("vision.norm",)),
     inert=(r"beit\.embeddings\.mask_token", r".*\.relative_position_index"),
 )
 DATA2VEC_VISION = replace(
@@ -78,5 +81,6 @@ DATA2VEC_VISION = replace(
     model_type="data2vec-vision",
     architectures=("Data2VecVisionForImageClassification",),
     spellings=spellings("data2vec_vision"),
+    base=Base("data2vec_vision.", untrained=("vision.norm",)),
     inert=(r"data2vec_vision\.embeddings\.mask_token", r".*\.relative_position_index"),
 )

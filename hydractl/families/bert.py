@@ -248,7 +248,7 @@ BERT = Family(
     architectures=("BertForSequenceClassification",),
     config=BertConfig,
     spellings=(spelling("bert", {"text.pooler": "bert.pooler.dense", "classifier": "classifier"}),),
-    base=Base("bert.", surplus=(r"cls\..*",)),
+    base=Base("bert."),
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
     legacy={".gamma": ".weight", ".beta": ".bias"},
     task="text-classification",
@@ -260,8 +260,7 @@ ELECTRA = Family(
     architectures=("ElectraForSequenceClassification",),
     config=ElectraConfig,
     spellings=(spelling("electra", DENSE_ENDS | {"text.embeddings.projection": "electra.embeddings_project"}),),
-    # The networks of its training: the generator predicts words, the discriminator which of them were replaced.
-    base=Base("electra.", surplus=(r"(generator|discriminator)_.*",)),
+    base=Base("electra."),
     inert=(r"electra\.embeddings\.(position|token_type)_ids",),
     legacy=BERT.legacy,
     task="text-classification",
@@ -321,7 +320,7 @@ DEBERTA_V2 = Family(
             "text.layers.{i}.attention.distance_q": f"{DEBERTA_V2_ATTENTION}pos_query_proj",
         },
     ),
-    base=Base("deberta.", surplus=(r"(cls|lm_predictions|mask_predictions)\..*",)),
+    base=Base("deberta."),
     inert=(
         r"deberta\.embeddings\.(position_ids|position_embeddings\..*)",
         r"(cls|lm_predictions|mask_predictions)\..*",

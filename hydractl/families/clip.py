@@ -82,11 +82,25 @@ class ClipConfig(VisionConfig):
     def spec(self) -> ModelSpec:
         return ModelSpec("zero-shot", (self.vision(), self.text()), projection=self.projection_dim)
 
+    @property
+    def eos(self) -> int | None:
+        """The id whose place is pooled; None for the largest of a text."""
+        return None if self.text_config.eos_token_id == LEGACY_EOS else self.text_config.eos_token_id
+
     def text(self) -> TowerSpec:
         part = self.text_config
-        eos = None if part.eos_token_id == LEGACY_EOS else part.eos_token_id
-        embeddings = TextEmbeddings(part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, eos=eos)
+        embeddings = TextEmbeddings(
+            part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, eos=self.eos
+        )
         return replace(part.encoder("text", embeddings), causal=True, pool="eos")
+
+
+class MetaClip2Config(ClipConfig):
+    """The fields of a MetaCLIP 2's config.json, which has no early form."""
+
+    @property
+    def eos(self) -> int:
+        return self.text_config.eos_token_id
 
 
 class ClipImageConfig(VisionConfig, read.Labelled):
@@ -194,14 +208,25 @@ CLIP_IMAGE = Family(
     architectures=("CLIPForImageClassification",),
     config=ClipImageConfig,
     spellings=(VISION | {"classifier": "classifier"},),
-    base=Base(
-        "vision_model.",
-        surplus=(r"text_model\..*", r"(visual|text)_projection\.weight", "logit_scale"),
-        model_type="clip_vision_model",
-        part="vision_config",
-    ),
+    base=Base("vision_model.", model_type="clip_vision_model", part="vision_config"),
     # Only the class token goes through this norm, and this classifier does not read it.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
+)
+METACLIP_2 = replace(
+    CLIP,
+    name="metaclip-2",
+    title="MetaCLIP 2",
+    model_type="metaclip_2",
+    architectures=("MetaClip2Model",),
+    config=MetaClip2Config,
+)
+METACLIP_2_IMAGE = replace(
+    CLIP_IMAGE,
+    name="metaclip-2-image",
+    title="MetaCLIP 2 image classifier",
+    model_type="metaclip_2",
+    architectures=("MetaClip2ForImageClassification",),
+    base=Base("vision_model.", model_type="metaclip_2_vision_model", part="vision_config"),
 )
 SIGLIP_VISION = {
     "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
@@ -243,12 +268,7 @@ SIGLIP_IMAGE = Family(
     architectures=("SiglipForImageClassification",),
     config=SiglipImageConfig,
     spellings=(SIGLIP_VISION | {"classifier": "classifier"},),
-    base=Base(
-        "vision_model.",
-        surplus=(r"text_model\..*", "logit_scale", "logit_bias"),
-        model_type="siglip_vision_model",
-        part="vision_config",
-    ),
+    base=Base("vision_model.", model_type="siglip_vision_model", part="vision_config"),
     # The zero-shot model pools with the head; the classifier bypasses it.
     inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +104,8 @@ def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> 
 def _missing_error(name: str, family: Family, missing: list[str], classifier: str | None) -> CheckpointError:
     if classifier in missing:
         return CheckpointError(
-            f"{name}: is a base {family.title} without a classifier: train one by finetune with `new_classifier`, "
-            f"or save it as {family.architectures[0]}"
+            f"{name}: is a base {family.title} without a classifier: train one by finetune with `new_classifier` "
+            f"zeros, or save it as {family.architectures[0]}"
         )
     return CheckpointError(f"{name}: tensors are missing: {shorten(missing)}: is this the right config.json?")
 
@@ -119,17 +119,23 @@ def complete_base(
     """
     if family.base is None:
         return config, tensors
-    config = _classifier_config(family, family.base, config)
     import torch
 
+    architectures = set(config.get("architectures") or family.architectures)
+    config = _classifier_config(family, family.base, config)
     inside = _inside_classifier(family.base, tensors)
     spec = model_spec(name, family, config)
-    table = fitting_table(family.names(config), spec, inside.keys())
+    table, groups = fitting_table(family.names(config), spec, inside.keys()), slots(spec)
+    if table["classifier.weight"].name not in inside or not architectures & set(family.architectures):
+        # Its own last layers answer another task, all but a pooler that a classifier has, too.
+        poolers = {source.name for ours, source in table.items() if groups[ours].group == "pooler"}
+        inside = {key: tensor for key, tensor in inside.items() if key.startswith(family.base.prefix) or key in poolers}
     dtype = next((inside[source.name].dtype for source in table.values() if source.name in inside), torch.float32)
     fresh = {
-        table[ours].name: _fresh(ours, slot, dtype)
-        for ours, slot in slots(spec).items()
-        if slot.group in ("classifier", "pooler") and table[ours].name not in inside
+        table[ours].name: LazyTensor(slot.shape, dtype, Untrained(ours, slot, dtype))
+        for ours, slot in groups.items()
+        if table[ours].name not in inside
+        and (slot.group in ("classifier", "pooler") or ours.rpartition(".")[0] in family.base.untrained)
     }
     return config, inside | fresh
 
@@ -143,25 +149,25 @@ def _classifier_config(family: Family, base: Base, config: Mapping[str, Any]) ->
 def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
     """Returns the encoder's tensors by their names inside a classifier."""
     is_bare = not any(name.startswith(base.prefix) for name in tensors)
-    named = {base.prefix + name if is_bare else name: tensor for name, tensor in tensors.items()}
-    return {
-        name: tensor
-        for name, tensor in named.items()
-        if not any(re.fullmatch(pattern, name) for pattern in base.surplus)
-    }
+    return {base.prefix + name if is_bare else name: tensor for name, tensor in tensors.items()}
 
 
-def _fresh(name: str, slot: Slot, dtype: torch.dtype) -> LazyTensor:
-    import torch
+@dataclass(frozen=True)
+class Untrained:
+    """The numbers of a tensor that a base network lacks; called, it returns them."""
 
-    def load() -> torch.Tensor:
-        is_scale = slot.group == "pooler" and name.endswith("norm.weight")
-        drawn = torch.ones(slot.shape) if is_scale else torch.zeros(slot.shape)
-        if not is_scale and slot.group == "pooler" and name.endswith(".weight"):
+    name: str  # ours
+    slot: Slot
+    dtype: torch.dtype
+
+    def __call__(self) -> torch.Tensor:
+        import torch
+
+        is_scale = self.name.endswith("norm.weight")
+        drawn = torch.ones(self.slot.shape) if is_scale else torch.zeros(self.slot.shape)
+        if not is_scale and self.slot.group == "pooler" and self.name.endswith(".weight"):
             drawn.normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
-        return drawn.to(dtype)
-
-    return LazyTensor(slot.shape, dtype, load)
+        return drawn.to(self.dtype)
 
 
 def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:
@@ -177,4 +183,6 @@ def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> 
         raise CheckpointError(f"{name}: {key} holds {DTYPES[tensor.kind]}, expected floating-point numbers")
     if isinstance(tensor.load, StoredNumbers):
         return LazyTensor(shape, tensor.kind, replace(tensor.load, shape=shape))
+    if tensor.shape == shape:
+        return tensor
     return LazyTensor(shape, tensor.kind, lambda: tensor.load().reshape(shape))

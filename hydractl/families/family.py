@@ -16,13 +16,21 @@ class Base:
     """The checkpoints without a classifier that a family can put a new classifier on.
 
     A bare encoder lacks `prefix`, which tensor names inside a classifier begin with. A model for another task, such as
-    masked words, has the prefix and more tensors than a classifier needs.
+    masked words, has the prefix, and its own last layers outside of it.
     """
 
     prefix: str
-    surplus: tuple[str, ...] = ()  # patterns of the names of those tensors
+    untrained: tuple[str, ...] = ()  # our names of norms that some bases lack
     model_type: str | None = None  # a bare encoder's, where it differs from a classifier's
     part: str | None = None  # the field of a classifier's config that holds a config of that type
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """Tells how the library interpolates positions to the size of its images in each forward pass."""
+
+    single: bool = True  # in float32, whatever the dtype of the table
+    antialias: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Family:
     config: type[ArchitectureConfig]  # the fields of config.json that it reads
     spellings: tuple[Mapping[str, str], ...]
     inert: tuple[str, ...] = ()  # patterns of tensor names that real checkpoints carry to no effect
+    interpolation: Interpolation | None = None  # None: the library takes images of one size
     base: Base | None = None  # None: only checkpoints with a classifier are read
     legacy: Mapping[str, str] = field(default_factory=dict)  # tensor name endings of older releases, to today's
     task: Task = "image-classification"

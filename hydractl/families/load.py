@@ -3,11 +3,12 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.disk import last_of_trainer, open_weights, read_json, read_preprocessing
+from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json, read_preprocessing
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
@@ -17,34 +18,38 @@ from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library, model_spec
+from hydractl.families.sizes import at_processed_size
 from hydractl.text import shortened
 from hydractl.watch import LOG
 
 #: Kinds of models that answer with no one class.
 UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
+#: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
+COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
+REMEDY = "name a model that chooses among classes, or train a classifier for it by finetune with `new_classifier` zeros"
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
     """Opens the checkpoint that a reference names; tensors stay on disk until they are used.
 
     Args:
-        reference: a folder with config.json and model.safetensors (or shards and their index), as transformers or
-            timm writes it; a .safetensors file beside such a config.json; a file of this project, whatever its name;
-            or, if no such path exists, `owner/name[@revision]` on the hub or `timm:NAME`.
+        reference: a folder with config.json and model.safetensors or pytorch_model.bin (or shards and their index), as
+            transformers or timm writes it; a .safetensors or .bin file beside such a config.json; a file of this
+            project, whatever its name; or, if no such path exists, `owner/name[@revision]` on the hub or `timm:NAME`.
         without_classifier: accept a base network too; its classifier is zeros, ready for training.
 
     Raises:
-        CheckpointError: nothing is there, it is a pickle, damaged, of an unsupported family, or its tensors are not
-            exactly those that its config calls for.
+        CheckpointError: nothing is there, it is damaged, a pickle of more than tensors, of an unsupported family, or
+            its tensors are not exactly those that its config calls for.
     """
     path = Path(reference)
     if not os.path.exists(path):  # unlike `path.exists()`, it accepts names that no path can have
         path = _fetched(str(reference))
     if path.is_dir():
-        last = last_of_trainer(path)
-        if last != path:
-            LOG.warn(f"note: {reference} is a Trainer's folder: its last checkpoint is taken, {last}")
-            path = reference = last
+        inner = folder_of_weights(path)
+        if inner != path:
+            LOG.warn(f"note: {reference} holds no weights itself: {inner} is taken")
+            path = reference = inner
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
     if KEY in metadata:
@@ -68,17 +73,38 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         preprocessing["preprocessor_config.json"] = open_clip.preprocessing(name, config)
     else:
         config = read_json(folder / "config.json")
+    _refuse_changed(name, config)
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
         config = timm_vit.describe(name, folder, config, without_classifier)
-    if (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
-        raise CheckpointError(f"{name}: {kind} is not supported: name a model that chooses one class")
-    family = find_family(name, config, without_classifier)
+    if without_classifier:
+        # It tells what the classifier was trained for that a new one replaces.
+        config = {key: value for key, value in config.items() if key != "problem_type"}
+    elif (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
+        raise CheckpointError(f"{name}: {kind} is not supported: {REMEDY}")
+    family, tensors = find_family(name, config, without_classifier), _unwrapped(name, tensors)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
-    checkpoint = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
+    read = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
+    checkpoint = at_processed_size(family, read)
+    if checkpoint.spec.classes == 1 and not without_classifier:
+        # A softmax over one class is always 1: all of its answers would look certain.
+        raise CheckpointError(f"{name}: has one output, as rerankers and regressions have: {REMEDY}")
     checkpoint.verify()
     return checkpoint
+
+
+def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:
+    """Returns the tensors without what torch.compile, DataParallel and training frames put before their names."""
+    found = {key.replace(COMPILED, ""): tensor for key, tensor in tensors.items()}
+    removed = [COMPILED] if len(found) == len(tensors) and found.keys() != tensors.keys() else []
+    found = found if removed else dict(tensors)
+    while frame := next((frame for frame in FRAMES if found and all(key.startswith(frame) for key in found)), None):
+        found = {key.removeprefix(frame): tensor for key, tensor in found.items()}
+        removed.append(frame)
+    if removed:
+        LOG.warn(f"note: {name}: names of its tensors are read without {' and '.join(removed)}")
+    return found
 
 
 def _claims_model_type(folder: Path) -> bool:
@@ -123,17 +149,33 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
         f"{name}: is a {called}, {why}: "
-        f"train a classifier for it by finetune with `new_classifier`, or save it as {wanted}"
+        f"train a classifier for it by finetune with `new_classifier` zeros, or save it as {wanted}"
     )
 
 
 def _of_model_type(name: str, model_type: str | None) -> list[Family]:
     families = [family for family in FAMILIES if model_type in family.model_types]
     if not families:
-        known = f"known are {', '.join(sorted({family.model_type for family in FAMILIES}))}"
-        reason = f"{REFUSED[model_type]}; {known}" if model_type in REFUSED else known
-        raise CheckpointError(f"{name}: model_type {shortened(repr(model_type), 60)} is not supported: {reason}")
+        near = get_close_matches(str(model_type), {family.model_type for family in FAMILIES}, 1)
+        found = [f"model_type {shortened(repr(model_type), 60)} is not supported"]
+        found += [REFUSED[model_type]] if model_type in REFUSED else [f"the nearest known is {kind}" for kind in near]
+        raise CheckpointError(f"{name}: {', '.join(found)}: `hydractl list families` shows those that are")
     return families
+
+
+def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:
+    """Raises CheckpointError for weights that are quantized, or of which transformers removed heads."""
+    if quantized := config.get("quantization_config"):
+        how = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        raise CheckpointError(
+            f"{name}: its weights are quantized by {shortened(str(how or 'an unknown method'), 60)}: load it with "
+            "transformers, then model.dequantize() and model.save_pretrained(NEW)"
+        )
+    if config.get("pruned_heads"):
+        raise CheckpointError(
+            f"{name}: config.json has pruned_heads, and its layers several sizes: name the network before "
+            "prune_heads, and remove its heads by `prune`"
+        )
 
 
 __all__ = ["find_family", "read_checkpoint", "spec_of", "write_checkpoint"]

@@ -126,6 +126,6 @@ FAMILY = Family(
             "classifier": "classifier",
         },
     ),
-    base=Base("model.", surplus=(r"decoder\..*",)),
+    base=Base("model."),
     task="text-classification",
 )

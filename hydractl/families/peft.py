@@ -14,13 +14,14 @@ from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
+from hydractl.families.convert import Untrained
 from hydractl.families.family import locate
 from hydractl.schema import Checked, Origin, Schema, document
 
 if TYPE_CHECKING:
     import torch
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PREFIX = "base_model.model."
 FACTORS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b"}
 #: Fields that describe the training of an adapter and do not change what it computes.
@@ -63,7 +64,7 @@ def is_adapter(reference: object) -> bool:
 
 def adapter_identity(folder: str | Path) -> str:
     """Returns the hash of an adapter's tensors, made as that of a model."""
-    return tensors_identity(open_weights(Path(folder) / WEIGHTS)[0])
+    return tensors_identity(_weights(Path(folder)))
 
 
 def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
@@ -91,6 +92,33 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     return whole
 
 
+def base_for_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
+    """Returns a base network with a classifier as large as that which adapters bring.
+
+    Raises:
+        CheckpointError: an adapter lacks what the network lacks, or cannot be read.
+    """
+    named = _our_names(base)
+    read = [_read_adapter(Path(folder), named) for folder in folders]
+    lacks = {name: tensor.load for name, tensor in base.tensors.items() if isinstance(tensor.load, Untrained)}
+    for adapter in read:
+        if missing := sorted(lacks.keys() - adapter.tensors.keys()):
+            raise CheckpointError(
+                f"{adapter.name}: has no {missing[0]}, and neither has {base.name}: name the network it was trained on"
+            )
+    classes = read[0].tensors["classifier.weight"].shape[0]
+    spec, labels = replace(base.spec, classes=classes), tuple(f"LABEL_{i}" for i in range(classes))
+    grown = {
+        name: LazyTensor(slot.shape, lacks[name].dtype, Untrained(name, slot, lacks[name].dtype))
+        for name, slot in slots(spec).items()
+        if name in lacks
+    }
+    names = {str(i): label for i, label in enumerate(labels)}
+    config = {**base.config, "id2label": names, "label2id": {label: i for i, label in enumerate(labels)}}
+    known = base if base.spec.classes == classes else replace(base, labels=labels, config=config)
+    return replace(known, spec=spec, tensors={**base.tensors, **grown})
+
+
 def _our_names(base: Checkpoint) -> dict[str, str]:
     """Maps their tensor names to ours, in each spelling that a release of the library has used."""
     known = next(each for each in FAMILIES if each.name == base.family)
@@ -109,10 +137,8 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     )
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
-    if not (folder / WEIGHTS).is_file():
-        raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again, with safe_serialization")
     tensors, unknown = {}, []
-    for key, tensor in open_weights(folder / WEIGHTS)[0].items():
+    for key, tensor in _weights(folder).items():
         ours = _our_name(key, named)
         unknown += [key] if ours is None or ours in tensors else []
         if ours is not None:
@@ -120,6 +146,13 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     if unknown:
         raise CheckpointError(f"{folder}: tensors that no map of this network claims: {shorten(sorted(unknown))}")
     return _SavedAdapter(str(folder), config, tensors)
+
+
+def _weights(folder: Path) -> TensorMap:
+    found = next((folder / name for name in (WEIGHTS, PICKLE) if (folder / name).is_file()), None)
+    if found is None:
+        raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again")
+    return open_weights(found)[0]
 
 
 def _our_name(key: str, named: Mapping[str, str]) -> str | None:

@@ -71,7 +71,8 @@ def describe(name: str, folder: Path, config: Mapping[str, Any], without_classif
         raise CheckpointError(f"{name}: timm's {foreign.architecture} {obstacle}, which is not supported")
     if not (without_classifier or module.num_classes):
         raise CheckpointError(
-            f"{name}: timm's {foreign.architecture} has no classifier: train one by finetune with `new_classifier`"
+            f"{name}: timm's {foreign.architecture} has no classifier: "
+            "train one by finetune with `new_classifier` zeros"
         )
     names = _label_names(foreign)
     id2label = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}

@@ -6,7 +6,7 @@ from typing import Any
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Rotary, Unbiased
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family, layer_names
+from hydractl.families.family import Base, Family, Interpolation, layer_names
 
 
 class VitConfig(read.Images, read.PlainEncoder, read.Labelled):
@@ -23,6 +23,17 @@ class MsnConfig(VitConfig):
     """The fields of a ViT-MSN's config.json."""
 
     layer_norm_eps: read.NormEps = 1e-6
+
+
+class IjepaConfig(VitConfig):
+    """The fields of an I-JEPA's config.json."""
+
+    def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
+        return replace(super().embeddings(patch_bias, norm), class_token=False)
+
+    def spec(self) -> ModelSpec:
+        spec = super().spec()
+        return replace(spec, towers=(replace(spec.towers[0], norm_tokens=True, pool="mean"),))
 
 
 class DeitConfig(VitConfig):
@@ -184,7 +195,7 @@ VIT = Family(
     architectures=("ViTForImageClassification",),
     config=VitConfig,
     spellings=(SAVED, IN_MEMORY),
-    base=Base("vit.", surplus=(r"decoder\..*",)),
+    base=Base("vit."),
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),
 )
@@ -199,6 +210,16 @@ MSN = Family(
     saved_as=lambda config: 1,
     inert=(r"vit\.embeddings\.mask_token",),
 )
+IJEPA = Family(
+    name="ijepa",
+    title="I-JEPA",
+    model_type="ijepa",
+    architectures=("IJepaForImageClassification",),
+    config=IjepaConfig,
+    spellings=spellings("ijepa"),
+    base=Base("ijepa."),
+    inert=(r"ijepa\.pooler\.dense\.(weight|bias)", r"ijepa\.embeddings\.mask_token"),
+)
 TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token:3"}
 CLASSIFIERS = {"classifier": "cls_classifier", "distillation_classifier": "distillation_classifier"}
 DEIT_INERT = (r"deit\.pooler\.dense\.(weight|bias)", r"deit\.embeddings\.mask_token")
@@ -210,7 +231,7 @@ DEIT = Family(
     architectures=("DeiTForImageClassification",),
     config=DeitConfig,
     spellings=tuple(spelling | TOKEN for spelling in spellings("deit")),
-    base=Base("deit.", surplus=(r"decoder\..*",)),
+    base=Base("deit."),
     inert=DEIT_INERT,
 )
 DISTILLED_DEIT = Family(
@@ -230,6 +251,7 @@ DINOV2 = Family(
     config=Dinov2Config,
     spellings=dinov2_spellings("dinov2")({}),
     spelled_by=dinov2_spellings("dinov2"),
+    interpolation=Interpolation(),
     base=Base("dinov2."),
     inert=(r"dinov2\.embeddings\.mask_token",),
 )
@@ -241,6 +263,7 @@ DINOV2_WITH_REGISTERS = Family(
     config=Dinov2RegistersConfig,
     spellings=dinov2_spellings("dinov2_with_registers")({}),
     spelled_by=dinov2_spellings("dinov2_with_registers"),
+    interpolation=Interpolation(antialias=True),
     base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )
@@ -281,6 +304,7 @@ DINOV3 = Family(
     config=Dinov3Config,
     spellings=dinov3_spellings({}),
     spelled_by=dinov3_spellings,
+    interpolation=Interpolation(),  # it turns queries and keys by any grid
     base=Base(""),
     inert=(r"embeddings\.mask_token",),
 )

@@ -66,7 +66,9 @@ class Positions:
         tokens, terms = k.shape[1], terms.each(lambda term: term.to(q.dtype))
         if terms.numbers is not None:
             bias = terms.numbers[:, :, _cached(_distances)(self, tokens, k.device)]
-            return bias.repeat_interleave(q.shape[0] // bias.shape[0], 0) if bias.shape[0] > 1 else bias
+            # `repeat_interleave` would fix the batch size of an ONNX graph.
+            each = bias[:, None].expand(-1, q.shape[0] // bias.shape[0], -1, -1, -1)
+            return each.flatten(0, 1) if bias.shape[0] > 1 else bias
         ahead, behind = _cached(_in_order)(self, tokens, k.device)
         parts = []
         for term, order, x in ((terms.keys, ahead, q), (terms.queries, behind, k)):

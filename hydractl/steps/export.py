@@ -72,9 +72,8 @@ class Peft:
 
 @dataclass(frozen=True)
 class Graph:
-    """Says what goes into a graph, and whether to run it afterwards."""
+    """Says what goes into a graph."""
 
-    check: bool = option(False, "Run what was written on random inputs and compare its answers.")
     classes: Classes = None
     template: Template = DEFAULT_TEMPLATE
     dtype: Dtype = None
@@ -101,15 +100,11 @@ class Onnx:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.exports.graph import check_onnx, require_checkable, trace, write_onnx
+        from hydractl.exports.graph import write_onnx
 
-        require("onnx", "onnxscript", *(["onnxruntime"] if self.graph.check else []))
+        require("onnx", "onnxscript", "onnxruntime")
         refuse_existing(output, force)
-        model = self.graph.load(checkpoint)
-        if self.graph.check:
-            require_checkable(model)
-        write_onnx(trace(model), output, force)
-        return check_onnx(output, model) if self.graph.check else None
+        return write_onnx(self.graph.load(checkpoint), output, force)
 
 
 @dataclass(frozen=True)
@@ -122,14 +117,12 @@ class TorchExport:
 
     graph: Graph = Graph()
 
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.exports.graph import check_torch_export, trace, write_torch_export
+        from hydractl.exports.graph import write_torch_export
 
         refuse_existing(output, force)
-        model = self.graph.load(checkpoint)
-        write_torch_export(trace(model), output, force)
-        return check_torch_export(output, model) if self.graph.check else None
+        return write_torch_export(self.graph.load(checkpoint), output, force)
 
 
 Format = HuggingFace | Peft | Onnx | TorchExport
@@ -159,7 +152,7 @@ class Exported(Result):
 
     Attributes:
         output: the file or folder.
-        difference: the largest one between its probabilities and the model's, if that was checked.
+        difference: the largest one between a graph's probabilities and the model's.
     """
 
     output: Path
@@ -178,13 +171,14 @@ class Export:
     """Write a model for another runtime.
 
     Formats onnx and torch-export are one graph from preprocessed inputs to the mean probabilities and the
-    members' logits, with batch size and text length open. Labels and preprocessing travel along as metadata.
+    members' logits, with batch size and text length open. It runs on random inputs before it is written. Labels and
+    preprocessing travel along as metadata.
 
     Format hf is a folder for transformers. One member becomes a stock model of the library it came from, with zeros
     for the heads it dropped, and without its OOD score. Several, or one with `as_hydra`, become a Hydra with a model
     card, which AutoModel and pipelines load after `import hydractl.auto`, or anywhere with trust_remote_code=True.
 
-    Example: hydractl export hydra.safetensors -o hydra.onnx --check
+    Example: hydractl export hydra.safetensors -o hydra.onnx
 
     Writes one file or folder and prints its path.
 
@@ -194,7 +188,8 @@ class Export:
     Raises:
         CheckpointError: the model cannot be read.
         OptionError: an option that the format does not have, or a zero-shot model without classes.
-        OutputError: the output exists and `force` is not set, the disk refuses it, or a check fails.
+        OutputError: the output exists and `force` is not set, the disk refuses it, or a graph does not answer as the
+            model.
     """
 
     model: Model

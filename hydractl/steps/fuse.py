@@ -8,7 +8,7 @@ from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
-from hydractl.errors import OptionError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.options import function, option, remembered
 from hydractl.reports.summary import fusing_line
 from hydractl.steps.compute import Dtype, choose_dtype
@@ -130,7 +130,7 @@ class Fuse:
         dtype = choose_dtype(self.dtype)
         models = as_several(self.models)
         adapters = [model for model in models if is_adapter(model)]
-        networks = [as_checkpoint(model) for model in models if not is_adapter(model)]
+        networks = [_network(model, adapters) for model in models if not is_adapter(model)]
         if not adapters:
             return networks, [], soup(networks, dtype) if self.soup else fuse_members(networks, parts, dtype)
         if len(networks) != 1 or is_adapter(models[0]):
@@ -145,6 +145,22 @@ class Fuse:
         elif len(adapters) == 1:
             (whole,) = split_members(whole)  # a network like any other, with the change in its weights
         return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)
+
+
+def _network(model: Any, adapters: Sequence[Any]) -> Checkpoint:
+    """Returns a member, or the network of adapters; a base network has the classifier that they bring."""
+    try:
+        return as_checkpoint(model)
+    except CheckpointError as error:
+        if not adapters:
+            raise
+        from hydractl.families.peft import base_for_adapters
+
+        try:
+            base = as_checkpoint(model, without_classifier=True)
+        except CheckpointError:
+            raise error from None
+        return base_for_adapters(base, [str(folder) for folder in adapters])
 
 
 fuse = function(Fuse)

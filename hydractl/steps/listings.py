@@ -36,7 +36,7 @@ class ListFamilies:
     """
 
     def run(self, watch: Watcher) -> Finding[Sequence[Family]]:
-        from hydractl.families import FAMILIES, REFUSED
+        from hydractl.families import FAMILIES, REASONS, REFUSED
 
         listed = [
             {
@@ -49,7 +49,13 @@ class ListFamilies:
             for family in FAMILIES
         ]
         about = {family.name: f"{family.task:<20}  {', '.join(_reads(family))}" for family in FAMILIES}
-        notes = ["", VERIFIED, "", "not read:", *(f"  {name}: {reason}" for name, reason in REFUSED.items())]
+        notes = [
+            "",
+            VERIFIED,
+            "",
+            "not read:",
+            *(f"  {reason}: {', '.join(names.split())}" for reason, names in REASONS.items()),
+        ]
         return Finding(FAMILIES, {"families": listed, "refused": REFUSED}, [*aligned(about.items(), left=2), *notes])
 
 

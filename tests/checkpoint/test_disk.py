@@ -33,11 +33,25 @@ def test_truncated_files(size: int, tmp_path: Path) -> None:
         open_weights(path)
 
 
-def test_pickles_are_refused_in_a_file_and_in_a_folder(tmp_path: Path) -> None:
-    torch.save({}, tmp_path / "pytorch_model.bin")
-    for path in (tmp_path, tmp_path / "pytorch_model.bin"):
-        with pytest.raises(CheckpointError, match=r"pytorch_model.bin: is a pickle"):
-            open_weights(path)
+FOREIGN = {
+    "tf_model.h5": "from_tf=True",
+    "flax_model.msgpack": "from_flax=True",
+    "model.Q4_K_M.gguf": "gguf_file=",
+    "onnx.onnx": "an ONNX graph",
+    "zero_to_fp32.py": "python zero_to_fp32.py",
+    "global_step10/mp_rank_00_model_states.pt": "python zero_to_fp32.py",
+    "pytorch_model_fsdp_0/__0_0.distcp": "accelerate merge-weights",
+    "__0_0.distcp": "accelerate merge-weights",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_other_programs_left_is_named_with_what_converts_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    (tmp_path / "training_args.bin").touch()
+    with pytest.raises(CheckpointError, match=FOREIGN[name]):
+        open_weights(tmp_path)
 
 
 @pytest.mark.parametrize(

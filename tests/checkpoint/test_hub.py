@@ -159,8 +159,8 @@ def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pyte
 def test_what_the_hub_refuses_is_one_line(hub: Hub, folder: Path) -> None:
     with pytest.raises(CheckpointError, match="owner/other: no such file or folder, and no repository"):
         read_checkpoint("owner/other")
-    hub.files = {"config.json": b"{}", "pytorch_model.bin": b"x"}
-    with pytest.raises(CheckpointError, match=r"no safetensors weights of it \(pickles"):
+    hub.files = {"config.json": b"{}", "model.pth": b"x"}
+    with pytest.raises(CheckpointError, match=r"the hub has no model.safetensors or pytorch_model.bin of it"):
         read_checkpoint("owner/name")
     hub.gated = True
     with pytest.raises(CheckpointError, match="gated one needs its terms accepted"):

@@ -85,7 +85,6 @@ REFUSED = f"""
 2 | --transformers                          | analyse speed m0 --transformers --seconds=0
 1 | --force                                 | export vit --format=onnx -o m0
 2 | cannot be set                           | export vit --format=onnx -o x --classes=classes
-2 | bfloat16                                | export vit --format=onnx --dtype=bfloat16 --check -o x
 1 | broken.png                              | predict vit broken.png
 1 | no text in it                           | predict bert empty.txt
 1 | UTF-8                                   | predict bert latin1.txt

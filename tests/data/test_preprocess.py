@@ -69,6 +69,17 @@ def test_pairs_of_texts(tmp_path: Path) -> None:
     assert equal(ours(list(zip(first, second, strict=True))), dict(expected))
 
 
+@pytest.mark.parametrize("types", [0, 1])
+def test_types_go_only_to_models_that_tell_them_apart(types: int, tmp_path: Path) -> None:
+    spec = text_spec()
+    embeddings = replace(spec.towers[0].embeddings, token_types=types)
+    spec = replace(spec, towers=(replace(spec.towers[0], embeddings=embeddings),))
+    ours = preprocessor_from_folder(bert_tokenizer(tmp_path), spec)
+    expected = dict(AutoTokenizer.from_pretrained(tmp_path)(["a film"], ["good"], return_tensors="pt"))
+    assert expected.pop("token_type_ids").any()
+    assert equal(ours([("a film", "good")]), expected)
+
+
 def test_a_zero_shot_model_has_both(tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(clip_files(tmp_path), zero_shot_spec())
     prompts = ["a cat", "a photo of a cat on a mat"]

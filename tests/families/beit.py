@@ -4,6 +4,12 @@ from hydractl.families.beit import BEIT, DATA2VEC_VISION
 from tests.families.vit import image_model
 from tests.references import Architecture
 
+
+def masked_patches(config: hf.BeitConfig) -> hf.PreTrainedModel:
+    config.use_mask_token = True
+    return hf.BeitForMaskedImageModeling(config)
+
+
 VARIANTS = Architecture(
     variants={
         "beit": lambda: image_model(hf.BeitForImageClassification, hf.BeitConfig, use_relative_position_bias=True),
@@ -24,5 +30,10 @@ VARIANTS = Architecture(
     inert=frozenset(
         {"vocab_size", "pool_scales", "semantic_loss_ignore_index", "add_fpn", "out_indices", "auxiliary_loss_weight"}
         | {"use_auxiliary_head", "auxiliary_channels", "auxiliary_num_convs", "auxiliary_concat_input"}  # other tasks
+    ),
+    bases=(
+        ("beit", hf.AutoModel.from_config),
+        ("beit", masked_patches),
+        ("data2vec-vision", hf.AutoModel.from_config),
     ),
 )

@@ -11,12 +11,12 @@ from tests.references import BATCH, SIZES, Architecture, Built
 TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad_token_id": 0}
 
 
-def clip(eos: int = 59, padded: bool = True, **text: Any) -> Built:
+def clip(
+    eos: int = 59, padded: bool = True, model: Any = hf.CLIPModel, kind: Any = hf.CLIPConfig, **text: Any
+) -> Built:
     vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
-    config = hf.CLIPConfig(
-        text_config={**TEXT, **SIZES, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8
-    )
-    return hf.CLIPModel(config), images_and_prompts(padded)
+    config = kind(text_config={**TEXT, **SIZES, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8)
+    return model(config), images_and_prompts(padded)
 
 
 def images_and_prompts(padded: bool) -> dict[str, Tensor]:
@@ -54,6 +54,8 @@ VARIANTS = Architecture(
         "clip-gelu": lambda: clip(hidden_act="gelu"),
         "clip-image": image_tower,
         "clip-image-small-patches": lambda: image_tower(patch_size=3),
+        "metaclip-2": lambda: clip(model=hf.MetaClip2Model, kind=hf.MetaClip2Config),
+        "metaclip-2-image": lambda: image_tower(hf.MetaClip2ForImageClassification, hf.MetaClip2Config),
         "siglip": lambda: image_tower(hf.SiglipForImageClassification, hf.SiglipConfig),
         "siglip-zero-shot": siglip,
         "siglip-zero-shot-narrow-text": lambda: siglip(padded=True, hidden_size=8, num_attention_heads=2),
@@ -63,6 +65,9 @@ VARIANTS = Architecture(
         (ours.VisionFields, hf.CLIPVisionConfig),
         (ours.TextFields, hf.CLIPTextConfig),
         (ours.CLIP.config, hf.CLIPConfig),
+        (ours.VisionFields, hf.MetaClip2VisionConfig),
+        (ours.TextFields, hf.MetaClip2TextConfig),
+        (ours.METACLIP_2.config, hf.MetaClip2Config),
         (ours.SiglipVisionFields, hf.SiglipVisionConfig),
         (ours.SiglipTextFields, hf.SiglipTextConfig),
         (ours.SIGLIP.config, hf.SiglipConfig),
@@ -72,5 +77,5 @@ VARIANTS = Architecture(
         {"projection_dim"}  # of a tower, whose model has its own
         | {"vision_config", "text_config", "vision_use_head"}  # read one by one; refused by its tensors
     ),
-    bases=(("clip-image", hf.AutoModel.from_config), ("siglip", hf.AutoModel.from_config)),
+    bases=tuple((name, hf.AutoModel.from_config) for name in ("clip-image", "metaclip-2-image", "siglip")),
 )

@@ -19,7 +19,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.training.network import with_new_classifier
 from tests.conftest import build_reference
-from tests.references import CLASSES, SIZES, Reference, architectures, randomised, save_timm
+from tests.references import CLASSES, SIZES, Reference, architectures, make_timm, randomised, save_timm
 
 LABELS = tuple("abcde")
 #: By task, how transformers makes a classifier of a network that has none.
@@ -48,7 +48,7 @@ def test_a_new_classifier_goes_where_transformers_puts_one(
     theirs = maker.from_pretrained(tmp_path / "base", num_labels=CLASSES).double().eval()
     theirs.save_pretrained(tmp_path / "theirs")
     check(tmp_path / "base", tmp_path / "theirs", replace(reference, model=theirs))
-    if name not in ("clip-image", "siglip"):  # whose base is a zero-shot model
+    if name not in ("clip-image", "metaclip-2-image", "siglip"):  # whose base is a zero-shot model
         with pytest.raises(CheckpointError, match="with `new_classifier`"):
             read_checkpoint(tmp_path / "base")
 
@@ -120,7 +120,7 @@ def test_every_family_has_a_base_or_a_reason_not_to(tmp_path: Path) -> None:
     tested = {name for architecture in architectures() for name, _ in architecture.bases} | {"timm"}
     assert tested == {family.name for family in FAMILIES if family.base is not None}
     without = {family.name for family in FAMILIES} - tested
-    assert without == {"clip", "siglip-zero-shot", "open-clip", "deit-distilled", "beit", "data2vec-vision"}
+    assert without == {"clip", "metaclip-2", "siglip-zero-shot", "open-clip", "deit-distilled"}
     # The base of both DeiTs is one network; who wants its second classifier starts from a checkpoint that has it.
     distilled = build_reference("deit-distilled").save(tmp_path / "deit")
     assert identity(read_checkpoint(distilled, without_classifier=True)) == identity(read_checkpoint(distilled))
@@ -128,6 +128,41 @@ def test_every_family_has_a_base_or_a_reason_not_to(tmp_path: Path) -> None:
     zero_shot = read_checkpoint(build_reference("open-clip").save(tmp_path / "open-clip"), without_classifier=True)
     with pytest.raises(OptionError, match="is a zero-shot model, .* start from CLIP as transformers writes it"):
         with_new_classifier(zero_shot, LABELS, "zeros")
+
+
+#: Models that answer no question of one class: how transformers names them, and changes of their config.
+OTHER_TASKS: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "spans": ("bert", hf.AutoModelForQuestionAnswering, {}),
+    "spans of a RoBERTa": ("roberta", hf.AutoModelForQuestionAnswering, {}),
+    "a label a token": ("bert", hf.AutoModelForTokenClassification, {}),
+    "a label a token of a RoBERTa": ("roberta", hf.AutoModelForTokenClassification, {}),
+    "choices": ("bert", hf.AutoModelForMultipleChoice, {}),
+    "choices of an ELECTRA": ("electra", hf.AutoModelForMultipleChoice, {}),
+    "labels": ("bert", hf.AutoModelForSequenceClassification, {"problem_type": "multi_label_classification"}),
+    "a number": ("bert", hf.AutoModelForSequenceClassification, {"problem_type": "regression", "num_labels": 1}),
+    "a score": ("roberta", hf.AutoModelForSequenceClassification, {"num_labels": 1}),
+    "a score of a timm": ("timm", None, {}),
+}
+
+
+@pytest.mark.parametrize("task", OTHER_TASKS)
+def test_other_tasks_are_refused_with_a_remedy_that_works(task: str, tmp_path: Path) -> None:
+    name, maker, changes = OTHER_TASKS[task]
+    reference = build_reference(name)
+    if maker is None:
+        saved: Any = make_timm("vit_tiny_patch16_224", img_size=12, patch_size=4, embed_dim=24, depth=2, num_classes=1)
+        save_timm(saved, tmp_path / "other")
+    else:
+        config = reference.model.config
+        for field, value in changes.items():
+            setattr(config, field, value)
+        maker.from_config(config).save_pretrained(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="`new_classifier` zeros"):
+        read_checkpoint(tmp_path / "other")
+    read = with_new_classifier(read_checkpoint(tmp_path / "other", without_classifier=True), LABELS, "zeros")
+    inputs = {key: value.float() if value.is_floating_point() else value for key, value in reference.inputs.items()}
+    assert not from_checkpoint(read)(**inputs).member_logits.any()
+    assert (read.labels, read.spec.classes) == (LABELS, len(LABELS))
 
 
 def test_what_is_missing_is_drawn_or_zero_in_the_dtype_of_the_rest(tmp_path: Path) -> None:

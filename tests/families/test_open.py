@@ -71,6 +71,51 @@ def test_names_of_older_releases_are_the_same_model(change: Callable[[State], No
     assert identity(read_checkpoint(folder)) == before
 
 
+def wrapped(prefix: str) -> Callable[[State], None]:
+    def change(state: State) -> None:
+        for name in list(state):
+            state[prefix + name] = state.pop(name)
+
+    return change
+
+
+def compiled_inside(state: State) -> None:
+    for name in [name for name in state if ".encoder." in name]:
+        state[name.replace(".encoder.", ".encoder._orig_mod.")] = state.pop(name)
+
+
+WRAPPED = {
+    "compiled": (wrapped("_orig_mod."), "_orig_mod."),
+    "parallel": (wrapped("module."), "module."),
+    "in a frame": (wrapped("model."), "model."),
+    "all of them": (wrapped("model.module._orig_mod."), "_orig_mod. and model. and module."),
+    "compiled inside": (compiled_inside, "_orig_mod."),
+}
+
+
+@pytest.mark.parametrize("case", WRAPPED)
+@pytest.mark.parametrize("name", ["bert", "modernbert"])
+def test_names_of_wrapped_networks_are_the_same_model(
+    name: str, case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, told = WRAPPED[case]
+    if name == "modernbert" and case == "compiled inside":
+        pytest.skip("it has no encoder by that name")
+    folder = build_reference(name).save(tmp_path)
+    before = identity(read_checkpoint(folder))
+    assert not caplog.records
+    edit_weights(folder, change)
+    assert identity(read_checkpoint(folder)) == before
+    assert f"read without {told}" in caplog.text
+
+
+def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expected = identity(read_checkpoint(build_reference("bert").save(tmp_path / "0_Transformer")))
+    (tmp_path / "modules.json").write_text("[]")
+    assert identity(read_checkpoint(tmp_path)) == expected
+    assert "0_Transformer is taken" in caplog.text
+
+
 BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
     "unknown tensor": (lambda s: s.update(spare=torch.ones(2)), "claims: spare"),
     "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "vit.layernorm.bias"),
@@ -93,8 +138,13 @@ BAD_CONFIGS = {
     "activation": ("vit", {"hidden_act": "mish"}, "hidden_act"),
     "decoder": ("bert", {"is_decoder": True}, "is_decoder"),
     "relative": ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
-    "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: its attention works in windows"),
+    "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported, its attention works in windows"),
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
+    "a decoder": ("bert", {"model_type": "qwen3"}, "'qwen3' is not supported, it is a decoder"),
+    "a near name": ("bert", {"model_type": "bertt"}, "the nearest known is bert:"),
+    "quantized": ("bert", {"quantization_config": {"quant_method": "gptq"}}, r"quantized by gptq: .*dequantize\(\)"),
+    "pruned": ("bert", {"pruned_heads": {"0": [1]}}, "pruned_heads"),
+    "a null label": ("bert", {"id2label": {"0": None, "1": "b"}}, "id2label"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),
     "convolution": ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size"),

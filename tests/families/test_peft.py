@@ -10,8 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close as close
+from transformers import BertForSequenceClassification, RobertaForSequenceClassification, ViTForImageClassification
 
 import hydractl
+from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.families.peft import with_adapters
@@ -74,6 +76,53 @@ def test_without_a_classifier_of_its_own_a_member_has_the_networks(tmp_path: Pat
     made = with_adapters(read_checkpoint(reference.save(tmp_path / "base")), places)
     assert "classifier.weight" in made.shared
     assert_close(load_checkpoint(made)(**reference.inputs).member_logits, expected)
+
+
+BARE: dict[str, tuple[Any, list[str]]] = {
+    "bert": (BertForSequenceClassification, MAPS["bert"]),
+    "roberta": (RobertaForSequenceClassification, MAPS["bert"]),
+    "vit": (ViTForImageClassification, MAPS["vit"]),
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_base_network_takes_the_classifiers_of_its_adapters(name: str, classes: int, tmp_path: Path) -> None:
+    maker, maps = BARE[name]
+    reference = build_reference(name)
+    base: Any = getattr(reference.model, reference.model.base_model_prefix)
+    config = reference.model.config
+    config.id2label = {i: f"LABEL_{i}" for i in range(2)}
+    base.save_pretrained(tmp_path / "base")
+    answers, places = [], []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        network = maker.from_pretrained(tmp_path / "base", num_labels=classes).double()
+        asked = {"r": 2, "lora_alpha": 3, "target_modules": maps, "modules_to_save": ["classifier"]}
+        adapted = peft.get_peft_model(network, peft.LoraConfig(**asked))
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.data = torch.randn(parameter.shape, dtype=torch.float64)
+        answers.append(replace(reference, model=adapted.eval()).logits())
+        places.append(tmp_path / f"adapter{seed}")
+        adapted.save_pretrained(places[-1])
+    fused = hydractl.fuse([tmp_path / "base", *places], output=tmp_path / "lora").checkpoint
+    assert fused.labels == tuple(f"LABEL_{i}" for i in range(classes))
+    found = load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits
+    assert_close(found, torch.stack(answers))
+    save_file({n: t for n, t in load_file(places[1] / WEIGHTS).items() if "classifier" not in n}, places[1] / WEIGHTS)
+    with pytest.raises(CheckpointError, match="adapter1: has no classifier.bias, and neither has .*base"):
+        hydractl.fuse([tmp_path / "base", *places])
+
+
+def test_adapters_in_a_pickle_are_the_same(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    base, places = saved
+    expected = identity(with_adapters(read_checkpoint(base), places))
+    old = [Path(copytree(place, tmp_path / place.name)) for place in places]
+    for place in old:
+        torch.save(load_file(place / WEIGHTS), place / "adapter_model.bin")
+        (place / WEIGHTS).unlink()
+    assert identity(with_adapters(read_checkpoint(base), old)) == expected
 
 
 def changed(**fields: Any) -> Callable[[Path], None]:

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.modeling_outputs import ImageClassifierOutput
 
-from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, DINOV3, MSN, VIT
+from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, DINOV3, IJEPA, MSN, VIT
 from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
@@ -71,6 +71,7 @@ VARIANTS = Architecture(
         "vit-no-qkv-bias": lambda: image_model(qkv_bias=False),
         "vit-quick-gelu": lambda: image_model(hidden_act="quick_gelu", layer_norm_eps=1e-3),
         "vit-msn": lambda: image_model(hf.ViTMSNForImageClassification, hf.ViTMSNConfig),
+        "ijepa": lambda: image_model(hf.IJepaForImageClassification, hf.IJepaConfig),
         "deit": lambda: image_model(hf.DeiTForImageClassification, hf.DeiTConfig),
         "deit-distilled": lambda: image_model(hf.DeiTForImageClassificationWithTeacher, hf.DeiTConfig),
         "dinov2": dinov2,
@@ -88,6 +89,7 @@ VARIANTS = Architecture(
     configs=(
         (VIT.config, hf.ViTConfig),
         (MSN.config, hf.ViTMSNConfig),
+        (IJEPA.config, hf.IJepaConfig),
         (DEIT.config, hf.DeiTConfig),
         (DINOV2.config, hf.Dinov2Config),
         (DINOV2_WITH_REGISTERS.config, hf.Dinov2WithRegistersConfig),
@@ -102,7 +104,7 @@ VARIANTS = Architecture(
     bases=(
         *(
             (name, hf.AutoModel.from_config)
-            for name in ("vit", "vit-msn", "deit", "dinov2", "dinov2-registers", "dinov3")
+            for name in ("vit", "vit-msn", "ijepa", "deit", "dinov2", "dinov2-registers", "dinov3")
             if name not in LOST
         ),
         *((name, masked_patches) for name in ("vit", "deit")),
