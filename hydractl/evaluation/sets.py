@@ -10,10 +10,10 @@ import numpy as np
 
 from hydractl.data.corruptions import corrupted
 from hydractl.data.hashes import remembered
+from hydractl.data.image_sizes import size_notes
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
-from hydractl.data.sizes import size_notes
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, refuse_same
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import KnownLeak

@@ -240,9 +240,9 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
+        from hydractl.data.image_sizes import size_notes
         from hydractl.data.open import open_samples
         from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.data.sizes import size_notes
         from hydractl.evaluation.model_calibration import CalibrationData, calibrated
         from hydractl.families.load import write_checkpoint
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from hydractl.data.image_sizes import size_notes
 from hydractl.data.open import open_samples
-from hydractl.data.sizes import size_notes
 
 
 def images(*sizes: int) -> list[Image.Image]:
