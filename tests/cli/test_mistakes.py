@@ -136,7 +136,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a soup of what stays apart": (nothing, "fuse vit other --soup --separate mlp -o h", 2, "--soup averages all",
                                    "fuse vit vit --soup -o h"),
     "one member": (nothing, "fuse vit -o h", 2, "name two models", "fuse vit vit -o h"),
-    "few samples of a fold": (nothing, "calibrate vit --id-data pets -o c --ood-score knn", 1, "the 12 samples",
+    "few samples for knn": (nothing, "calibrate vit --id-data pets -o c --ood-score knn", 1, "12 samples to fit on",
                               "calibrate vit --id-data pets -o c --ood-score msp"),
     "a search in half precision": (nothing, f"{SEARCH} --search screened --dtype bfloat16", 2, "--dtype float32",
                                    f"{SEARCH} --search screened --dtype float32"),
