@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -141,6 +142,14 @@ def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: P
     result = hydractl(*ARGUMENTS, "--quiet")
     assert result.code == 1
     assert result.err.startswith("error: built/work/begun.json: ") and result.err.endswith(": name another folder\n")
+
+
+@pytest.mark.parametrize("limit", ["--budget-macs", "--budget-params"])
+def test_a_limit_that_no_members_keep_to_is_refused(hydractl: Command, here: Path, limit: str) -> None:
+    said = hydractl(*ARGUMENTS, limit, "0.3x", "--dry-run", code=2)
+    least = float(re.findall(r"have (\S+)x", said.err)[0])
+    assert limit in said.err and 0.3 < least < 1
+    hydractl(*ARGUMENTS, limit, f"{least + 0.01:.2f}x", "--dry-run", code=0)
 
 
 def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: Command, here: Path) -> None:
