@@ -224,6 +224,9 @@ def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     (tmp_path / "hydractl").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done > said\n')
     (tmp_path / "hydractl").chmod(0o755)
     (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, "said"))
+    before = sorted(tmp_path.iterdir())
+    subprocess.run(["make", "-n"], cwd=tmp_path, check=True, capture_output=True)
+    assert sorted(tmp_path.iterdir()) == before
     subprocess.run(["make"], cwd=tmp_path, check=True, capture_output=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     said = (tmp_path / "said").read_text().splitlines()
     assert said[2::2] == [f"{text}={text}%{text}" for text in texts]
