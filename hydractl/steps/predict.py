@@ -207,9 +207,7 @@ def _promise(hydra: Hydra) -> Promise:
         fit = hydra.ood_head.fit
         share = f"{100 - 100 * fit.accept:g} %"
         sure = "" if fit.accuracy is None else f" Sure: answers that are right {100 * fit.accuracy:g} % of the time."
-        meaning = (
-            f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
-        )
+        meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
         return Promise(meaning, 1 - fit.accept, fit.accuracy)
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"
