@@ -7,19 +7,15 @@ import errno
 import io
 import os
 import re
-import signal
 import sys
 from contextlib import suppress
-from types import FrameType
 from typing import NoReturn
 
+from hydractl.cli.signals import INTERRUPTED, MESSAGE, Signals
 from hydractl.errors import HydractlError
 from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, shortened, without_secrets
 
 READER_GONE = 1  # typer's code, where it notices first
-#: The signals that end a process; Windows knows no hang-up.
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-INTERRUPTED = 128 + signal.SIGINT
 
 #: The messages of libraries that have no error of their own for a lack of memory.
 _MEMORY = re.compile(
@@ -50,9 +46,7 @@ def run() -> NoReturn:
     and 129 for a closed terminal.
     """
     _prepare_streams()
-    for number in ENDING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores some
-            signal.signal(number, _end)
+    signals = Signals()
     if os.environ.get("HYDRACTL_TRACEBACK"):
         sys.exit(_invoke())
     try:
@@ -65,9 +59,14 @@ def run() -> NoReturn:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BaseException as error:  # a panic of a library in Rust is no Exception
-        code = _report(error)
+        # Libraries turn the exception of a signal into errors of their own.
+        code = _report(error) if signals.received is None else 128 + signals.received
+    finally:
+        signals.finish()
+    if signals.received is not None:
+        code = 128 + signals.received
     if code == INTERRUPTED:
-        _print_error("interrupted")
+        _print_error(MESSAGE)
     try:
         sys.stdout.flush()
     except OSError:
@@ -94,20 +93,6 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    """Ends by an exception, which removes half-written files on the way out; the next signal ends at once."""
-    for each in ENDING:
-        signal.signal(each, _end_at_once)
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(128 + number)
-
-
-def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
-    # The next run of the same output removes the parts of files that stay.
-    os._exit(128 + number)
 
 
 def _report(error: BaseException) -> int:

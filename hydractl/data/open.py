@@ -40,6 +40,7 @@ def open_samples(
     *,
     strict: bool = True,
     skip_bad: bool = False,
+    keep_bad: bool = False,
     name: str = "data",
 ) -> Samples:
     """Returns the samples of one data set.
@@ -53,17 +54,18 @@ def open_samples(
         reading: the columns and the limit, which spreads the samples evenly over the data.
         strict: whether a named column must be there; otherwise detection takes over.
         skip_bad: leave out unreadable images and empty texts (decodes every image once now) and list them in a note.
+        keep_bad: leave unreadable images and empty texts in their places; reading such an image raises DataError.
         name: of values that have none of their own.
 
     Raises:
         DataError: no such source, split or column, no samples, a sample that is neither image nor text, or empty
-            texts without `skip_bad`.
+            texts without `skip_bad` or `keep_bad`.
         OptionError: a column of the other modality is named.
     """
     other = "text_column" if modality == "image" else "image_column"
     if strict and (column := getattr(reading, other)) is not None:
         raise OptionError(f"`{other}` {column}: the model takes {modality}s: leave it out")
-    request = _Request(parse_data(data, name), modality, reading, strict=strict, skip_bad=skip_bad)
+    request = _Request(parse_data(data, name), modality, reading, strict=strict, skip_bad=skip_bad, keep_bad=keep_bad)
     if isinstance(request.data, DataSpec):
         left_out: list[str] = []
         samples = _of_source(request.data, request, left_out)
@@ -83,6 +85,7 @@ class _Request:
     reading: Reading
     strict: bool
     skip_bad: bool
+    keep_bad: bool
 
     def __str__(self) -> str:
         return str(self.data)
@@ -132,7 +135,7 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
         inputs: Sequence[Any] = _texts(table, chosen.inputs, str(request))
     else:
         inputs = EncodedImages(table, chosen.inputs[0], str(request), request.folder)
-    samples = Samples(request.data.name, request.modality, inputs, columns=chosen.inputs)
+    samples = Samples(request.data.name, request.modality, inputs, columns=chosen.inputs, table=table)
     read = chosen.label_problem or "" if chosen.label is None else read_labels(table, chosen.label)
     if isinstance(read, str):
         samples = replace(samples, label_problem=read)
@@ -154,7 +157,9 @@ def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[
 
 def _without_bad(samples: Samples, request: _Request) -> Samples:
     """Returns the samples less unreadable images and empty texts, if these are to be skipped."""
-    empty = [at for at, text in enumerate(samples.inputs) if _is_empty(text)] if request.modality == "text" else []
+    if request.keep_bad:
+        return samples
+    empty = [at for at, text in enumerate(samples.inputs) if is_empty(text)] if request.modality == "text" else []
     if empty and not request.skip_bad:
         counted = f"{len(empty)} of {len(samples)} texts are empty, the first is sample {empty[0]}"
         raise DataError(f"{request}: {counted}: remove them")
@@ -170,7 +175,7 @@ def _without_bad(samples: Samples, request: _Request) -> Samples:
     return replace(replace(samples, hashes=hashes).subset(good), notes=notes)
 
 
-def _is_empty(text: Text) -> bool:
+def is_empty(text: Text) -> bool:
     """Returns whether a text, or one of a pair, is blank."""
     return not all(part.strip() for part in ((text,) if isinstance(text, str) else text))
 
@@ -237,7 +242,7 @@ class _Values:
         try:
             return self._pair(place)[1]
         except DataError:
-            if not self.request.skip_bad:
+            if not (self.request.skip_bad or self.request.keep_bad):
                 raise
             return None  # of a sample that is left out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from hydractl.data.hashes import Hashes, hash_inputs, sketch
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
-from hydractl.errors import DataError
+from hydractl.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    import datasets
 
 Labels = NDArray[np.int64]
 
@@ -23,7 +26,8 @@ class Samples:
     """N samples of one data set.
 
     `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
-    or None with the reason in `label_problem`. `notes` are shown to the user.
+    or None with the reason in `label_problem`. `notes` are shown to the user. `table` holds the rows that they are
+    from; None for values of Python.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Samples:
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     hashes: Hashes | None = None
+    table: datasets.Dataset | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -79,7 +84,28 @@ class Samples:
             inputs=Picked(self.inputs, positions),
             labels=None if self.labels is None else self.labels[positions],
             hashes=None if self.hashes is None else self.hashes[positions],
+            table=None if self.table is None else self.table.select(positions),
         )
+
+    def column(self, name: str, option: str) -> list[Any]:
+        """Returns a column of the table, `[N]` plain values; numbers that stand for classes by their names.
+
+        Args:
+            option: the option that names the column, for messages.
+
+        Raises:
+            OptionError: no such column, or one of images.
+        """
+        table = self.table
+        if table is None or name not in table.column_names:
+            there = "no columns" if table is None else f"the columns {', '.join(table.column_names)}"
+            raise OptionError(f"`{option}` {name}: {self.name} has {there}: name one of a table")
+        kind = table.features[name]
+        if not hasattr(kind, "dtype") or type(kind).__name__ in ("Image", "Audio", "Video"):
+            raise OptionError(f"`{option}` {name}: holds {type(kind).__name__}: name a column of texts or numbers")
+        values = table.select_columns([name]).with_format("arrow")[:][name].to_pylist()
+        named = [kind.int2str(value) if value is not None and hasattr(kind, "int2str") else value for value in values]
+        return [value if isinstance(value, str | int | float | None) else str(value) for value in named]
 
     def draw(self, count: int, seed: int) -> Samples:
         """Returns `count` of the samples, drawn at random and kept in order; the same ones for the same seed.

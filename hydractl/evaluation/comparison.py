@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
@@ -19,6 +21,10 @@ from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, alarms_of, numbers_of, resample, resamples
 from hydractl.evaluation.systems import OnBatch, Running, SystemSpec
 from hydractl.watch import Watcher
+
+CHANCE = 0.03  # an AUROC is about 50 % if it is nearer to it
+FEWEST = 100  # OOD samples from which on that says something
+QUICK = 10_000  # images of a set that are hashed for a warning alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +98,9 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
         OutputError: logits cannot be saved.
     """
     leaks = _leaks(comparison, watch)
+    if comparison.data is not None:
+        _warn_of_shared(comparison.data, watch)
+    at_chance: dict[str, list[bool]] = {}
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     settings, procedure, on_note = comparison.settings, comparison.procedure, running.on_note
     told = set[str]()
@@ -107,7 +116,28 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
             watch.warn(f"{name}: {alarm}")
         draws = resamples(procedure.bootstrap, predictions, settings, on_note)
         on_note = _ignored  # what holds for the first system holds for all
+        for each, numbers in found.ood.items():
+            aurocs = [one for one in (numbers.auroc, numbers.msp_auroc) if one is not None]
+            like_id = (numbers.samples or 0) >= FEWEST and all(abs(auroc - 0.5) < CHANCE for auroc in aurocs)
+            at_chance.setdefault(each, []).append(like_id)
         yield SystemNumbers(name, found, resample(predictions, settings, draws, procedure.seed) if draws else None)
+
+    for each, systems in at_chance.items():
+        if all(systems):
+            watch.warn(f"OOD data {each}: AUROC is about 50 % for every system: check that they show no ID classes")
+
+
+def _warn_of_shared(data: EvaluationData, watch: Watcher) -> None:
+    """Warns of OOD samples that are ID samples; large sets of images are compared only if they have been hashed."""
+    outside = [samples for key, samples in data.sets.items() if key.role == "ood"]
+    inside = data.id
+    for samples in outside:
+        quick = samples.modality == "text" or max(len(samples), len(inside)) <= QUICK
+        if quick or (samples.hashes is not None and inside.hashes is not None):
+            shared = int(np.isin(samples.content_hashes(), inside.content_hashes()).sum())
+            if shared:
+                told = f"{shared} of {len(samples)} samples are ID samples too"
+                watch.warn(f"OOD data {samples.name}: {told}: detection is measured wrongly; name other data")
 
 
 def _evaluate(

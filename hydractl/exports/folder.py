@@ -16,6 +16,7 @@ from hydractl.reports.escape import front_matter, markdown, markdown_code
 from hydractl.reports.summary import summarize, summary_lines
 
 #: By task: the name of the pipeline in transformers.
+TYPICAL = {"image-classification": "ImagePipeline", "text-classification": "TextPipeline"}
 PIPELINES = {
     "image-classification": "image-classification",
     "text-classification": "text-classification",
@@ -116,6 +117,11 @@ def _loading(checkpoint: Checkpoint, automatic: str) -> Iterator[str]:
     yield "Without it, the code in this folder is run instead: add `trust_remote_code=True`. In a pipeline:"
     yield from ("", "```python", "from transformers import pipeline", "")
     yield from (f'pipeline("{PIPELINES[checkpoint.spec.task]}", FOLDER, trust_remote_code=True)', "```", "")
+    if checkpoint.ood is not None and (own := TYPICAL.get(checkpoint.spec.task)):
+        yield "With hydractl, the pipeline says how typical each input is, too:"
+        yield from ("", "```python", "import hydractl.auto", "from transformers import pipeline", "")
+        yield f'classify = pipeline("{PIPELINES[checkpoint.spec.task]}", FOLDER, pipeline_class=hydractl.auto.{own})'
+        yield from ('classify(INPUT)[0]["typicality"]', "```", "")
 
 
 def _structure(checkpoint: Checkpoint) -> Iterator[str]:

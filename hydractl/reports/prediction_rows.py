@@ -1,10 +1,10 @@
-"""Predictions as a table on a terminal, and as CSV."""
+"""Predictions as a table on a terminal and in a notebook, and as CSV."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
 from io import StringIO
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hydractl.reports import escape
@@ -13,58 +13,58 @@ from hydractl.text import abridged
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hydractl.steps.predictions import Predictions
+
 SHORTEST, LONGEST = 20, 60  # characters of an input in a table
-OTHERS = 45  # characters that its other columns take
-FLAG = "OOD"
+OTHERS = 56  # characters that its other columns take
+FLAGS = {"ood": "OOD", "sure": "sure"}  # what a table shows where a flag is true
 
 
-def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: Console) -> None:
-    """Prints a table with a line per input, and the meaning of the flag below it.
-
-    Args:
-        rows: as in `Predictions.rows`.
-        meaning: the rule of the flag.
-    """
+def print_predictions(found: Predictions, console: Console) -> None:
+    """Prints a table with a line per input, and the meaning of the flags below it."""
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("input", overflow="fold")
-    table.add_column("label", overflow="fold")
-    table.add_column("confidence", no_wrap=True)
-    table.add_column("disagree (MI)", justify="right")
-    listed = list(rows)
-    typical = any(row["typicality"] is not None for row in listed)
-    flagged = any(row["ood"] for row in listed)
-    if typical or flagged:
-        table.add_column("typical" if typical else "", no_wrap=True)
+    for name in found.columns:
+        table.add_column(escape.terminal(name), overflow="fold")
     longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
-    for row in listed:
-        name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
-        confidence = Text(f"{row['msp']:.4f}", "yellow" if row["ood"] else "green")
-        share = f"{row['typicality']:.3f} " if typical else ""
-        flag = Text.assemble(share, escape.terminal(FLAG if row["ood"] else "", "bold yellow"))
-        cells = [flag] if typical or flagged else []
-        label = f"{row['label']}{'' if row.get('sure', True) else ' ?'}"
-        table.add_row(name, escape.terminal(label), confidence, f"{row['mutual_information']:.4f}", *cells)
+    odd = [False] * len(found) if found.ood is None else found.ood.tolist()
+    for cells, is_odd in zip(found.cells(), odd, strict=True):
+        named = dict(zip(found.columns, map(_shown, found.columns, cells), strict=True))
+        named["input"] = abridged(named["input"], longest)
+        styles = {"msp": "yellow" if is_odd else "green", "ood": "bold yellow"}
+        table.add_row(*(escape.terminal(cell, styles.get(name, "")) for name, cell in named.items()))
     console.print(table)
-    console.print(escape.terminal(meaning, "dim"))
+    console.print(escape.terminal(found.promise.meaning, "dim"))
 
 
-def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+def predictions_html(found: Predictions, most: int) -> str:
+    """Returns a table of HTML for a notebook with at most so many rows, and the meaning of the flags."""
+    head = "".join(f"<th>{escape.html(name)}</th>" for name in found.columns)
+    rows = (map(_shown, found.columns, cells) for cells in islice(found.cells(), most))
+    body = "".join(f"<tr>{''.join(f'<td>{escape.html(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    more = f"<p>... {len(found)} in all</p>" if len(found) > most else ""
+    return f"<table><tr>{head}</tr>{body}</table>{more}<p>{escape.html(found.promise.meaning)}</p>"
+
+
+def _shown(column: str, cell: str) -> str:
+    return {"true": FLAGS[column], "false": ""}.get(cell, cell) if column in FLAGS else cell
+
+
+def predictions_csv(found: Predictions) -> str:
     """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for place, given in enumerate(rows):
-        row = dict(given)
-        layers = enumerate(row.pop("profile", ()))
-        row |= {f"typicality(layer {number})": share for number, share in layers}
-        if place == 0:
-            classes = (escape.spreadsheet(f"p({name})") for name in row["probabilities"])
-            writer.writerow([*(name for name in row if name != "probabilities"), *classes])
-        cells = [value for name, value in row.items() if name != "probabilities"]
-        writer.writerow([*map(_cell, cells), *row["probabilities"].values()])
+    layers = 0 if found.profile is None else found.profile.shape[1]
+    for at, row in enumerate(found):
+        profile = row.pop("profile", None) or [None] * layers
+        row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
+        for group, letter in (("kept", "kept"), ("probabilities", "p")):
+            row |= {f"{letter}({name})": value for name, value in row.pop(group).items()}
+        if at == 0:
+            writer.writerow(map(escape.spreadsheet, row))
+        writer.writerow(map(_cell, row.values()))
     return out.getvalue()
 
 

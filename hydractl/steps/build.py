@@ -220,6 +220,8 @@ class Build:
         planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
         thin = thinning(self, network, limits)
+        if thin is None:
+            limits.require_possible(network, self.members)
         if planned is None:
             unsearched = self if thin is None else replace(self, search=NO_CIRCUITS, random=0, draws=0)
             planned = scheduled(unsearched, network, watch)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -34,6 +35,8 @@ TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.M
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
 TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")
 COMMANDS = re.compile(r"^```bash\n.*?^```$", re.MULTILINE | re.DOTALL)
+#: A block of code, or lines up to a blank one.
+PARAGRAPH = re.compile(r"^```(?s:.*?)^```$|(?:^(?!```).+\n?)+", re.MULTILINE)
 WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
 
 
@@ -76,8 +79,9 @@ class Guide:
 
     Example: hydractl guide file-format
 
-    A terminal shows the page formatted, a pipe gets its Markdown. `html` writes the pages as a folder of plain files:
-    open its index.html. This needs hydractl[docs].
+    Words that are no page are searched for: hydractl guide calibrate temperature prints the paragraphs that hold all
+    of them. A terminal shows pages formatted, a pipe gets their Markdown. `html` writes all pages as a folder of plain
+    files: open its index.html. This needs hydractl[docs].
 
     >>> hydractl.guide("file-format").markdown.splitlines()[0]
     '# The file format'
@@ -87,9 +91,10 @@ class Guide:
         OutputError: the folder exists and `force` is not set, or it holds files that hydractl did not write.
     """
 
-    topic: Topic | None = option(
-        None, "The page to show. Default: list the pages.", "Model", metavar="TOPIC", positional=True
-    )
+    topic: str | Sequence[str] = option(
+        (), "The page to show, or words to search for. Default: list the pages.", "Model", "TOPIC|WORDS",
+        positional=True, repeated=True,
+    )  # fmt: skip
     html: str | Path | None = option(
         None, "Write all pages as a small site with offline search.", "Output", metavar="FOLDER"
     )
@@ -98,10 +103,12 @@ class Guide:
     def run(self, watch: Watcher) -> Manual:
         from hydractl.checkpoint.folders import write_folder
 
+        words = self.topic.split() if isinstance(self.topic, str) else list(self.topic)
         if self.html is None:
-            return Manual(self.topic, page(self.topic) if self.topic else _contents())
-        if self.topic is not None:
-            raise OptionError(f"`topic` {self.topic}: `html` writes all pages: leave one of the two out")
+            topic = next((one for one in TOPICS if [one] == words), None)
+            return Manual(topic, page(topic) if topic else _found(words) if words else _contents())
+        if words:
+            raise OptionError(f"`topic` {' '.join(words)}: `html` writes all pages: leave one of the two out")
         folder = Path(self.html)
         with write_folder(folder, "guide", self.force) as temporary:
             _write_site(temporary)
@@ -124,6 +131,25 @@ def title(topic: str) -> str:
 def _contents() -> str:
     pages = "\n".join(f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS)
     return f"# The manual of hydractl\n\n{pages}"
+
+
+def _found(words: Sequence[str]) -> str:
+    """Returns the paragraphs that hold all words, below the headings of their pages.
+
+    Raises:
+        OptionError: there are none.
+    """
+    found = []
+    for topic in TOPICS:
+        paragraphs = map(str.strip, PARAGRAPH.findall(page(topic)))
+        holding = [one for one in paragraphs if all(word.lower() in one.lower() for word in words)]
+        if holding:
+            found.append("\n\n".join([f"# hydractl guide {topic}", *holding]))
+    if not found:
+        close = get_close_matches(words[0], TOPICS, 1) if len(words) == 1 else []
+        remedy = f"did you mean {close[0]}?" if close else "give fewer words, or none for a list of pages"
+        raise OptionError(f"`topic` {' '.join(words)}: is neither a page nor in a paragraph of one: {remedy}")
+    return "\n\n".join(found)
 
 
 def filled(markdown: str) -> str:

@@ -11,8 +11,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hydractl.bounds import real
+from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.layout import member_units
+from hydractl.checkpoint.heads import Head, without
+from hydractl.checkpoint.layout import member_units, side_by_side, stored_shapes
+from hydractl.checkpoint.slots import parameter_count
 from hydractl.circuit.scores import ScoreTable
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import option
@@ -57,6 +60,22 @@ class Limits:
         if latency is None or (self.multiply_adds or latency.multiply_adds) < latency.multiply_adds:
             return self
         return replace(self, budget_macs=f"{latency.multiply_adds}x")
+
+    def require_possible(self, network: Checkpoint, members: int) -> None:
+        """Raises OptionError for limits below members without any head that share all but the attention of a layer."""
+        spec, table = network.spec, network.slots()
+        gone = {Head(t.name, layer, head) for t in spec.towers for layer in range(t.layers) for head in range(t.heads)}
+        bare = replace(network.layout, heads=without(network.heads, gone))
+        last = {(tower.name, tower.layers - 1) for tower in spec.towers}
+        apart = {name for name, slot in table.items() if slot.is_attention and (slot.tower, slot.layer) in last}
+        least = side_by_side(spec, [bare] * members, frozenset(table) - apart)
+        macs = plain_multiply_adds(spec, least) / plain_multiply_adds(spec, network.layout)
+        stored = [parameter_count(stored_shapes(spec, layout)) for layout in (least, network.layout)]
+        limits = {"budget_macs": (self.multiply_adds, macs), "budget_params": (self.parameters, stored[0] / stored[1])}
+        for name, (most, fewest) in limits.items():
+            if most is not None and most < fewest:
+                told = f"{members} members without any head have {fewest:.2f}x"
+                raise OptionError(f"`{name}` {most:g}x: {told}: give more, or fewer `members`")
 
     def trunks(self, network: Checkpoint) -> str:
         """Returns the trunk depths to try by default: several where the cost is limited, else no trunk."""

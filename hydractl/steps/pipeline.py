@@ -104,7 +104,8 @@ def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
         "HERE := $(dir $(lastword $(MAKEFILE_LIST)))",
         *(f"{name} ?= {_in_makefile(_relative(value.source, folder))}" for name, value in sorted(given.items())),
         "",
-        "$(shell mkdir -p work)",
+        # `make -n` writes nothing.
+        "$(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(shell mkdir -p work))",
         f".PHONY: all\nall: {goal}",
     ]
     for stage in stages:

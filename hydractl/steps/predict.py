@@ -2,144 +2,34 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
+from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.options import Without, function, option
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Model
-from hydractl.steps.result import Result
-from hydractl.text import printable, shortened
+from hydractl.steps.predictions import Predictions, PredictionStream, Promise
+from hydractl.steps.rows import STDIN, Readable, Row, lines_as_they_come, read_image_file, read_lines, text_rows
+from hydractl.text import shortened
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from PIL.Image import Image
-    from rich.console import Console
-
     from hydractl.data.reading import DataLike, Modality
     from hydractl.model.hydra import Hydra
 
 Inputs = Any  #: files, data or images
 Data = Any  #: one data set, or sources of several
-STDIN = "-"
-SHOWN = 20  # rows of a table in a notebook
+Names = Any  #: names of columns: a list, or text with commas between
 ARRAYS = (
     *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
     *("ood_score", "typicality", "profile", "ood", "sure"),
 )
-UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Predictions(Result):
-    """Predictions of a model for N inputs.
-
-    Attributes:
-        inputs: the name of each in messages: a file, a text, or a place in a data set.
-        classes: the C class names, in order of the probabilities.
-        labels: the most probable class of each.
-        probabilities: `[N,C]`, the members' mean.
-        msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
-        entropy: `[N]`, nats, of the probabilities: high means the same.
-        mutual_information: `[N]`, nats: high means that the members disagree.
-        member_logits: `[M,N,C]`.
-        ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
-        typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
-        profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
-        ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
-        sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
-        meaning: the rule of these flags.
-        header: whether the first of the lines names the columns.
-    """
-
-    inputs: Sequence[str]
-    classes: Sequence[str]
-    labels: Sequence[str]
-    probabilities: NDArray[np.floating[Any]]
-    msp: NDArray[np.floating[Any]]
-    entropy: NDArray[np.floating[Any]]
-    mutual_information: NDArray[np.floating[Any]]
-    member_logits: NDArray[np.floating[Any]]
-    ood_score: NDArray[np.floating[Any]] | None = None
-    typicality: NDArray[np.floating[Any]] | None = None
-    profile: NDArray[np.floating[Any]] | None = None
-    ood: NDArray[np.bool_] | None = None
-    sure: NDArray[np.bool_] | None = None
-    meaning: str = UNCALIBRATED
-    header: bool = True
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self.rows()
-
-    def to_pandas(self) -> Any:
-        """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
-        pandas = import_module("pandas")
-        rows = list(self.rows())
-        classes = pandas.DataFrame([row.pop("probabilities") for row in rows]).add_prefix("p ")
-        return pandas.DataFrame(rows).join(classes)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yields each prediction as plain JSON."""
-        odd = [("ood_score", self.ood_score, float), ("typicality", self.typicality, float), ("ood", self.ood, bool)]
-        odd += [] if self.sure is None else [("sure", self.sure, bool)]
-        for row, name in enumerate(self.inputs):
-            yield {
-                "input": name,
-                "label": self.labels[row],
-                "msp": float(self.msp[row]),
-                "entropy": float(self.entropy[row]),
-                "mutual_information": float(self.mutual_information[row]),
-                **{key: None if values is None else kind(values[row]) for key, values, kind in odd},
-                **({} if self.profile is None else {"profile": self.profile[row].tolist()}),
-                "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
-            }
-
-    def to_json(self) -> dict[str, Any]:
-        return {"predictions": list(self.rows())}
-
-    def lines(self) -> Iterator[str]:
-        columns = ["msp", "mutual_information", *(["typicality"] if self.typicality is not None else [])]
-        flags = [name for name in ("ood", "sure") if getattr(self, name) is not None]
-        if self.header:
-            yield "\t".join(["input", "label", *columns, *flags])
-        for row in self.rows():
-            # A tab or a line end inside a text or a label would break the columns.
-            names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
-            marks = (str(row[name]).lower() for name in flags)
-            yield "\t".join([*names, *(f"{row[name]:.4f}" for name in columns), *marks])
-
-    def draw(self, console: Console) -> None:
-        """Prints a table on a terminal, and plain lines in a pipe."""
-        if console.is_terminal:
-            from hydractl.reports.prediction_rows import print_predictions
-
-            print_predictions(self.rows(), self.meaning, console)
-        else:
-            console.file.writelines(f"{line}\n" for line in self.lines())
-
-    def to_csv(self) -> str:
-        """Returns what `--csv` writes: a header and a line per input, with a column per class."""
-        from hydractl.reports.prediction_rows import predictions_csv
-
-        return predictions_csv(self.rows())
-
-    def __repr__(self) -> str:
-        shown = [line for line, _ in zip(self.lines(), range(SHOWN + self.header), strict=False)]
-        return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
 
 
 @dataclass(frozen=True)
@@ -154,8 +44,11 @@ class Predict:
     Prints each input's label, the maximum softmax probability (low: likely wrong or unlike the training data) and the
     mutual information of the members in nats (high: they disagree). A calibrated model gives the typicality too, the
     share of ID samples that look at least as odd, and flags what looks OOD. After `calibrate` with `accuracy`, `sure`
-    says which answers to trust; abstain from the others, which a terminal marks with a question mark. On a terminal
-    that is a table; in a pipe it is a line per input with tabs between, after a line that names the columns.
+    says which answers to trust; abstain from the others. On a terminal that is a table; in a pipe it is a line per
+    input with tabs between, after a line that names the columns. `predict MODEL -` answers each text as it comes.
+
+    What cannot be read keeps its place: a blank line or an empty text, and with `skip_bad` an image. JSON, CSV and
+    Python carry the number of each row in its file or data set, from 0. A line on standard error counts the answers.
 
     In Python, inputs may be samples as well: an image, a list of images, `{name: texts}`, a `datasets.Dataset`, a
     torch `Dataset`.
@@ -189,6 +82,8 @@ class Predict:
     )
     text: Sequence[str] = option((), "A text to classify; repeat it for several.", "Data", "TEXT")
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
+    id_column: str | None = option(None, "Column of data sets whose values name the rows.", "Data", "NAME")
+    keep: Names = option(None, "Columns of data sets to copy to the answers.", "Data", "NAME,...")
     skip_bad: SkipBad = False
     no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output")
     compute: Compute = Compute()
@@ -201,26 +96,56 @@ class Predict:
         texts = [self.text] if isinstance(self.text, str) else self.text
         if not all(text.strip() for text in texts):
             raise DataError("`text` is empty: give a text")
-        named = [_Input(text, partial(str, text)) for text in texts]
-        entries = [*named, *self._entries(modality, watch)]
+        if watch.command is not None and modality == "text" and self._given() == [STDIN]:
+            return self._stream(hydra, watch)
+        entries = [*text_rows(texts), *self._entries(modality)]
         if not entries:
-            if self.skip_bad and (self.inputs or self.data):
-                raise DataError("no input can be read: the notes name what is wrong with each")
             raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
-        with watch.progress("predict", len(entries)) as advance:
-            try:
-                found = hydra.predict((one.read() for one in entries), self.compute.batch_size, advance)
-            except NotFiniteError as error:
-                raise NotFiniteError(f"{shortened(entries[error.sample or 0].name, 80)}: {error}") from error
+        return self._answered(hydra, entries, watch)
+
+    def _given(self) -> list[Any]:
+        return [*_several(self.inputs), *_several(self.data), *_several(self.text)]
+
+    def _stream(self, hydra: Hydra, watch: Watcher) -> Any:
+        """Returns a result that a command line prints as it comes; Python gets all predictions at once."""
+
+        def answer(lines: Sequence[str], first: int) -> Predictions:
+            return self._answered(hydra, list(text_rows(lines, first)), watch, stand_in=".")
+
+        return PredictionStream(lines_as_they_come(), answer)
+
+    def _answered(
+        self, hydra: Hydra, entries: Sequence[Row], watch: Watcher, stand_in: str | None = None
+    ) -> Predictions:
+        """Returns the predictions for inputs.
+
+        Args:
+            stand_in: what to predict where no input can be read; None to raise DataError.
+        """
+        read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
+        try:
+            with watch.progress("predict", len(entries)) as advance:
+                found = hydra.predict(iter(read), self.compute.batch_size, advance)
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{shortened(entries[read.good[error.sample or 0]].name, 80)}: {error}") from error
+        except DataError as error:
+            if read.good or not read.bad:
+                raise
+            first = next(iter(read.bad.values()))
+            raise DataError(f"none of {len(entries)} inputs can be read; the first: {first}") from error
         if found.truncated:
             watch.note(f"note: {found.truncated} of {len(entries)} texts are too long for the model and lost their end")
         return Predictions(
             inputs=[one.name for one in entries],
             classes=found.classes,
-            labels=found.labels,
-            meaning=_meaning(hydra),
+            labels=read.labels(found.labels),
+            rows=[one.row for one in entries],
+            ids=[one.id for one in entries] if self.id_column else (),
+            kept={name: [one.kept.get(name) for one in entries] for name in _names(self.keep)},
+            unreadable=read.bad,
+            promise=_promise(hydra),
             header=not self.no_header,
-            **{name: values.numpy() for name in ARRAYS if (values := getattr(found, name)) is not None},
+            **{name: read.placed(values) for name in ARRAYS if (values := getattr(found, name)) is not None},
         )
 
     def _model(self) -> Hydra:
@@ -233,32 +158,34 @@ class Predict:
         name_classes(hydra, self.reading.classes, self.reading.template)
         return hydra
 
-    def _entries(self, modality: Modality, watch: Watcher) -> Iterator[_Input]:
+    def _entries(self, modality: Modality) -> Iterator[Row]:
         from hydractl.data.images import is_one_image
 
         reading = self.reading
         for one in _several(self.inputs):
             if not isinstance(one, str | Path) or _is_data(str(one)):
-                yield from self._in_data([one] if is_one_image(one) else one, modality, watch)
-            elif named := reading.image_column or reading.text_column:
-                option = "image_column" if reading.image_column else "text_column"
-                raise OptionError(f"`{option}` {named}: {one} is not a data set and has no columns: leave it out")
-            elif modality == "image":
-                if not self.skip_bad or _is_image(str(one), watch):
-                    yield _Input(str(one), partial(_read_image, str(one)))
+                yield from self._in_data([one] if is_one_image(one) else one, modality)
+                continue
+            named = {"image_column": reading.image_column, "text_column": reading.text_column}
+            for flag, name in {**named, "id_column": self.id_column, "keep": ",".join(_names(self.keep))}.items():
+                if name:
+                    raise OptionError(f"`{flag}` {name}: {one} is not a data set and has no columns: leave it out")
+            if modality == "image":
+                yield Row(str(one), partial(read_image_file, str(one)))
             else:
-                yield from (_Input(text, partial(str, text)) for text in _lines(str(one)))
+                yield from text_rows(read_lines(str(one)))
         for one in _several(self.data):
-            yield from self._in_data(one, modality, watch)
+            yield from self._in_data(one, modality)
 
-    def _in_data(self, data: DataLike, modality: Modality, watch: Watcher) -> Iterator[_Input]:
+    def _in_data(self, data: DataLike, modality: Modality) -> Iterator[Row]:
         from hydractl.data.open import open_samples
-        from hydractl.steps.material import tell_oddities
 
-        samples = open_samples(data, modality, self.reading, skip_bad=self.skip_bad)
-        tell_oddities([samples], watch)
-        for place in range(len(samples)):
-            yield _Input(samples.called(place), partial(samples.inputs.__getitem__, place))
+        samples = open_samples(data, modality, self.reading, keep_bad=True)
+        ids = samples.column(self.id_column, "id_column") if self.id_column else [None] * len(samples)
+        kept = {name: samples.column(name, "keep") for name in _names(self.keep)}
+        for row in range(len(samples)):
+            named = {name: column[row] for name, column in kept.items()}
+            yield Row(samples.called(row), partial(samples.inputs.__getitem__, row), row, ids[row], named)
 
 
 predict = function(Predict)
@@ -270,28 +197,23 @@ def _several(given: Any) -> Sequence[Any]:
     return given if listed else [given]
 
 
-def _meaning(hydra: Hydra) -> str:
-    """Returns the rule of the flag."""
+def _names(given: Names) -> list[str]:
+    return [] if given is None else given.split(",") if isinstance(given, str) else list(given)
+
+
+def _promise(hydra: Hydra) -> Promise:
+    """Returns what the model's flags mean."""
     if hydra.ood_head is not None:
         fit = hydra.ood_head.fit
         share = f"{100 - 100 * fit.accept:g} %"
-        sure = (
-            ""
-            if fit.accuracy is None
-            else f" ?: less sure than answers that are right {100 * fit.accuracy:g} % of the time."
-        )
-        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
+        sure = "" if fit.accuracy is None else f" Sure: answers that are right {100 * fit.accuracy:g} % of the time."
+        meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
+        return Promise(meaning, 1 - fit.accept, fit.accuracy)
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"
-        return f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."
-    return UNCALIBRATED
-
-
-class _Input(NamedTuple):
-    """One input: its name in messages, and how to read it."""
-
-    name: str
-    read: Callable[[], Any]
+        meaning = f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."
+        return Promise(meaning, 1 - hydra.acceptance.rate)
+    return Promise()
 
 
 def _is_data(text: str) -> bool:
@@ -300,31 +222,3 @@ def _is_data(text: str) -> bool:
     if path.exists():
         return path.is_dir() or path.suffix.lower() in FILE_FORMATS
     return any(mark in text for mark in ":=%")  # a split, a name or a part
-
-
-def _lines(file: str) -> list[str]:
-    text = decode_text(_content(file), file, "one text a line")
-    # Lines as `datasets` and Python's files have them: `splitlines` would cut a text at U+2028 or a form feed too.
-    found = [line.rstrip("\n") for line in StringIO(text, newline=None) if line.strip()]
-    if not found:
-        raise DataError(f"{file}: no text in it: write one text a line")
-    return found
-
-
-def _is_image(file: str, watch: Watcher) -> bool:
-    """Returns whether a file can be read as an image, and notes why not; standard input is read only once, later."""
-    try:
-        return file == STDIN or bool(_read_image(file))
-    except DataError as error:
-        watch.note(f"note: left out: {error}")
-        return False
-
-
-def _read_image(file: str) -> Image:
-    from hydractl.data.images import read_image
-
-    return read_image(_content(file), file)
-
-
-def _content(file: str) -> bytes:
-    return sys.stdin.buffer.read() if file == STDIN else read_bytes(Path(file))

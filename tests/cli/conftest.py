@@ -25,7 +25,8 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from hydractl.cli.main import ENDING, run
+from hydractl.cli.main import run
+from hydractl.cli.signals import ENDING
 from tests.data.tokenizers_and_processors import clip_files
 
 LABELS = ("cat", "dog", "owl")

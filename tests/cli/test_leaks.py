@@ -74,3 +74,30 @@ def test_a_hydra_remembers_what_each_step_of_each_member_used(hydractl: Command)
     provenance = read_checkpoint("hydra").provenance
     assert json.dumps(dict(provenance)).count(provenance["search_data"]["ood"]["hashes"]) == 1
     assert provenance["search_data"]["id"]["samples"] == 24
+
+
+def test_ood_data_that_are_id_are_warned_of(hydractl: Command, place: Path) -> None:
+    (place / "both").mkdir()
+    for number, folder in enumerate(("pets/cat", "noise")):
+        for file in (place / folder).iterdir():
+            (place / "both" / f"{number}{file.name}").write_bytes(file.read_bytes())
+    said = hydractl("evaluate", "vit", "--id-data", "pets", "--ood-data", "both", "--bootstrap", 0, code=0)
+    assert "4 of 9 samples are ID samples too" in said.err
+    assert not hydractl("evaluate", "vit", "--id-data", "pets", "--ood-data", "noise", "--bootstrap", 0, code=0).err
+
+
+@pytest.mark.parametrize(("seed", "is_told"), [(1, True), (None, False)])
+def test_an_auroc_of_chance_is_warned_of(
+    hydractl: Command, place: Path, seed: int | None, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydractl.evaluation.comparison.CHANCE", 0.1)
+    save_images(place / "id", 40)
+    if seed is not None:
+        save_images(place / "ood", 40, seed=seed)
+    else:
+        (place / "ood").mkdir()
+        source = next((place / "noise").iterdir()).read_bytes()
+        for number in range(120):
+            (place / "ood" / f"{number}.png").write_bytes(source)
+    said = hydractl("evaluate", "vit", "--id-data", "id", "--ood-data", "ood", "--bootstrap", 0, code=0)
+    assert ("AUROC is about 50 %" in said.err) == is_told, said.out

@@ -156,6 +156,7 @@ def test_a_pipeline_tells_how_typical_the_input_is(tmp_path: Path) -> None:
     checkpoint = with_ood(hydra_of(build_reference("vit", dtype=torch.float32), tmp_path / "vit"), "msp")
     write_hydra(checkpoint, tmp_path / "hydra")
     kind = hydractl.auto.ImagePipeline
+    assert "hydractl.auto.ImagePipeline" in (tmp_path / "hydra" / "README.md").read_text()
     pipe = transformers.pipeline("image-classification", str(tmp_path / "hydra"), pipeline_class=kind)
     images = [Image.new("RGB", (12, 12), (shade, 0, 200)) for shade in (0, 90, 255)]
     pixels = pipe.image_processor(images, return_tensors="pt")["pixel_values"]

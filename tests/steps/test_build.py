@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -143,6 +144,14 @@ def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: P
     assert result.err.startswith("error: built/work/begun.json: ") and result.err.endswith(": name another folder\n")
 
 
+@pytest.mark.parametrize("limit", ["--budget-macs", "--budget-params"])
+def test_a_limit_that_no_members_keep_to_is_refused(hydractl: Command, here: Path, limit: str) -> None:
+    said = hydractl(*ARGUMENTS, limit, "0.3x", "--dry-run", code=2)
+    least = float(re.findall(r"have (\S+)x", said.err)[0])
+    assert limit in said.err and 0.3 < least < 1
+    hydractl(*ARGUMENTS, limit, f"{least + 0.01:.2f}x", "--dry-run", code=0)
+
+
 def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: Command, here: Path) -> None:
     def selecting(*options: str) -> str:
         lines = hydractl(*ARGUMENTS, *options, "--dry-run").out.splitlines()
@@ -215,6 +224,9 @@ def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     (tmp_path / "hydractl").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done > said\n')
     (tmp_path / "hydractl").chmod(0o755)
     (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, "said"))
+    before = sorted(tmp_path.iterdir())
+    subprocess.run(["make", "-n"], cwd=tmp_path, check=True, capture_output=True)
+    assert sorted(tmp_path.iterdir()) == before
     subprocess.run(["make"], cwd=tmp_path, check=True, capture_output=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     said = (tmp_path / "said").read_text().splitlines()
     assert said[2::2] == [f"{text}={text}%{text}" for text in texts]

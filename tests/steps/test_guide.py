@@ -30,6 +30,17 @@ def test_without_a_topic_the_pages_are_listed() -> None:
     assert [f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS] == listed.splitlines()[2:]
 
 
+def test_words_are_searched_for_and_their_paragraphs_printed(hydractl: Command) -> None:
+    found = hydractl("guide", "temperature", "CALIBRATE", code=0).out
+    heads, paragraphs = re.findall("^# hydractl guide (.*)$", found, re.MULTILINE), found.rstrip().split("\n\n")
+    assert "evaluation" in heads and set(heads) <= set(TOPICS)
+    for paragraph in paragraphs:
+        assert paragraph.startswith("# ") or all(word in paragraph.lower() for word in ("temperature", "calibrate"))
+    assert found.rstrip() == library.guide("temperature CALIBRATE").markdown
+    assert "did you mean results" in hydractl("guide", "resutls", code=2).err
+    assert "nosuchword" in hydractl("guide", "nosuchword", "speed", code=2).err
+
+
 def test_a_table_is_made_of_the_rows_it_names() -> None:
     line = "<!-- table: tests.steps.test_guide.ROWS: row = name, what = help, sizes = sizes -->"
     assert filled(f"before\n\n{line}\n\nafter").splitlines()[2:-2] == [

@@ -2,6 +2,9 @@ import copy
 import csv
 import json
 import pickle
+import re
+import subprocess
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,9 +20,9 @@ from transformers import AutoImageProcessor, ViTForImageClassification
 
 import hydractl as library
 from hydractl.errors import NotFiniteError, OptionError
-from hydractl.steps.predict import Predictions
+from hydractl.steps.predictions import Predictions, Promise
 from hydractl.text import printable
-from tests.cli.conftest import LABELS, Command
+from tests.cli.conftest import HYDRACTL, LABELS, Command
 from tests.hostile import NAMES, controls, generated
 
 
@@ -94,14 +97,71 @@ def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
         library.predict(bert, tmp_path / "a.txt", text_column="text")
 
 
-def test_unreadable_images_are_left_out(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
-    good, bad = tmp_path / "a.png", tmp_path / "b.png"
+def test_unreadable_images_keep_their_place(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "b.png", tmp_path / "a.png"
     good.write_bytes(files(images)[0].read_bytes())
     bad.write_bytes(b"no image")
-    said = hydractl("predict", vit, tmp_path, good, bad, "--skip-bad", "--no-header", code=0)
-    assert [line.split("\t")[0] for line in said.out.splitlines()] == [str(good)] * 2
-    assert said.err.count("b.png") == 2
-    assert "no input can be read" in hydractl("predict", vit, bad, "--skip-bad", code=1).err
+    assert "a.png" in hydractl("predict", vit, tmp_path, code=1).err
+    said = hydractl("predict", vit, tmp_path, good, "--skip-bad", "--json", code=0)
+    rows = json.loads(said.out)["predictions"]
+    assert [(row["input"], row["row"], row["label"] is None) for row in rows] == [
+        (str(bad), 0, True), (str(good), 1, False), (str(good), 0, False)
+    ]  # fmt: skip
+    assert "a.png" in rows[0]["unreadable"] and rows[0]["msp"] is None
+    assert rows[1]["probabilities"] == rows[2]["probabilities"] == expected_of(vit, good)
+    assert said.err.splitlines()[-1] == "3 inputs: 1 unreadable"
+    assert "none of 1 inputs" in hydractl("predict", vit, bad, "--skip-bad", code=1).err
+
+
+def expected_of(model: Path, file: Path) -> dict[str, float]:
+    found = library.predict(model, file)
+    return dict(zip(LABELS, found.probabilities[0].tolist(), strict=True))
+
+
+def test_blank_lines_and_empty_rows_keep_their_place(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\na good film\n \nbad\u2028owl\n")
+    (tmp_path / "a.csv").write_text("text,n,label\n,7,cat\na good film,8,owl\n,9,dog\nbad\u2028owl,10,owl\n")
+    lines = library.predict(bert, tmp_path / "a.txt")
+    assert [label is None for label in lines.labels] == [True, True, False, True, False]
+    assert np.isnan(lines.probabilities).all(1).tolist() == [True, True, False, True, False]
+    table = library.predict(bert, tmp_path / "a.csv", id_column="n", keep="label,n")
+    assert (list(table.ids), table.kept["label"]) == ([7, 8, 9, 10], ["cat", "owl", "dog", "owl"])
+    np.testing.assert_array_equal(table.probabilities[[1, 3]], lines.probabilities[[2, 4]])
+    rows = list(csv.DictReader(StringIO(table.to_csv())))
+    assert [(row["row"], row["id"], row["kept(label)"], bool(row["unreadable"])) for row in rows] == [
+        ("0", "7", "cat", True), ("1", "8", "owl", False), ("2", "9", "dog", True), ("3", "10", "owl", False)
+    ]  # fmt: skip
+    assert [line.split("\t")[1] for line in table.lines()] == ["id", "7", "8", "9", "10"]
+    assert table.to_pandas()["kept label"].tolist() == ["cat", "owl", "dog", "owl"]
+    for options in ({"keep": ["no"]}, {"id_column": "no"}):
+        with pytest.raises(OptionError, match="the columns text, n, label"):
+            library.predict(bert, tmp_path / "a.csv", **options)
+    assert "--keep n" in hydractl("predict", bert, tmp_path / "a.txt", "--keep", "n", code=2).err
+
+
+def test_standard_input_is_answered_line_by_line(bert: Path) -> None:
+    command = [*HYDRACTL, "predict", str(bert), "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        for text, lines in (("a good film", 2), ("", 1), ("bad owl\r\na good film", 2)):
+            process.stdin.write(f"{text}\n".encode())
+            process.stdin.flush()
+            answers = [process.stdout.readline().decode() for _ in range(lines)]  # waits forever if none comes
+            assert answers[-1].split("\t")[:2] == [text.split("\n")[-1], "owl" if text else "unreadable"]
+        process.stdin.close()
+        assert process.stdout.read() == b"" and process.stderr.read() == b"4 inputs: 1 unreadable\n"
+
+
+def test_streams_hold_what_files_do(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    text = b"a good film\n\nbad owl"
+    (tmp_path / "a.txt").write_bytes(text)
+    for form in ("--csv", "--json", "--no-header"):
+        file, stream = (
+            hydractl("predict", bert, tmp_path / "a.txt", form),
+            hydractl("predict", bert, "-", form, stdin=text),
+        )
+        assert (stream.out, stream.err) == (file.out, file.err)
+    assert "no text in it" in hydractl("predict", bert, "-", stdin=b"\n", code=1).err
 
 
 def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> None:
@@ -126,8 +186,14 @@ def some_predictions(calibrated: bool) -> Predictions:
     probabilities = np.stack([1 - msp, msp], 1)
     zeros = np.zeros(3)
     names = ["=a,b\x1b[2J", "[red]c", 'd"e']
-    odd = {"ood_score": -msp, "typicality": msp / 2, "ood": msp < 0.5, "meaning": "odd"} if calibrated else {}
-    return Predictions(names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], **odd)
+    odd = (
+        {"ood_score": -msp, "typicality": msp / 2, "ood": msp < 0.5, "promise": Promise("odd", 0.1)}
+        if calibrated
+        else {}
+    )
+    return Predictions(
+        names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], **odd if calibrated else {}
+    )
 
 
 def test_csv_holds_every_class_and_what_looks_ood() -> None:
@@ -148,8 +214,8 @@ def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, lab
     label, numbers = start + label, np.full((1, 1), 0.5)
     said = Predictions([start + name], [label], [label], numbers, *(numbers[:, 0],) * 3, numbers[None])
     header, row = csv.reader(StringIO(said.to_csv()))
-    assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 9
-    for cell, text in ((row[0], start + name), (row[1], label)):
+    assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 11
+    for cell, text in ((row[0], start + name), (row[2], label)):
         assert cell.removeprefix("'") == printable(text).removeprefix("'")
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
     assert not controls("".join(header + row), allowed="")
@@ -159,10 +225,19 @@ def test_a_terminal_shows_a_table() -> None:
     out = StringIO()
     some_predictions(True).draw(Console(file=out, force_terminal=True, width=90, color_system=None))
     lines = out.getvalue().splitlines()
+    assert lines[0].split() == ["input", "label", "msp", "mutual_information", "typicality", "ood"]
     for line, name in zip(lines[2:], ["=a,b\\x1b[2J", "[red]c", 'd"e'], strict=False):
         assert line.startswith(name)
     assert [line.rstrip().endswith("OOD") for line in lines[2:5]] == [True, False, False]
     assert max(map(len, lines)) <= 90
+
+
+def test_a_notebook_shows_a_table_with_names_as_they_are() -> None:
+    shown = some_predictions(True)._repr_html_()
+    assert shown.count("<tr>") == 4 and "<td>[red]c</td>" in shown and "d&quot;e" in shown and "\x1b" not in shown
+    assert "<p>odd</p>" in shown
+    hostile = replace(some_predictions(True), inputs=["<script>"] * 3, labels=["<b>"] * 3, kept={"<i>": ["&"] * 3})
+    assert not {"<script>", "<b>", "<i>"} & set(re.findall("<[a-z]+>", hostile._repr_html_()))
 
 
 @torch.no_grad()

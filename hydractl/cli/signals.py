@@ -1,0 +1,108 @@
+"""Signals that end a command: none is lost, and none waits long.
+
+An exception ends a command, because it removes half-written files on its way out. It can be lost: Python drops what is
+raised in callbacks, such as the one after every import, and libraries catch more than they should. It can also be late,
+because Python runs no handler during a native call. So a thread repeats a lost one, and ends the process in the end.
+"""
+
+import _thread
+import atexit
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
+
+#: The signals that end a process; Windows knows no hang-up.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+INTERRUPTED = 128 + signal.SIGINT
+MESSAGE = "interrupted"
+PATIENCE = 2.0  # seconds from the signal to the end of the process
+REPEATED = 0.1  # seconds between two looks at whether the exception was lost
+
+
+class Signals:
+    """Ends a command by the first signal that it receives, and at once by the second.
+
+    Attributes:
+        received: the number of the first signal; None until then.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._repeats = self._finished = False
+        for number in ENDING:
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores some
+                signal.signal(number, self._end)
+        read, self._write = os.pipe()
+        with suppress(AttributeError):  # on Windows before Python 3.12, where it is not needed
+            os.set_blocking(self._write, False)
+        # Python writes the number of a signal there at once, long before it may run a handler.
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        with suppress(RuntimeError):  # no thread under a limit of memory: then exceptions must do
+            _thread.start_new_thread(self._watch, (read,))
+        atexit.register(self._exit)  # the first one registered runs last
+
+    def finish(self) -> None:
+        """Notes that the command is done: a signal from now on ends the process at once."""
+        self._finished = True
+        if self.received is None:
+            signal.set_wakeup_fd(-1)
+            os.close(self._write)
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        repeated, self._repeats = self._repeats, False
+        if repeated and (self._finished or _is_on_its_way()):
+            return
+        if self._finished or (self.received is not None and not repeated):
+            # The next run of the same output removes the parts of files that stay.
+            os._exit(128 + number)
+        self.received = number
+        sys.unraisablehook = lambda lost: None  # which would print a traceback where Python drops the exception
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    def _exit(self) -> None:
+        # Python itself forgets the exit code of some interrupts, such as one inside `exec`, and ends by the signal.
+        if self.received is not None:
+            os._exit(128 + self.received)
+
+    def _watch(self, read: int) -> None:
+        """Waits for a signal, then for the end of the process."""
+        while (got := os.read(read, 1)) and got[0] not in ENDING:
+            pass
+        if not got:
+            os.close(read)
+            return
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            time.sleep(REPEATED)
+            if self.received is not None:  # else the main thread is in a native call
+                self._repeats = True
+                _thread.interrupt_main(signal.Signals(got[0]))
+        _end_process(got[0])
+
+
+def _is_on_its_way() -> bool:
+    """Returns whether the main thread cleans up after the exception of a signal."""
+    met: set[int] = set()  # a library may chain errors in a circle
+    error = sys.exception()
+    while error is not None and id(error) not in met:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            return True
+        met.add(id(error))
+        error = error.__context__
+    return False
+
+
+def _end_process(number: int) -> NoReturn:
+    if number == signal.SIGINT:
+        with suppress(OSError):
+            os.write(2, f"{MESSAGE}\n".encode())
+    os._exit(128 + number)
+
+
+if hasattr(os, "register_at_fork"):
+    # The signals of a worker process are not the command's.
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))

@@ -1,0 +1,247 @@
+"""Predictions of a model, in the forms in which people and programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hydractl.steps.result import Result
+from hydractl.text import printable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.console import Console
+
+SHOWN = 20  # rows of a table in a notebook
+UNREADABLE = "unreadable"
+UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a calibrated model promises of ID data.
+
+    Attributes:
+        meaning: the rule of its flags, a sentence for people.
+        flagged: the share of ID samples that are flagged OOD; None if it flags nothing.
+        accuracy: the share of answers marked sure that are right; None if it marks none.
+    """
+
+    meaning: str = UNCALIBRATED
+    flagged: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions(Result):
+    """Predictions of a model for N inputs; what cannot be read keeps its place, without a label and with NaN.
+
+    Attributes:
+        inputs: the name of each in messages: a file, a text, or a place in a data set.
+        classes: the C class names, in order of the probabilities.
+        labels: the most probable class of each; None where it cannot be read.
+        probabilities: `[N,C]`, the members' mean.
+        msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
+        entropy: `[N]`, nats, of the probabilities: high means the same.
+        mutual_information: `[N]`, nats: high means that the members disagree.
+        member_logits: `[M,N,C]`.
+        ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
+        typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
+        ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
+        sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
+        rows: `[N]`, the place of each in its file or data set, counted from 0.
+        ids: `[N]`, the values of `id_column`; empty if none is named.
+        kept: the values `[N]` of each column in `keep`.
+        unreadable: the reason for each place among the N that cannot be read.
+        promise: what the flags mean.
+        header: whether the first of the lines names the columns.
+    """
+
+    inputs: Sequence[str]
+    classes: Sequence[str]
+    labels: Sequence[str | None]
+    probabilities: NDArray[np.floating[Any]]
+    msp: NDArray[np.floating[Any]]
+    entropy: NDArray[np.floating[Any]]
+    mutual_information: NDArray[np.floating[Any]]
+    member_logits: NDArray[np.floating[Any]]
+    ood_score: NDArray[np.floating[Any]] | None = None
+    typicality: NDArray[np.floating[Any]] | None = None
+    profile: NDArray[np.floating[Any]] | None = None
+    ood: NDArray[np.bool_] | None = None
+    sure: NDArray[np.bool_] | None = None
+    rows: Sequence[int] = ()
+    ids: Sequence[Any] = ()
+    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+    promise: Promise = Promise()
+    header: bool = True
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yields each prediction as plain JSON."""
+        odd = [("ood_score", self.ood_score, float), ("typicality", self.typicality, float), ("ood", self.ood, bool)]
+        odd += [] if self.sure is None else [("sure", self.sure, bool)]
+        numbers = [(name, getattr(self, name), float) for name in ("msp", "entropy", "mutual_information")]
+        for at, name in enumerate(self.inputs):
+            bad = self.unreadable.get(at)
+            probabilities = [None] * len(self.classes) if bad else self.probabilities[at].tolist()
+            yield {
+                "input": name,
+                "row": self.rows[at] if self.rows else at,
+                **({"id": self.ids[at]} if self.ids else {}),
+                "label": self.labels[at],
+                **{key: None if bad or values is None else kind(values[at]) for key, values, kind in [*numbers, *odd]},
+                **({} if self.profile is None else {"profile": None if bad else self.profile[at].tolist()}),
+                "unreadable": bad,
+                "kept": {column: values[at] for column, values in self.kept.items()},
+                "probabilities": dict(zip(self.classes, probabilities, strict=True)),
+            }
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
+        pandas = import_module("pandas")
+        rows = list(self)
+        kept = pandas.DataFrame([row.pop("kept") for row in rows], index=range(len(rows))).add_prefix("kept ")
+        classes = pandas.DataFrame([row.pop("probabilities") for row in rows]).add_prefix("p ")
+        return pandas.DataFrame(rows).join([kept, classes])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"predictions": list(self)}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that people see; each is a key of the rows, or `kept(NAME)`."""
+        found = ["input", *(["id"] if self.ids else []), "label", "msp", "mutual_information"]
+        found += [name for name in ("typicality", "ood", "sure") if getattr(self, name) is not None]
+        return (*found, *(f"kept({name})" for name in self.kept))
+
+    def cells(self) -> Iterator[tuple[str, ...]]:
+        """Yields the cells of each row below these columns, as text without line ends."""
+        for row in self:
+            own = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
+            row |= {name: None if value is None else str(value) for name, value in own.items()}
+            row |= {"label": UNREADABLE} if row["unreadable"] else {}
+            yield tuple(map(_cell, (row[name] for name in self.columns)))
+
+    def lines(self) -> Iterator[str]:
+        if self.header:
+            yield "\t".join(map(_cell, self.columns))
+        yield from map("\t".join, self.cells())
+
+    def draw(self, console: Console) -> None:
+        """Prints a table on a terminal, and plain lines in a pipe."""
+        if console.is_terminal:
+            from hydractl.reports.prediction_rows import print_predictions
+
+            print_predictions(self, console)
+        else:
+            console.file.writelines(f"{line}\n" for line in self.lines())
+
+    def to_csv(self) -> str:
+        """Returns what `--csv` writes: a header and a line per input, with a column per class."""
+        from hydractl.reports.prediction_rows import predictions_csv
+
+        return predictions_csv(self)
+
+    def guidance(self) -> Iterator[str]:
+        yield Counts().plus(self).line(self.promise)
+
+    def __repr__(self) -> str:
+        shown = [line for line, _ in zip(self.lines(), range(SHOWN + self.header), strict=False)]
+        return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
+
+    def _repr_html_(self) -> str:
+        from hydractl.reports.prediction_rows import predictions_html
+
+        return predictions_html(self, SHOWN)
+
+
+def _cell(value: Any) -> str:
+    # A tab or a line end inside a text or a label would break the columns.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (
+        f"{value:.4f}" if isinstance(value, float) else "" if value is None else printable(" ".join(str(value).split()))
+    )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts the answers of some predictions."""
+
+    inputs: int = 0
+    unreadable: int = 0
+    flagged: int = 0
+    sure: int = 0
+
+    def plus(self, found: Predictions) -> Counts:
+        """Returns the counts with those of more predictions."""
+        flagged, sure = (0 if flags is None else int(flags.sum()) for flags in (found.ood, found.sure))
+        return Counts(
+            self.inputs + len(found),
+            self.unreadable + len(found.unreadable),
+            flagged=self.flagged + flagged,
+            sure=self.sure + sure,
+        )
+
+    def line(self, promise: Promise) -> str:
+        """Returns the counts as a line, flags beside what was promised of them."""
+        answered = self.inputs - self.unreadable
+        parts = [f"{self.unreadable} unreadable"] if self.unreadable else []
+        if promise.flagged is not None and answered:
+            share = f"{100 * self.flagged / answered:.1f} %"
+            parts.append(f"{self.flagged} look OOD ({share}; {100 * promise.flagged:g} % of ID data do)")
+        if promise.accuracy is not None and answered:
+            parts.append(f"{self.sure} sure (right {100 * promise.accuracy:g} % of the time on ID data)")
+        return ": ".join(filter(None, [f"{self.inputs} input{'s' * (self.inputs != 1)}", "; ".join(parts)]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictionStream(Result):
+    """Predictions that are made as their inputs come.
+
+    Attributes:
+        chunks: the lines that came together, each time.
+        answer: predicts lines, of which the first has the number given.
+    """
+
+    chunks: Iterator[list[str]]
+    answer: Callable[[list[str], int], Predictions]
+    _counted: list[tuple[Counts, Promise]] = field(default_factory=list)
+
+    @cached_property
+    def _whole(self) -> Predictions:
+        return self.answer([line for chunk in self.chunks for line in chunk], 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return self._whole.to_json()
+
+    def to_csv(self) -> str:
+        return self._whole.to_csv()
+
+    def lines(self) -> Iterator[str]:
+        counts = Counts()
+        for chunk in self.chunks:
+            found = self.answer(chunk, counts.inputs)
+            yield from replace(found, header=found.header and not counts.inputs).lines()
+            counts = counts.plus(found)
+            self._counted[:] = [(counts, found.promise)]
+
+    def draw(self, console: Console) -> None:
+        """Prints each answer as soon as it is there."""
+        if "_whole" in vars(self):
+            self._whole.draw(console)
+        for line in self.lines():
+            console.file.write(f"{line}\n")
+            console.file.flush()
+
+    def guidance(self) -> Iterator[str]:
+        yield from self._whole.guidance() if "_whole" in vars(self) else (each.line(of) for each, of in self._counted)

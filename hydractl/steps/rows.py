@@ -1,0 +1,133 @@
+"""The inputs of `predict` as rows: named, read one by one; one that cannot be read keeps its place."""
+
+from __future__ import annotations
+
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from io import IncrementalNewlineDecoder, StringIO
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hydractl.data.files import decode_text, read_bytes
+from hydractl.errors import DataError
+from hydractl.watch import Watcher
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+    from torch import Tensor
+
+STDIN = "-"
+CHUNK = 2**16  # bytes of standard input that are taken together
+
+
+class Row(NamedTuple):
+    """One input: its name in messages, how to read it, its place in its file or data set, and columns to keep."""
+
+    name: str
+    read: Callable[[], Any]
+    row: int = 0
+    id: Any = None
+    kept: Mapping[str, Any] = MappingProxyType({})
+
+
+class Readable:
+    """The inputs that can be read; their predictions go back to the places that these have among all.
+
+    Attributes:
+        good: the places of those that were read.
+        bad: the reason for each place that could not be.
+    """
+
+    def __init__(self, entries: Sequence[Row], watch: Watcher, *, skip_bad: bool, stand_in: str | None) -> None:
+        self.good, self.bad = list[int](), dict[int, str]()
+        self._entries, self._watch, self._skip_bad, self._stand_in = entries, watch, skip_bad, stand_in
+
+    def __iter__(self) -> Iterator[Any]:
+        from hydractl.data.open import is_empty
+
+        for at, one in enumerate(self._entries):
+            try:
+                value = one.read()
+            except DataError as error:
+                if not self._skip_bad:
+                    raise
+                self.bad[at] = str(error)
+                self._watch.note(f"note: unreadable: {error}")
+                continue
+            if isinstance(value, str | tuple) and is_empty(value):
+                self.bad[at] = f"row {one.row}: empty text"
+            else:
+                self.good.append(at)
+                yield value
+        if not self.good and self._stand_in is not None:
+            yield self._stand_in
+
+    def labels(self, found: Sequence[str]) -> list[str | None]:
+        """Returns the label at each place, None for the bad ones."""
+        named = dict(zip(self.good, found, strict=False))
+        return [named.get(at) for at in range(len(self._entries))]
+
+    def placed(self, found: Tensor) -> NDArray[Any]:
+        """Returns values at all places, `[N]`, `[N,C]` or `[M,N,C]`; NaN or false at the bad ones."""
+        import numpy as np
+
+        if not self.bad:
+            return found.numpy()
+        axis = 1 if found.ndim == 3 else 0
+        shape = list(found.shape)
+        shape[axis] = len(self._entries)
+        values = np.full(shape, np.nan if found.is_floating_point() else False, found.numpy().dtype)
+        places = (slice(None),) * axis + (self.good,)
+        values[places] = found.numpy()[(slice(None),) * axis + (slice(len(self.good)),)]
+        return values
+
+
+def text_rows(texts: Iterable[str], first: int = 0) -> Iterator[Row]:
+    """Yields a row for each text, of which the first has the number given."""
+    for row, text in enumerate(texts, first):
+        yield Row(text, partial(str, text), row)
+
+
+def read_lines(file: str) -> list[str]:
+    """Returns the lines of a file, blank ones too, which keep the place of those behind them."""
+    text = decode_text(_content(file), file, "one text a line")
+    # Lines as `datasets` and Python's files have them: `splitlines` would cut a text at U+2028 or a form feed too.
+    found = [line.rstrip("\n") for line in StringIO(text, newline=None)]
+    if not any(map(str.strip, found)):
+        raise DataError(f"{file}: no text in it: write one text a line")
+    return found
+
+
+def lines_as_they_come() -> Iterator[list[str]]:
+    """Yields the lines of standard input that come together."""
+    decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8-sig")(), translate=True)
+    rest, is_text = "", False
+    while True:
+        came = sys.stdin.buffer.read1(CHUNK)  # type: ignore[union-attr]
+        try:
+            *lines, rest = (rest + decoder.decode(came, final=not came)).split("\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{STDIN}: cannot read as text ({error}): write one text a line, in UTF-8") from error
+        lines += [rest] if rest and not came else []
+        is_text = is_text or any(map(str.strip, lines))
+        if lines:
+            yield lines
+        if not came:
+            break
+    if not is_text:
+        raise DataError(f"{STDIN}: no text in it: write one text a line")
+
+
+def read_image_file(file: str) -> Image:
+    """Returns the image of a file or of standard input; raises DataError if it cannot be read."""
+    from hydractl.data.images import read_image
+
+    return read_image(_content(file), file)
+
+
+def _content(file: str) -> bytes:
+    return sys.stdin.buffer.read() if file == STDIN else read_bytes(Path(file))
