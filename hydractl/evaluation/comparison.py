@@ -13,13 +13,21 @@ from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
-from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
+from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, SetInfo, System
 from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
-from hydractl.evaluation.system_numbers import SystemNumbers, alarms_of, numbers_of, resample, resamples
+from hydractl.evaluation.system_numbers import (
+    SystemNumbers,
+    alarms_of,
+    group_means,
+    numbers_of,
+    resample,
+    resamples,
+)
 from hydractl.evaluation.systems import OnBatch, Running, SystemSpec
+from hydractl.surgery.provenance import exposed_to
 from hydractl.watch import Watcher
 
 CHANCE = 0.03  # an AUROC is about 50 % if it is nearer to it
@@ -97,7 +105,8 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
         OptionError: something is to be fitted and there is no calibration data.
         OutputError: logits cannot be saved.
     """
-    leaks = _leaks(comparison, watch)
+    leaks, exposed = _leaks(comparison, watch), _exposed(comparison)
+    seen = frozenset().union(*exposed.values())
     if comparison.data is not None:
         _warn_of_shared(comparison.data, watch)
     at_chance: dict[str, list[bool]] = {}
@@ -105,7 +114,7 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     settings, procedure, on_note = comparison.settings, comparison.procedure, running.on_note
     told = set[str]()
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
-        made_of = replace(system.describe(), leaks=leaks[name] or None)
+        made_of = replace(system.describe(), leaks=leaks[name] or None, exposed=exposed[name] or None)
 
         def on_set(key: SetKey, samples: int, name: str = name) -> AbstractContextManager[OnBatch]:
             return watch.progress(f"{name}: {key.path}", samples)
@@ -114,17 +123,22 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
         found, predictions, alarms = _evaluate(comparison, system, made_of, folder, running=own, watch=on_set)
         for alarm in alarms:
             watch.warn(f"{name}: {alarm}")
+        found = replace(found, ood_means=group_means(found.ood, seen))
         draws = resamples(procedure.bootstrap, predictions, settings, on_note)
         on_note = _ignored  # what holds for the first system holds for all
         for each, numbers in found.ood.items():
-            aurocs = [one for one in (numbers.auroc, numbers.msp_auroc) if one is not None]
-            like_id = (numbers.samples or 0) >= FEWEST and all(abs(auroc - 0.5) < CHANCE for auroc in aurocs)
-            at_chance.setdefault(each, []).append(like_id)
-        yield SystemNumbers(name, found, resample(predictions, settings, draws, procedure.seed) if draws else None)
-
+            at_chance.setdefault(each, []).append(_is_at_chance(numbers))
+        drawn = resample(predictions, settings, draws, procedure.seed, exposed=seen) if draws else None
+        yield SystemNumbers(name, found, drawn)
     for each, systems in at_chance.items():
         if all(systems):
             watch.warn(f"OOD data {each}: AUROC is about 50 % for every system: check that they show no ID classes")
+
+
+def _is_at_chance(numbers: Ood) -> bool:
+    """Returns whether no score tells a set from the ID data, on enough samples to say so."""
+    aurocs = [one for one in (numbers.auroc, numbers.msp_auroc) if one is not None]
+    return (numbers.samples or 0) >= FEWEST and all(abs(auroc - 0.5) < CHANCE for auroc in aurocs)
 
 
 def _warn_of_shared(data: EvaluationData, watch: Watcher) -> None:
@@ -233,6 +247,16 @@ def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak,
         for leak in leaks:
             watch.warn(f"{leak_text(name, leak)}: the numbers flatter it")
         found[name] = (*(leak for system in own for leak in system.leaks), *leaks)
+    return found
+
+
+def _exposed(comparison: Comparison) -> dict[str, tuple[str, ...]]:
+    """Returns, by system, the OOD sets that share their name with one that its training saw."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, system in comparison.systems:
+        seen = {one for history in system.histories for one in exposed_to(history)}
+        sets = [key.name for key in comparison.sets(system) if key.role == "ood" and key.name in seen]
+        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *sets)))
     return found
 
 

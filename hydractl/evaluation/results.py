@@ -28,6 +28,7 @@ Severity = Annotated[str, Checked(pattern="^[0-9]{1,4}$")]
 Interval = tuple[float, float]
 NULL = {"null": True}  # marks a field that JSON writes as null
 GROUPS = ("near", "far", "all")  # of OOD sets that are averaged; `all` is every set, grouped or not
+UNSEEN = "unseen"  # the group of OOD sets of whose kind no system's training saw any
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Description:
     networks: Items[Network] = ()
     dropout: Dropout | None = None
     leaks: Items[KnownLeak] | None = None
+    exposed: Items[str] | None = None  # OOD sets of the kind that its training saw
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,7 @@ class System:
     networks: Items[Network] | None = None
     dropout: Dropout | None = None
     leaks: Items[KnownLeak] | None = None
+    exposed: Items[str] | None = None  # OOD sets of the kind that its training saw
     id: LabelledMetrics
     selective: Selective | None = None
     # `own confidence` for a system that is scored by one, the name of the OOD score for one that its file brings; else

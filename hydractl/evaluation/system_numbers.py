@@ -1,6 +1,6 @@
 """From the predictions of a system to its numbers, with intervals, paired differences and deviations over seeds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +11,7 @@ from scipy.special import bdtr
 from hydractl.errors import OptionError
 from hydractl.evaluation.results import (
     GROUPS,
+    UNSEEN,
     Cost,
     Difference,
     Interval,
@@ -110,10 +111,20 @@ def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> 
         )
 
 
-def group_means(ood: Mapping[str, Ood]) -> dict[str, Ood]:
-    """Returns flat means over the near, the far and all sets, leaving out groups without sets."""
-    members = {group: [one for one in ood.values() if group in (one.group, "all")] for group in GROUPS}
-    return {group: mean(sets) for group, sets in members.items() if sets}
+def group_means(ood: Mapping[str, Ood], exposed: Collection[str] = ()) -> dict[str, Ood]:
+    """Returns flat means over the near, the far and all sets, leaving out groups without sets.
+
+    Args:
+        exposed: the sets of the kind that some system's training saw; the others have a mean of their own then.
+    """
+    members = _groups({name: one.group for name, one in ood.items()}, exposed)
+    return {group: mean([ood[name] for name in names]) for group, names in members.items() if names}
+
+
+def _groups(group_of: Mapping[str, str | None], exposed: Collection[str]) -> dict[str, list[str]]:
+    """Returns the OOD sets that are averaged, by group."""
+    members = {group: [name for name, own in group_of.items() if group in (own, "all")] for group in GROUPS}
+    return members | ({UNSEEN: [name for name in group_of if name not in exposed]} if exposed else {})
 
 
 def shift_means(shift: Mapping[str, Mapping[str, LabelledMetrics]]) -> ShiftMeans | None:
@@ -221,8 +232,18 @@ def resamples(
     return RESAMPLES
 
 
-def resample(predictions: SystemPredictions, settings: Settings, replicates: int, seed: int) -> Replicates:
+def resample(
+    predictions: SystemPredictions,
+    settings: Settings,
+    replicates: int,
+    seed: int,
+    *,
+    exposed: Collection[str] = (),
+) -> Replicates:
     """Returns resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
+
+    Args:
+        exposed: see `group_means`.
 
     Raises:
         OptionError: another tool's style, whose numbers are not resampled.
@@ -243,8 +264,8 @@ def resample(predictions: SystemPredictions, settings: Settings, replicates: int
         msp = {key.name: -predictions.tables[key].msp for key in keys}
         by_msp = sets_replicates(-predictions.tables[inside].msp, msp, replicates, seed)
         sets = {name: {**found, **_as_msp(by_msp[name])} for name, found in sets.items()}
-    members = {group: [sets[key.name] for key in keys if group in (key.group, "all")] for group in GROUPS}
-    means = {group: combined(_mean_array, *values) for group, values in members.items() if values}
+    members = _groups({key.name: key.group for key in keys}, exposed)
+    means = {group: combined(_mean_array, *(sets[name] for name in names)) for group, names in members.items() if names}
     return Resampled(found, sets, means)
 
 

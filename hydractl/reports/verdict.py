@@ -2,15 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from shlex import quote
+from statistics import NormalDist
 from typing import Any
 
-from hydractl.evaluation.results import Difference, Resampled, Results, System
+from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, System
+from hydractl.metrics.bootstrap import LEVEL
 from hydractl.metrics.styles import OURS, STYLES
 from hydractl.ood.table import BASELINE, OOD_SCORES
 from hydractl.reports.columns import Column, Outcome, at
 
 LEAK = "†"
+FEW = 100  # samples below which no system is recommended against the first
+TOLERATED = 0.02  # the loss of accuracy or mean AUROC that samples must rule out before a system is recommended
+POWER = 0.8  # the probability that the samples show a true gain of the size claimed
 
 #: The metrics of a verdict by their keys in JSON.
 JUDGED = {
@@ -31,6 +37,8 @@ class Judgement:
     difference: Difference
     outcome: Outcome
     text: str  # the difference and its interval as people read them
+    # the ratio of the loss that is not ruled out to TOLERATED; 0 for a metric that may be lost, or has its outcome
+    risk: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {"outcome": self.outcome, "difference": self.difference.value, "interval": [*self.difference.interval]}
@@ -46,6 +54,8 @@ class Verdict:
     # multiply_adds, parameters: as multiples of the other's; None where a report does not know them
     multiply_adds: float | None
     parameters: float | None
+    samples: float | None = None  # labelled samples it was measured on; None where unknown
+    uncounted: tuple[Judgement, ...] = ()  # on OOD sets of the kind that training saw
 
     def of(self, outcome: Outcome) -> list[Judgement]:
         """Returns the metrics with this outcome."""
@@ -66,6 +76,9 @@ class Verdict:
             parts.insert(0, "nothing is better beyond chance")
         if even := self.of("within chance"):
             parts.append(f"{_listed([one.metric for one in even])} within chance")
+        if self.uncounted:
+            listed = _listed([f"{one.metric} ({one.text})" for one in self.uncounted])
+            parts.append(f"not counted, on OOD sets of the kind that training saw: {listed}")
         return f"{self.system} against {self.other}: {'; '.join(parts)}{self._cost()}."
 
     def deployment(self, ending: str = "") -> tuple[str, str]:
@@ -78,6 +91,8 @@ class Verdict:
         better, worse = (_listed([one.metric for one in self.of(way)] or [""]) for way in ("better", "worse"))
         if not better:
             return self.other, f"Deploy {network}: {model} is better in nothing beyond chance."
+        if doubt := self._doubt():
+            return self.other, f"Deploy {network}: {model} seems better in {better}, but {doubt}."
         times = "" if self.multiply_adds is None else f" at {self.multiply_adds:.2f} times the multiply-adds"
         if not worse:
             return self.system, f"Deploy {model}: it is better in {better}{times}."
@@ -92,6 +107,18 @@ class Verdict:
             "cost_ratio": {"multiply_adds": self.multiply_adds, "parameters": self.parameters},
             "sentence": self.sentence(),
         }
+
+    def _doubt(self) -> str:
+        """Returns why the samples are too few to recommend the system; empty if they suffice."""
+        if self.samples is not None and self.samples < FEW:
+            return f"{self.samples:.0f} samples are too few for a recommendation: evaluate on {FEW} or more"
+        riskiest = max(self.judgements, key=lambda one: one.risk)
+        if riskiest.risk <= 1:
+            return ""
+        lost = f"these samples do not rule out that it loses {100 * TOLERATED * riskiest.risk:.1f} points of "
+        # An interval shrinks with the root of the samples.
+        enough = "more" if self.samples is None else f"{_rounded(self.samples * riskiest.risk**2)} or more"
+        return f"{lost}{riskiest.metric}: evaluate on {enough}"
 
     def _cost(self) -> str:
         known = {"the multiply-adds": self.multiply_adds, "the parameters": self.parameters}
@@ -148,9 +175,26 @@ def next_command(networks: Sequence[str]) -> str:
 
 def _verdict(models: Mapping[str, System], name: str, other: str, found: Resampled[Difference] | None) -> Verdict:
     compared = replace(models[name], difference=found)
-    judgements = tuple(filter(None, (_judgement(key, column, compared) for key, column in JUDGED.items())))
+    seen = any(one.exposed for one in models.values())
+    deciding = {key: _unseen(column) if seen else column for key, column in JUDGED.items()}
+    judgements = _judgements(deciding, compared)
     multiply_adds, parameters = (_ratio(compared, models[other], key) for key in ("multiply_adds", "parameters"))
-    return Verdict(name, other, judgements, multiply_adds=multiply_adds, parameters=parameters)
+    return Verdict(
+        name,
+        other,
+        judgements,
+        multiply_adds=multiply_adds,
+        parameters=parameters,
+        samples=models[name].id.samples,
+        uncounted=_judgements({key: JUDGED[key] for key in JUDGED if deciding[key] != JUDGED[key]}, compared),
+    )
+
+
+def _unseen(column: Column) -> Column:
+    """Returns the metric over OOD sets of which training saw none of the kind; unchanged if it is not one of OOD."""
+    if column.path[0] != "ood_means":
+        return column
+    return replace(column, name=f"{column.name} of {UNSEEN} sets", path=("ood_means", UNSEEN, column.path[-1]))
 
 
 def own_score(file: str, entry: System) -> Iterator[str]:
@@ -175,6 +219,7 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     models = report.models
     if any(entry.difference for entry in models.values()):
         yield f"▲ better, ▼ worse than {next(iter(models))} beyond chance (paired 95 % interval)."
+        yield "Verdicts correct for the number of metrics, and call better only what these samples suffice for."
     style = report.options.get("style", OURS.name)
     score = report.options.get("ood_score", BASELINE)
     if any(system.ood for system in models.values()):
@@ -189,6 +234,8 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     if fitted := "; ".join(_fitted(models)):
         yield f"Temperature fitted: {fitted}."
     for name, system in models.items():
+        if system.exposed:
+            yield f"Training of {name} saw OOD data of the kind of {_listed(system.exposed)}: gains there do not count."
         for leak in system.leaks or ():
             counted = f"{leak.overlap} of {leak.samples} samples of {leak.name} ({leak.set})"
             yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak.used_as)}): flattered."
@@ -230,13 +277,45 @@ def _fitted(models: Mapping[str, System]) -> Iterator[str]:
             yield f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"
 
 
-def _judgement(key: str, column: Column, entry: System) -> Judgement | None:
-    outcome, found = column.outcome(entry), column.paired(entry)
-    if outcome is None or found is None:
-        return None
+def _judgements(columns: Mapping[str, Column], entry: System) -> tuple[Judgement, ...]:
+    """Returns the outcomes of the metrics that have a difference, corrected for the number of them."""
+    found = {key: paired for key, column in columns.items() if (paired := column.paired(entry)) is not None}
+    return tuple(_judgement(key, columns[key], one, len(found)) for key, one in found.items())
+
+
+def _judgement(key: str, column: Column, found: Difference, metrics: int) -> Judgement:
+    """Returns the outcome of a metric, of which so many are looked at.
+
+    Bonferroni's correction widens the interval as that of a normal distribution. A gain must also be so large that the
+    samples show one of its size with the probability POWER, since what barely shows is overestimated.
+    """
+    normal = NormalDist()
+    corrected = normal.inv_cdf(1 - (1 - LEVEL) / 2 / metrics)
+    sign = 1 if column.better == "higher" else -1
+    gain = sign * found.value
+    below, above = _reach(found, sign)
+    one = normal.inv_cdf((1 + LEVEL) / 2)
+    outcome: Outcome = "within chance"
+    if gain > below * (corrected + normal.inv_cdf(POWER)) / one:
+        outcome = "better"
+    elif -gain > above * corrected / one:
+        outcome = "worse"
     value, low, high = map(column.signed, (found.value, *found.interval))
     text = f"{value}{' points' if column.kind == 'percent' else ''}, 95 % {low} to {high}"
-    return Judgement(key, column.name, found, outcome, text=text)
+    risky = key in ("accuracy", "mean_auroc") and outcome == "within chance"
+    return Judgement(key, column.name, found, outcome, text, risk=(below - gain) / TOLERATED if risky else 0.0)
+
+
+def _reach(found: Difference, sign: int) -> tuple[float, float]:
+    """Returns how far the interval reaches from the difference towards a loss and towards a gain."""
+    low, high = found.interval
+    below, above = found.value - low, high - found.value
+    return (below, above) if sign > 0 else (above, below)
+
+
+def _rounded(samples: float) -> int:
+    """Returns a number of samples, rounded up to hundreds."""
+    return 100 * ceil(samples / 100)
 
 
 def _ratio(entry: System, first: System, key: str) -> float | None:

@@ -20,6 +20,7 @@ from hydractl.options import Option, function, option
 from hydractl.selection.candidates import SelectionObjective, require_measurable
 from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.steps.compute import Compute
+from hydractl.steps.evaluate import Evaluate
 from hydractl.steps.inputs import Precision, Seed, as_checkpoint, as_member
 from hydractl.steps.limits import Limits, latency_limit
 from hydractl.steps.material import modality_of
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.evaluation.results import Results
 
-FEW = 100  # samples of an evaluation that tell little
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
 RESULT = "work/build.json"
@@ -96,12 +96,13 @@ class Build:
     Divides the data by the content of its samples into one part each to search circuits, select members, fit a
     temperature and evaluate. Searches three circuits if there are OOD data, tries members of several sizes and draws,
     keeps those that do best together, and fine-tunes them if there are training data, so that they become uncertain on
-    the OOD data. Then fuses them, fits a temperature and an OOD score to the Hydra and to the network, and evaluates
-    both on unseen samples.
+    the OOD data, except the last of several sets, which decides the verdict. Then fuses them, fits a temperature and an
+    OOD score to the Hydra and to the network, and evaluates both on unseen samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
-    Takes about `time`: measures a batch, and chooses the search, the draws and the samples that are not given.
+    Takes about `time`, training included: measures a batch and a step of training, and chooses the search, the draws,
+    the samples and the steps that are not given.
 
     Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
     build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the
@@ -115,7 +116,7 @@ class Build:
     Raises:
         CheckpointError: the network cannot be read.
         DataError: data cannot be read, or a part of it is empty.
-        OptionError: options contradict each other, or a recipe does not say how long to train.
+        OptionError: options contradict each other.
         OutputError: the folder is not a build's, or a build began there with other options, or the disk refuses it.
     """
 
@@ -192,9 +193,13 @@ class Build:
         minimum=1,
         maximum=bounds.SAMPLES,
     )
+    train_samples: int | None = option(
+        None, "Samples to train on. Default: `limit`, or all.", "Data", minimum=1, maximum=bounds.SAMPLES
+    )
     time: str = option(
         "30m",
-        "Time to take; it decides the search, the draws and the samples that are not given. none: all of them.",
+        "Time to take; it decides the search, the draws, the samples and the steps of training that are not given. "
+        "none: all of them, and 10 epochs.",
         "Compute",
         "30m|2h|none",
     )
@@ -224,7 +229,7 @@ class Build:
             limits.require_possible(network, self.members)
         if planned is None:
             unsearched = self if thin is None else replace(self, search=NO_CIRCUITS, random=0, draws=0)
-            planned = scheduled(unsearched, network, watch)
+            planned = scheduled(unsearched, network, limits, thin is not None, watch)
             if thin is not None or not self.ood_data:
                 # What the time decided has no effect here: build.toml would be refused for it, or plan otherwise.
                 random = planned.random if thin is None else None
@@ -259,7 +264,7 @@ class Build:
             if value is not None and not self.ood_data:
                 raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
         require_measurable(self.objective, bool(self.ood_data))
-        for name in ("settings", "recipe", "teacher"):
+        for name in ("settings", "recipe", "teacher", "train_samples"):
             if getattr(self, name) and self.train_data is None:
                 raise OptionError(f"`{name}` has no effect without `train_data`: give both or neither")
         if self.teacher:
@@ -300,7 +305,8 @@ class Build:
         if self.train_data is not None:
             from hydractl.training.trainset import remembered
 
-            seen = remembered(open_samples(self.train_data, modality, replace(reading, limit=None)))
+            limit = self.train_samples or self.reading.limit
+            seen = remembered(open_samples(self.train_data, modality, replace(reading, limit=limit)))
             histories.append({SEEN: {"training data": seen}})
         measured = open_sets(evaluation.sets, reading, modality, 0, on_note=lambda text: None)
         refuse_leaks(
@@ -331,7 +337,10 @@ class Build:
             advice += cautions(report)
             if not verdict.gains:
                 # In words, not by names of options, which a shell and Python spell differently.
-                more = "smaller budgets of heads, more data to choose by"
+                last = stages[-1].step
+                hurried = self.reading.limit is None and isinstance(last, Evaluate) and last.reading.limit is not None
+                data = "more time, which takes more of the data" if hurried else "more data to choose by"
+                more = f"smaller budgets of heads, {data}"
                 more += "" if self.train_data else ", training data to fine-tune members on"
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 advice.append(f"For a Hydra that gains more, try {more}.")
@@ -367,6 +376,8 @@ build = function(Build)
 
 def cautions(report: Results) -> Iterator[str]:
     """Yields what a reader should know before believing a verdict: too few samples, or samples of the training."""
+    from hydractl.reports.verdict import FEW
+
     network = report.models["network"].id
     if network is None or network.samples is None:
         return

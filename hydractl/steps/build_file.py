@@ -25,7 +25,7 @@ OWN = ("output", "dry_run")
 #: Options that name a file or a source, whose paths are seen from the file.
 PLACES = ("model", "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data", "teacher", "recipe", "classes")
 #: What the time of a build decides where the user does not.
-PLANNED = ("search", "search_samples", "draws", "random", "limit")
+PLANNED = ("search", "search_samples", "draws", "random", "limit", "train_samples", "settings")
 REMEDY = "correct it: its names are those of the options, with _ for -"
 
 

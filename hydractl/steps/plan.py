@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
-from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets
 from hydractl.options import Rows
 from hydractl.steps.calibrate import Calibrate
@@ -57,7 +56,7 @@ def plan(
         mixed: whether the mean of the teachers' weights is evaluated too.
 
     Raises:
-        OptionError: the recipe does not exist, or does not say how long to train.
+        OptionError: the recipe does not exist.
     """
     if thin is not None:
         stages = thinned(build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED)
@@ -197,7 +196,7 @@ def _training(build: Build, together: bool) -> list[Stage]:
             outlier_data=_outliers(build),
             teacher=_teachers(build),
         ),
-        reading=replace(_reading(build), limit=None, classes=None),
+        reading=replace(_reading(build), limit=build.train_samples or build.reading.limit, classes=None),
         execution=Execution(build.compute.device, build.precision, output=Made(name) if apart else FUSED, resume=True),
     )
     stages = [Stage(step, tuple(trained))]
@@ -217,11 +216,14 @@ def _as_long(build: Build, joint: Stage) -> Stage:
 
 
 def _outliers(build: Build) -> Sequence[Given]:
-    """Returns the OOD samples of search and selection if the recipe gives them a weight."""
+    """Returns the OOD samples of search and selection if the recipe gives them a weight.
+
+    Members never train on the last of several sets that they are measured on too: it decides the verdict.
+    """
     recipe = Hyperparameters(build.recipe, build.settings).changed_recipe()
-    if not recipe.steps and not recipe.epochs:
-        raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
-    return [*_ood_data(build, 1), *_ood_data(build, 2)] if recipe.outlier_weight else []
+    kept = len(build.ood_data) > 1 and not build.eval_ood_data
+    parts = [_ood_data(build, 1), _ood_data(build, 2)] if recipe.outlier_weight else []
+    return [one for part in parts for one in (part[:-1] if kept else part)]
 
 
 def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hydractl.artifacts import Artifact, ModelReference
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
+OUTLIER_SETS = "outlier_sets"  # the names of the OOD sets that a training saw
 SEEN = "search_data"  # where a history remembers the samples that an evaluation refuses
 
 
@@ -71,6 +72,16 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for origin in inputs if isinstance(inputs, list) else ():
         if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
             yield from search_data(origin["provenance"])
+
+
+def exposed_to(provenance: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the names of OOD sets on which any network in a model's history learned to be unsure."""
+    options, inputs = provenance.get("options"), provenance.get("inputs")
+    named = options.get(OUTLIER_SETS) if isinstance(options, Mapping) else None
+    yield from (name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+    for origin in inputs if isinstance(inputs, list) else ():
+        if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
+            yield from exposed_to(origin["provenance"])
 
 
 def samples_behind(artifacts: Iterable[Artifact | None]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from hydractl.data.labels import match_labels
 from hydractl.data.samples import Samples
 from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.surgery.provenance import SEEN, with_provenance
+from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import Conditions, Training, as_provenance, refuse_other, training_conditions
@@ -159,7 +159,7 @@ def _data_provenance(training: Training) -> dict[str, Any]:
     data = training.data
     beside = {"validation data": data.validation, "outliers": data.outliers}
     seen = {name: remembered(samples) for name, samples in beside.items() if samples is not None}
-    return {SEEN: {"training data": remembered(data.train), **seen}}
+    return {SEEN: {"training data": remembered(data.train), **seen}, OUTLIER_SETS: list(data.outlier_sets) or None}
 
 
 def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, Training]:

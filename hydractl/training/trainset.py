@@ -62,6 +62,7 @@ class TrainingData:
     train: Samples
     validation: Samples | None = None
     outliers: Samples | None = None  # samples of no class, on which the network learns to be unsure
+    outlier_sets: tuple[str, ...] = ()  # the names of the sets that these are from
 
     @property
     def notes(self) -> Iterator[str]:
@@ -95,7 +96,8 @@ def open_training_data(
         samples, held = split_off(samples, val_split)
     if beside is not None:
         _refuse_outliers(samples, beside)
-    return TrainingData(samples, held, beside)
+    names = (spec.name for spec in parse_data_sets(sources.outlier_data, "outliers")) if beside is not None else ()
+    return TrainingData(samples, held, beside, outlier_sets=tuple(dict.fromkeys(names)))
 
 
 def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Samples:

@@ -32,6 +32,11 @@ def table(text: str) -> dict[str, dict[str, float]]:
     return {row[0]: dict(zip(header[1:], map(float, row[1:]), strict=True)) for row in rows}
 
 
+def test_networks_that_are_equal_are_rarely_recommended() -> None:
+    [found] = table(run("equal_networks.py", 60, 200, 150)).values()
+    assert found['"Deploy hydra" %'] <= 5 < found["an interval shows a gain %"]
+
+
 def test_trunks_are_made_and_measured(hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path) -> None:
     own = save_circuit(tmp_path / "own.json", (0, 0), (1, 0), (1, 1), (1, 2), (0, 3), objective="avg")
     common = save_circuit(tmp_path / "common.json", (0, 1), (1, 3), (0, 2), (1, 1), (1, 0), objective="avg")

@@ -3,6 +3,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 
@@ -22,7 +23,7 @@ from hydractl.reports.artifact import join_reports, read_report, report_json, re
 from hydractl.reports.columns import main_groups
 from hydractl.reports.page import html_page
 from hydractl.reports.table import latex, markdown, result_table
-from hydractl.reports.verdict import JUDGED, own_score, recommended, rivalries, verdicts
+from hydractl.reports.verdict import JUDGED, caption, own_score, recommended, rivalries, verdicts
 from tests.reports.test_table import printed, result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
@@ -39,20 +40,62 @@ def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) 
 
 
 def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
-    of_hydra = {"accuracy": (-0.01, -0.02, -0.002), "nll": (-0.1, -0.15, -0.05), "ece": (0.01, -0.001, 0.02)}
-    models = {"single": PLAIN, "hydra": system(250, **of_hydra, auroc=(0.03, 0.01, 0.05))}
+    of_hydra = {"accuracy": (-0.01, -0.017, -0.003), "nll": (-0.1, -0.15, -0.05), "ece": (0.01, -0.001, 0.02)}
+    models = {"single": PLAIN, "hydra": system(250, **of_hydra, auroc=(0.03, 0.015, 0.045))}
     assert verdicts({"a": PLAIN, "b": PLAIN}) == {}  # without intervals
     verdict = verdicts(models)["hydra"]
     outcomes = {"accuracy": "worse", "NLL": "better", "ECE": "within chance", "mean AUROC": "better"}
     assert {one.metric: one.outcome for one in verdict.judgements} == outcomes
     numbers = [float(number) for number in re.findall(r"[+-]?\d+(?:\.\d+)?", verdict.sentence().replace("95 %", ""))]
-    assert numbers == [-0.1, -0.15, -0.05, 3.0, 1.0, 5.0, -1.0, -2.0, -0.2, 2.5, 5.0]
+    assert numbers == [-0.1, -0.15, -0.05, 3.0, 1.5, 4.5, -1.0, -1.7, -0.3, 2.5, 5.0]
     deployed, why = verdict.deployment(".st")
     assert deployed == "hydra" and why.startswith("Deploy hydra.st")
     even = replace(verdict, judgements=tuple(verdict.of("within chance")))
     assert even.of("within chance") and not even.gains and "nothing" not in even.sentence()
     unsure = verdicts({**models, "hydra": system(250, nll=(0, -1, 1))})["hydra"]
     assert unsure.deployment()[0] == "single"
+
+
+def test_a_gain_needs_more_than_an_interval_and_a_loss_does_not() -> None:
+    normal = NormalDist()
+    corrected = normal.inv_cdf(1 - 0.05 / 4) / normal.inv_cdf(0.975)  # two metrics are looked at
+    needed = (normal.inv_cdf(1 - 0.05 / 4) + normal.inv_cdf(0.8)) / normal.inv_cdf(0.975)
+    for value, expected in [
+        (-1.01 * needed, "better"),
+        (-0.99 * needed, "within chance"),
+        (0.99 * corrected, "within chance"),
+        (1.01 * corrected, "worse"),
+    ]:
+        models = {"network": PLAIN, "hydra": system(nll=(value, value - 1, value + 1), accuracy=(0, -0.01, 0.01))}
+        assert verdicts(models)["hydra"].judgements[1].outcome == expected
+
+
+@pytest.mark.parametrize(
+    ("samples", "lost", "deployed", "words"),
+    [(2000, 0.019, "hydra", "better in NLL"), (2000, 0.03, "network", "4500"), (99, 0.0, "network", "100 or more")],
+)
+def test_too_few_samples_to_rule_out_a_loss_recommend_nothing(
+    samples: int, lost: float, deployed: str, words: str
+) -> None:
+    hydra = system(nll=(-0.1, -0.11, -0.09), accuracy=(0.0, -lost, lost))
+    hydra = replace(hydra, id=replace(hydra.id, samples=samples))
+    chosen, why = recommended({"network": PLAIN, "hydra": hydra})
+    assert chosen == deployed and words in why
+
+
+def test_gains_on_ood_sets_of_the_kind_that_training_saw_do_not_decide() -> None:
+    gain = Difference(0.15, (0.14, 0.16))
+    found = {"all": {"auroc": gain}, "unseen": {"auroc": Difference(0.0, (-0.01, 0.01))}}
+    hydra = replace(system(), difference=Resampled({}, ood_means=found), exposed=("noise",))
+    models = {"network": PLAIN, "hydra": hydra}
+    assert recommended(models)[0] == "network"
+    [judged], [uncounted] = verdicts(models)["hydra"].judgements, verdicts(models)["hydra"].uncounted
+    assert (judged.difference.value, uncounted.difference.value) == (0.0, 0.15)
+    assert uncounted.text in verdicts(models)["hydra"].sentence()
+    assert any("noise" in line for line in caption(results(models, DataInfo(), {})))
+    assert recommended({**models, "hydra": replace(hydra, exposed=None)})[0] == "hydra"
+    alone = replace(hydra, difference=Resampled({}, ood_means={"all": found["all"]}))
+    assert verdicts({**models, "hydra": alone}) == {}
 
 
 def test_a_score_of_its_own_is_told_where_it_detects_better() -> None:

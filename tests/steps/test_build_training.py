@@ -32,9 +32,7 @@ def more(here: Path) -> Path:
     return here / "more"
 
 
-def test_members_learn_to_be_unsure_of_the_ood_data_that_chose_them_and_of_no_other(
-    hydractl: Command, here: Path
-) -> None:
+def test_members_learn_to_be_unsure_of_the_ood_data_but_of_those_that_decide(hydractl: Command, here: Path) -> None:
     def training(*options: str) -> str:
         asked = (*ARGUMENTS, "--train-data", "pets", "--search", "shortlist", *options, "--dry-run")
         search, *rest = hydractl(*asked).out.splitlines()
@@ -42,9 +40,26 @@ def test_members_learn_to_be_unsure_of_the_ood_data_that_chose_them_and_of_no_ot
         return next(line for line in rest if line.startswith("hydractl finetune "))
 
     sets = [word for word in shlex.split(training("--set", "epochs=1")) if "OOD" in word]
-    named = (("near/noise", "OOD_1"), ("far/grey", "OOD_2"))
-    assert sets == [f"{group}=$({name})%{part}/3" for part in (1, 2) for group, name in named]
+    assert sets == ["near/noise=$(OOD_1)%1/3", "near/noise=$(OOD_1)%2/3"]  # the last set is kept for the verdict
+    others = training("--set", "epochs=1", "--eval-ood-data", "grey")
+    assert [word for word in shlex.split(others) if "OOD_2" in word] == [
+        "far/grey=$(OOD_2)%1/2",
+        "far/grey=$(OOD_2)%2/2",
+    ]
     assert "--outlier-data" not in training("--set", "epochs=1", "--set", "outlier_weight=0")
+
+
+def test_a_report_names_the_ood_sets_of_the_kind_that_training_saw(hydractl: Command, here: Path, more: Path) -> None:
+    trained = ("--train-data", more, "--outlier-data", "noise%1/2", "--set=steps=1", "--device=cpu", "--quiet")
+    hydractl("finetune", "vit", *trained, "-o", "tuned", code=0)
+    hydractl("fuse", "tuned", "vit", "-o", "hydra", "--quiet", code=0)
+    sets = ("--id-data=pets", "--ood-data=noise%2/2", "--ood-data=grey", "--bootstrap=20", "--quiet", "--json=r.json")
+    hydractl("evaluate", "vit", "hydra", *sets, code=0)
+    dense, hydra = json.loads((here / "r.json").read_text())["models"].values()
+    assert (hydra["exposed"], "exposed" in dense) == (["noise"], False)
+    for entry in (dense, hydra):
+        assert entry["ood_means"]["unseen"]["auroc"] == entry["ood"]["grey"]["auroc"]
+    assert hydra["difference"]["ood_means"]["unseen"]["auroc"] == hydra["difference"]["ood"]["grey"]["auroc"]
 
 
 def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> None:
@@ -163,6 +178,21 @@ def test_a_build_makes_them_where_the_cost_is_limited(hydractl: Command, here: P
     ]:
         result = hydractl(*TRAINED, "--units=yes", *options, "--dry-run")
         assert result.code == 2 and named in result.err
+
+
+def test_the_length_of_training_follows_from_time_and_limit(hydractl: Command, here: Path, more: Path) -> None:
+    data = ["build", "vit", "--id-data=pets", "--train-data=more", "--device=cpu", "--budget-macs=1.5x", "-o=built"]
+    for options, steps, limit in [
+        (["--time=none"], "steps=22", None),  # ten epochs of 72 images in batches of 32
+        (["--time=none", "--limit=32"], "steps=10", "--limit 32 "),
+        (["--time=1s", "--train-samples=9"], "steps=1", "--limit 9 "),
+        (["--time=1s", "--set=epochs=2"], "epochs=2", "--limit 72 "),
+    ]:
+        lines = hydractl(*data, *options, "--dry-run").out.splitlines()
+        trainings = [line for line in lines if line.startswith("hydractl finetune ")]
+        assert len(trainings) == 2
+        for line in trainings:
+            assert f" --set {steps} " in line and (limit or "") in line and ("--limit" in line) == (limit is not None)
 
 
 @pytest.mark.slow

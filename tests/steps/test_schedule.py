@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from hydractl.steps.schedule import Sizes, fitting, seconds_of
+from hydractl.steps.schedule import Sizes, TrainingTime, fitting, seconds_of
 
 #: ViT-B's heads, on as many samples as CIFAR-10's validation split has.
 SIZES = Sizes(144, 3, 3, inside=1250, outside=[1000], sample=0.0)
@@ -39,3 +39,23 @@ def test_what_is_given_stands_and_without_ood_data_there_are_no_circuits() -> No
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("none", None)])
 def test_times(text: str, seconds: float | None) -> None:
     assert seconds_of(text) == seconds
+
+
+#: Three trainings of networks that take a tenth of a second a step.
+TRAINING = TrainingTime(start=2.0, step=0.1, trainings=3, networks=3.0, most=20_000, samples=50_000)
+
+
+@pytest.mark.parametrize("minutes", [5, 30, 120])
+def test_training_is_in_the_time_and_its_length_follows_from_it(minutes: float) -> None:
+    sizes = replace(SIZES, sample=0.002, training=TRAINING)
+    found = fitting(sizes, {}, 60 * minutes)
+    assert 0.95 * 60 * minutes <= sizes.seconds(found) <= 60 * minutes
+    assert TRAINING.seconds(found["steps"]) >= 0.5 * 60 * minutes
+
+
+def test_training_is_as_long_as_is_given_or_as_a_few_epochs_take() -> None:
+    given = replace(SIZES, sample=0.002, training=replace(TRAINING, steps=2500))
+    found = fitting(given, {}, 1800)
+    assert found["steps"] == 2500 and given.seconds(found) <= 1800
+    open_ended = replace(given, training=TRAINING)
+    assert fitting(open_ended, {}, None)["steps"] == fitting(open_ended, {}, 10**7)["steps"] == TRAINING.most

@@ -1,0 +1,121 @@
+"""Answers images or texts over HTTP by a calibrated file, with one process per core.
+
+python service.py service.safetensors [PORT [PROCESSES]]
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from multiprocessing.connection import wait
+
+import torch
+from aiohttp import web
+from PIL import Image
+
+import hydractl
+from hydractl.errors import HydractlError
+
+LARGEST = 10 * 2**20  # bytes of a request
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")  # never those that start other programs, such as EPS
+Image.MAX_IMAGE_PIXELS = 25_000_000  # Pillow refuses twice as many
+
+
+class Service:
+    """A model, and the thread that runs it: a process has one core, and one pass at a time."""
+
+    def __init__(self, file):
+        torch.set_num_threads(1)
+        self.model, self.thread = hydractl.load(file).optimize_for_inference(), ThreadPoolExecutor(1)
+        self.texts = self.model.spec.task == "text-classification"
+        self.blank = "ready?" if self.texts else Image.new("RGB", (32, 32))
+        self.model.predict(self.blank)  # the first pass is slow
+
+    def answer(self, body):
+        found = self.model.predict(body.decode() if self.texts else picture(body))
+        return {
+            "label": found.labels[0],
+            "confidence": found.msp.item(),
+            "typicality": None if found.typicality is None else found.typicality.item(),
+            "ood": None if found.ood is None else found.ood.item(),
+        }
+
+    async def predict(self, request):
+        try:
+            body = await request.read()  # aiohttp answers 413 to more than LARGEST bytes
+        except (ConnectionError, web.RequestPayloadError):
+            return problem("the body broke off")
+        if not body.strip():
+            return problem("the body is empty: send an image or a text")
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self.thread, self.answer, body)
+        except (HydractlError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            logging.info("refused %d bytes: %s", len(body), error)
+            return problem(f"the body is no {'text in UTF-8' if self.texts else 'image'} that can be read")
+        return web.json_response(found)
+
+    async def ready(self, request):
+        await asyncio.get_running_loop().run_in_executor(self.thread, self.model.predict, self.blank)
+        return web.json_response({"ready": True})
+
+
+def picture(body):
+    image = Image.open(BytesIO(body), formats=FORMATS)
+    image.load()
+    return image
+
+
+def problem(text):
+    return web.json_response({"error": text}, status=400)
+
+
+async def health(request):
+    return web.json_response({"alive": True})
+
+
+def serve(file, bound):
+    """Loads the model, then listens until SIGTERM; requests that began are answered first."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
+    service, app = Service(file), web.Application(client_max_size=LARGEST)
+    logging.info("ready")
+    app.add_routes(
+        [web.post("/predict", service.predict), web.get("/health", health), web.get("/ready", service.ready)]
+    )
+    web.run_app(app, sock=bound, shutdown_timeout=20, access_log_format='%a "%r" %s %b bytes %Tf s', print=None)
+
+
+def main(file, port="8000", processes=None):
+    spawning = multiprocessing.get_context("spawn")
+    bound = socket.socket()  # connections are refused until the first process listens
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("", int(port)))
+    count = int(processes or len(os.sched_getaffinity(0)))
+    workers = [spawning.Process(target=serve, args=(file, bound)) for _ in range(count)]
+
+    told = []
+
+    def stop(*signals):
+        told.extend(signals)
+        for worker in workers:
+            if worker.is_alive():
+                worker.terminate()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    for worker in workers:
+        worker.start()
+    bound.close()
+    wait([worker.sentinel for worker in workers])
+    stop()  # whoever restarts the service starts all of it
+    for worker in workers:
+        worker.join()
+    sys.exit(0 if told else 1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,119 @@
+"""The service of the guide as its Dockerfile starts it: a real server under eight clients, half of them broken."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.cli.test_readme import blocks
+
+SERVICE = Path(__file__).parents[2] / "examples" / "service"
+CLIENTS, ROUNDS = 8, 5
+
+
+def command(instruction: str, port: int, model: Path) -> list[str]:
+    """A command of the Dockerfile, with another port and model."""
+    [found] = re.findall(rf"^{instruction}.*?(\[.*\])$", (SERVICE / "Dockerfile").read_text(), re.MULTILINE)
+    text = found.replace("8000", str(port)).replace("/model/service.safetensors", str(model))
+    return [sys.executable, *json.loads(text)[1:]]
+
+
+@pytest.fixture
+def server(vit: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """A server of two processes, its port and its log."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        started = [*command("CMD", port, vit), "2"]
+        process = subprocess.Popen(started, cwd=SERVICE, stderr=file, stdout=file, text=True)
+    try:
+        for _ in range(300):
+            if subprocess.run(command("HEALTHCHECK", port, vit), capture_output=True).returncode == 0:
+                break
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.5)
+        while log.read_text().count(" ready\n") < 2:
+            time.sleep(0.5)
+        yield process, port, log
+    finally:
+        process.kill()
+        process.wait()
+
+
+def encoded(kind: str = "PNG") -> bytes:
+    file = BytesIO()
+    Image.effect_noise((90, 90), 50).save(file, kind)
+    return file.getvalue()
+
+
+BODIES = [
+    (encoded(), 200),
+    (encoded("JPEG"), 200),
+    (b"", 400),
+    (b"\xff" * 999, 400),
+    (encoded()[:900], 400),
+    (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 400),
+    (bytes(10 * 2**20 + 1), 413),
+]
+
+
+def post(port: int, body: bytes) -> tuple[int, dict[str, object]]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("POST", "/predict", body)
+    answer = connection.getresponse()
+    text = answer.read()
+    connection.close()
+    return answer.status, json.loads(text) if text.startswith(b"{") else {}
+
+
+def broken_off(port: int) -> None:
+    """Promises a body, sends a part and goes away."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n\x89PNG")
+
+
+def client(port: int, number: int) -> list[tuple[int, int]]:
+    """The statuses expected and found."""
+    found = []
+    for turn in range(ROUNDS):
+        body, status = BODIES[(number + turn) % len(BODIES)]
+        broken_off(port)
+        found.append((status, post(port, body)[0]))
+    return found
+
+
+@pytest.mark.slow
+def test_it_survives_its_clients_and_stops_when_told(server: tuple[subprocess.Popen[str], int, Path]) -> None:
+    process, port, log = server
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        answers = [pair for found in pool.map(lambda n: client(port, n), range(CLIENTS)) for pair in found]
+    assert len(answers) == CLIENTS * ROUNDS and [pair for pair in answers if pair[0] != pair[1]] == []
+    status, answer = post(port, encoded())
+    assert status == 200 and answer.keys() == {"label", "confidence", "typicality", "ood"}
+    with ThreadPoolExecutor(1) as pool:
+        last = pool.submit(post, port, encoded())
+        assert last.result()[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    written = log.read_text()
+    assert written.count('"POST /predict HTTP/1.1" 200') >= 2 and "Traceback" not in written
+    assert len(set(re.findall(r" (\d+) ready$", written, re.MULTILINE))) == 2
+
+
+def test_the_guide_shows_the_service_that_is_tested() -> None:
+    shown = [block.text for block in blocks("service") if block.file == "service.py"]
+    assert shown == [(SERVICE / "service.py").read_text()]
+    copied = re.findall(r"^COPY (\S+)", (SERVICE / "Dockerfile").read_text(), re.MULTILINE)
+    assert copied and all((SERVICE / name).is_file() for name in copied)
