@@ -34,6 +34,8 @@ class _Typical:
         typical = model_outputs.get("typicality")
         if typical is not None:
             own = {"typicality": typical.item(), "ood": self.model.hydra.ood_head.flags(typical).item()}  # type: ignore[attr-defined]
+            if model_outputs.get("profile") is not None:
+                own["profile"] = model_outputs["profile"].squeeze(0).tolist()
             for row in found if isinstance(found, list) else [found]:
                 row.update(own)
         return found
