@@ -92,7 +92,7 @@ def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
         assert each.inputs == ["a good film", "bad owl"]
         np.testing.assert_array_equal(each.probabilities, found[0].probabilities)
     (tmp_path / "b.txt").write_bytes("a\u2028good\x0cfilm\x85\x1c.\r\n\n bad\x0b\u2029owl".encode())
-    assert library.predict(bert, tmp_path / "b.txt").inputs == ["a\u2028good\x0cfilm\x85\x1c.", " bad\x0b\u2029owl"]
+    assert library.predict(bert, tmp_path / "b.txt").inputs == ["a\u2028good\x0cfilm\x85\x1c.", "", " bad\x0b\u2029owl"]
     with pytest.raises(OptionError, match="`text_column` text: .*a.txt"):
         library.predict(bert, tmp_path / "a.txt", text_column="text")
 
