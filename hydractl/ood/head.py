@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,13 @@ class OodHead(nn.Module):
         """Returns the head for a network of this dtype, in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
         return cls(fitted.fit, {name: tensor.load().to(device, wide) for name, tensor in fitted.tensors.items()})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "row"}  # its functions are not pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.row = find_ood_score(self.fit.score)
 
     def forward(self, answers: Answers) -> Oddity:
         """Returns the score and its typicality."""
