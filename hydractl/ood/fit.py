@@ -54,12 +54,14 @@ class Fitting:
     Attributes:
         most: how many samples a fit may use; None for all.
         temperature: of the answers.
+        folded: whether samples are left out in folds even if the score has a way of its own.
     """
 
     row: OodScore
     inside: FitSamples
     temperature: float = 1.0
     most: int | None = None
+    folded: bool = False
 
     @cached_property
     def fold(self) -> IntArray:
@@ -96,7 +98,7 @@ class Fitting:
     def _leaves_out(self) -> Callable[[FitSamples], FloatArray] | None:
         """The score's own way to leave out one sample after the other; None for folds, and where fits take some."""
         taken = self.most is None or self.inside.samples <= self.most
-        return self.row.left_out if taken else None
+        return self.row.left_out if taken and not self.folded else None
 
     @cached_property
     def whole(self) -> State:
@@ -170,4 +172,4 @@ def fitted_scorer(row: OodScore, samples: FitSamples) -> Callable[[FitSamples, f
 
 def search_scores(row: OodScore, inside: FitSamples, outside: Sequence[FitSamples]) -> list[FloatArray]:
     """Returns `Fitting.held_out` of a network that a search measures."""
-    return Fitting(row, inside).held_out(outside)
+    return Fitting(row, inside, folded=True).held_out(outside)

@@ -12,7 +12,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.open import open_samples
 from hydractl.errors import OptionError
 from hydractl.steps.limits import Limits
 from hydractl.steps.material import modality_of, open_material
@@ -241,6 +240,8 @@ def _training_time(build: Build, network: Checkpoint, trial: float, networks: fl
     exposed = bool(build.ood_data and recipe.outlier_weight)
     batch = int(max(min(trial / (1 + STEPS), recipe.batch, TIMED), 1))
     reading = replace(build.reading, classes=None, limit=build.train_samples or build.reading.limit)
+    from hydractl.data.open import open_samples
+
     size = len(open_samples(build.train_data or "", modality_of(network, reading), reading))
     changes = [f"batch={batch}", f"steps={1 + STEPS}", "epochs=0", f"lr={recipe.lr[0]}"]
     trained = Finetune(

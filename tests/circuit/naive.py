@@ -74,7 +74,7 @@ class Naive:
         inside, outside = ((self.logits(inputs)[None], self.features(inputs)[None]) for inputs in (id_inputs, ood))
         weight, bias = self.classifier(id_inputs)
         known = FitSamples(*inside, labels.numpy(), (weight[None], bias[None]))
-        return auroc(*Fitting(find_ood_score(score), known).held_out([FitSamples(*outside)]))
+        return auroc(*Fitting(find_ood_score(score), known, folded=True).held_out([FitSamples(*outside)]))
 
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         """Of the ID and the OOD samples, by MSP; higher is more OOD."""

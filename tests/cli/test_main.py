@@ -160,11 +160,11 @@ def test_inspect_and_the_guide_load_no_library(vit: Path, tmp_path: Path) -> Non
 
 def test_predict_loads_torch_and_what_its_input_needs(vit: Path, bert: Path, images: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a good film\n")
-    said, modules = imported("predict", str(vit), str(images / "cat" / "0.png"))
+    said, modules = imported("predict", str(vit), str(images / "cat" / "0.png"), "--quiet")
     assert "cat" in said
     assert "PIL" in modules
     assert not modules & {"tokenizers", *LIBRARIES}
-    _, modules = imported("predict", str(bert), str(tmp_path / "texts.txt"))
+    _, modules = imported("predict", str(bert), str(tmp_path / "texts.txt"), "--quiet")
     assert "tokenizers" in modules
     opener = [sys.executable, "-c", "import sys; from transformers import AutoTokenizer; print(*sys.modules)"]
     assert not modules & LIBRARIES - set(subprocess.check_output(opener, text=True).split())

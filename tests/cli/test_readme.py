@@ -87,6 +87,9 @@ def follow(name: str, hydractl: Command) -> None:
                 run(command, hydractl)
 
 
+ALARMS = ("the loss still falls", " is at its bound, since ", " is below chance, ")
+
+
 def run(command: str, hydractl: Command) -> None:
     program, *arguments = shlex.split(command)
     if program == "make":
@@ -96,7 +99,9 @@ def run(command: str, hydractl: Command) -> None:
     result = hydractl(*arguments)
     assert result.code == 0, f"{command}: {result.err}"
     assert result.out, command
-    assert "warning:" not in result.err, command
+    # The networks of tests are random: a temperature finds nothing to mend in them.
+    warnings = [line for line in result.err.splitlines() if line.startswith("warning:")]
+    assert not [line for line in warnings if not any(alarm in line for alarm in ALARMS)], command
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -137,7 +137,6 @@ REFUSED = f"""
 2 | yak: has other classes than vit         | {BUILD} --train-data=pets --set=steps=1 --teacher=yak
 1 | nowhere                                 | {BUILD} --train-data=pets --set=steps=1 --teacher=nowhere
 2 | --train-data                            | {BUILD} --teacher=vit
-2 | how long to train                       | {BUILD} --train-data=pets
 2 | --html                                  | guide results --html=site
 """
 CASES = [tuple(part.strip() for part in line.split(" | ")) for line in REFUSED.strip().splitlines()]

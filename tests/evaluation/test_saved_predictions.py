@@ -33,7 +33,7 @@ def test_what_is_written_comes_back(tmp_path: Path, dtype: Any) -> None:
     written = load_file(path)
     assert np.array_equal(written["logits"], logits) and np.array_equal(written["labels"], LABELS)
     table, whole = measure(tmp_path).tables[ID], tabulate(logits, LABELS)
-    for name in ("msp", "entropy", "expected_entropy", "disagreement", "energy"):
+    for name in ("msp", "entropy", "expected_entropy", "disagreement"):
         assert np.array_equal(getattr(table, name), getattr(whole, name))
     with pytest.raises(OutputError, match="exists already"):
         write_answers(path, SetAnswers(logits, LABELS), {})
