@@ -232,6 +232,7 @@ def _training_time(build: Build, network: Checkpoint, trial: float, networks: fl
     Args:
         trial: samples that may be trained on to measure it.
     """
+    from hydractl.data.open import open_samples
     from hydractl.steps.finetune import Finetune
     from hydractl.training.optimizer import step_count
     from hydractl.training.request import Execution, Hyperparameters, TrainingSources
@@ -240,8 +241,6 @@ def _training_time(build: Build, network: Checkpoint, trial: float, networks: fl
     exposed = bool(build.ood_data and recipe.outlier_weight)
     batch = int(max(min(trial / (1 + STEPS), recipe.batch, TIMED), 1))
     reading = replace(build.reading, classes=None, limit=build.train_samples or build.reading.limit)
-    from hydractl.data.open import open_samples
-
     size = len(open_samples(build.train_data or "", modality_of(network, reading), reading))
     changes = [f"batch={batch}", f"steps={1 + STEPS}", "epochs=0", f"lr={recipe.lr[0]}"]
     trained = Finetune(
