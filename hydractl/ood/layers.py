@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-LEAST = 4  # samples to fit on
+LEAST = 3  # samples to fit on
 SMALLEST = 1e-30  # distance whose logarithm is taken
 
 
@@ -25,7 +25,7 @@ def fit_layers(samples: FitSamples) -> Fitted:
     its mean and deviation over samples that the Gaussian does not know.
 
     Raises:
-        DataError: fewer than 4 samples.
+        DataError: fewer than 3 samples.
 
     Source: Lee et al. 2018, section 2.2, without its perturbation and with one Gaussian in place of class means;
     length 1 from Müller & Hein 2025.

@@ -60,10 +60,10 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_images(tmp_path / "data" / "digits" / "test", count=2, seed=1)
     for seed, name in ((2, "near_search"), (4, "far_search")):
         save_images(tmp_path / "data" / name, seed=seed)
-    for name in ("near_test", "far_test"):
-        folder = tmp_path / "data" / name
+    for seed, name in ((5, "near_test"), (6, "far_test")):
+        folder, drawn = tmp_path / "data" / name, save_images(tmp_path / "drawn" / name, count=2, seed=seed)
         folder.mkdir()
-        for i, file in enumerate(sorted((tmp_path / "data" / "digits" / "test").glob("*/*.png"))):
+        for i, file in enumerate(sorted(drawn.glob("*/*.png"))):
             shutil.copy(file, folder / f"{i:04}.png")
     return tmp_path
 

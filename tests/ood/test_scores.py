@@ -174,7 +174,7 @@ def test_too_few_samples_are_named(samples):
         ("knn", first(49), "49 samples to fit on: knn needs 50"),
         ("react", first(0), "0 samples to fit on: react"),
         ("vim", first(5), "5 samples to fit on: vim needs more than the 5"),
-        ("all-layers", first(3), "3 samples to fit on: all-layers needs 4"),
+        ("all-layers", first(2), "2 samples to fit on: all-layers needs 3"),
         ("mahalanobis", first(40, samples.labels % 3), "no samples of class 3"),
         ("mahalanobis", replace(samples, labels=None), "needs labelled samples"),
         ("react", replace(samples, affine=None), "add classifier.safetensors"),
