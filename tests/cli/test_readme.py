@@ -61,7 +61,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for seed, name in ((2, "near_search"), (4, "far_search")):
         save_images(tmp_path / "data" / name, seed=seed)
     for seed, name in ((5, "near_test"), (6, "far_test")):
-        folder, drawn = tmp_path / "data" / name, save_images(tmp_path / "drawn" / name, count=2, seed=seed)
+        folder, drawn = tmp_path / "data" / name, save_images(tmp_path / "pixels" / name, count=2, seed=seed)
         folder.mkdir()
         for i, file in enumerate(sorted(drawn.glob("*/*.png"))):
             shutil.copy(file, folder / f"{i:04}.png")
