@@ -10,7 +10,7 @@ import numpy as np
 
 from hydractl.data.corruptions import corrupted
 from hydractl.data.hashes import remembered
-from hydractl.data.image_sizes import size_notes
+from hydractl.data.image_form import form_notes
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
@@ -104,7 +104,7 @@ def open_sets(
             raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
-    for note in size_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
+    for note in form_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
         on_note(note)
     for kind, severity in given.corruptions:
         sets[SetKey("shift", kind.name, severity=severity)] = corrupted(data.id, kind, severity, seed)

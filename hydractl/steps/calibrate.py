@@ -240,7 +240,7 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
-        from hydractl.data.image_sizes import size_notes
+        from hydractl.data.image_form import form_notes
         from hydractl.data.open import open_samples
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.evaluation.model_calibration import CalibrationData, calibrated
@@ -265,7 +265,7 @@ class Calibrate:
         )
         data = CalibrationData(samples, *opened)
         tell_oddities(data.sets.values(), watch)
-        for note in size_notes(samples, data.outside.values()):
+        for note in form_notes(samples, data.outside.values()):
             watch.note(f"note: {note}")
         self._check_labels(samples, watch)
         with (

@@ -146,11 +146,15 @@ def test_files_of_every_score(score: str, tmp_path: Path) -> None:
     graph.write_torch_export(model, tmp_path / "m.pt2")
     inputs = graph.example_inputs(model, batch=5, tokens=6, seed=9)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    found = session.run(list(CHECKED), {key: value.numpy() for key, value in inputs.items()})
+    names = graph.outputs_of(model)[2:]
+    found = session.run(list(names), {key: value.numpy() for key, value in inputs.items()})
     expected = model(**inputs)
-    for score, typical in (
+    for odd, typical, *profile in (
         [torch.from_numpy(one) for one in found],
         torch.export.load(tmp_path / "m.pt2").module()(**inputs)[2:],
     ):
-        assert_same_score(score, expected.ood_score)
+        assert_same_score(odd, expected.ood_score)
         assert_close(typical, expected.typicality, rtol=0, atol=1e-6)
+        assert len(profile) == (score == "all-layers")
+        for layers in profile:
+            assert_close(layers, expected.profile, rtol=0, atol=1e-6)

@@ -1,0 +1,68 @@
+"""Tells where OOD images differ from ID images in size or compression so much that detection is not of content."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hydractl.data.samples import Samples, spread
+from hydractl.errors import DataError
+
+LOOKED_AT = 200  # images of each set
+ALONE = 0.95  # AUROC from which a measure alone tells sets apart
+
+
+class Measure(NamedTuple):
+    """One property of an image's form, and the words for it."""
+
+    name: str
+    of: Callable[[Image.Image], float]
+    unit: str
+    remedy: str
+
+
+def _coarseness(image: Image.Image) -> float:
+    """Returns the mean step of a JPEG's first quantization table, 0 for images without one."""
+    tables = getattr(image, "quantization", None)
+    return float(np.mean(next(iter(tables.values())))) if tables else 0.0
+
+
+MEASURES = (
+    Measure("size", lambda image: max(image.size), "pixels", "bring them to one size"),
+    Measure("compression", _coarseness, "mean JPEG step, 0 without", "save them alike"),
+)
+
+
+def form_notes(inside: Samples, outside: Iterable[Samples]) -> Iterator[str]:
+    """Yields a note for each OOD set that a measure of form alone tells from the ID images."""
+    if inside.modality != "image":
+        return
+    usual = _measured(inside)
+    for samples in outside:
+        for measure, one, other in zip(MEASURES, usual, _measured(samples), strict=True):
+            if len(one) and len(other) and _told_apart(one, other) >= ALONE:
+                yield (
+                    f"{samples.name}: the {measure.name} of its images alone ({np.median(other):.3g} against "
+                    f"{np.median(one):.3g} of ID images; {measure.unit}) tells them apart, and early layers see it: "
+                    f"{measure.remedy} to measure content"
+                )
+
+
+def _told_apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Returns the AUROC of a measure, in the direction in which it is larger."""
+    larger = float((other[:, None] > one).mean() + (other[:, None] == one).mean() / 2)
+    return max(larger, 1 - larger)
+
+
+def _measured(samples: Samples) -> list[NDArray[np.float64]]:
+    """Returns each measure of some of the images, of those that can be read."""
+    found: list[list[float]] = []
+    for place in spread(len(samples), LOOKED_AT):
+        try:
+            image = samples.inputs[place]
+        except DataError:
+            continue  # whoever reads all of them says which
+        found.append([measure.of(image) for measure in MEASURES])
+    return list(np.array(found, dtype=np.float64).reshape(-1, len(MEASURES)).T)
