@@ -103,7 +103,7 @@ def test_members_of_two_more_networks_lose_units(tmp_path: Path) -> None:
          OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}", IMAGENET=save_imagenet(tmp_path), QUICK=1,
          FINETUNE="--device cpu")  # fmt: skip
     assert models(tmp_path, "vit-units") == ["net0", "units", "deep-ensemble"]
-    write_texts(tmp_path / "sst2", texts=20)
+    write_texts(tmp_path / "sst2", texts=40)
     (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
     (tmp_path / "search.csv").write_text("\n".join(["text", *(f"owl {'film ' * n}" for n in range(8))]))
     make(tmp_path, "minilm-units-table", FINE_TUNED=save_bert(tmp_path / "bert"), SST2=tmp_path / "sst2",
@@ -181,7 +181,7 @@ def test_sst2(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_members_of_a_bert_are_selected_and_trained(tmp_path: Path) -> None:
     bert = save_bert(tmp_path / "bert")
-    write_texts(tmp_path / "sst2", texts=20)
+    write_texts(tmp_path / "sst2", texts=40)
     (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
     (tmp_path / "search.csv").write_text("\n".join(["text", *(f"owl {'film ' * n}" for n in range(8))]))
     make(tmp_path, "sst2-select", SST2=tmp_path / "sst2", BERT=bert, FIRST=9, CHOOSE_BUDGET=2, CHOOSE_BUDGETS="1,2",

@@ -145,7 +145,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bytes(
 ) -> None:
     fit = ("calibrate", vit, "--id-data", held_out, "--ood-data", noise, "--ood-score=react", "-o")
     # Data of no use leave nothing behind: the next attempt names others.
-    assert hydractl("calibrate", vit, "--id-data", noise, "-o", tmp_path / "whole").code == 1
+    assert hydractl("calibrate", vit, "--id-data", noise, "--ood-score=knn", "-o", tmp_path / "whole").code == 1
     hydractl(*fit, tmp_path / "whole", code=0)
     answers, asked = Networks.answers, list[str]()
 
