@@ -116,7 +116,8 @@ def fit_network(
         temperature = networks.temperature if fitted is None else fitted.temperature
         shifted = dict(zip(given.shifted, others, strict=False))
         outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
-        held = Held(inside, outside, networks.classifier if wanted.fixed else None, temperature, shifted)
+        classifier = networks.classifier if wanted.fixed else None
+        held = Held(inside, outside, classifier, temperature, shifted=shifted)
         if isinstance(fitted, FittedVector):
             held = _scaled(held, fitted)
         return Fits(fitted, fit_ood(held, wanted, running.on_note), kept)

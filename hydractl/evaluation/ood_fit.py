@@ -38,7 +38,7 @@ class Wanted:
 
     @property
     def reads(self) -> Reads:
-        """What has to be collected of the network's answers."""
+        """The parts of the network's answers that have to be collected."""
         return "layers" if self.score == AUTO else find_ood_score(self.score).reads
 
 

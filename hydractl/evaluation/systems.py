@@ -81,7 +81,7 @@ class SetAnswers:
         assert self.member_logits is not None
         features = self.member_logits[..., :0] if self.features is None else self.features
         affine = None if classifier is None else (classifier.weight.numpy(), classifier.bias.numpy())
-        return FitSamples(self.member_logits, features, self.labels, affine, self.hidden)
+        return FitSamples(self.member_logits, features, self.labels, affine, hidden=self.hidden)
 
     def to_fit_on(self) -> tuple[Logits, IntArray]:
         """Returns logits and labels.

@@ -67,7 +67,7 @@ class Positions:
         if terms.numbers is not None:
             bias = terms.numbers[:, :, _cached(_distances)(self, tokens, k.device)]
             # `repeat_interleave` would fix the batch size of an ONNX graph.
-            each = bias[:, None].expand(-1, q.shape[0] // bias.shape[0], -1, -1, -1)
+            each = bias[:, None].expand(-1, q.shape[0] // bias.shape[0], *[-1] * 3)
             return each.flatten(0, 1) if bias.shape[0] > 1 else bias
         ahead, behind = _cached(_in_order)(self, tokens, k.device)
         parts = []

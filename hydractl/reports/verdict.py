@@ -303,7 +303,7 @@ def _judgement(key: str, column: Column, found: Difference, metrics: int) -> Jud
     value, low, high = map(column.signed, (found.value, *found.interval))
     text = f"{value}{' points' if column.kind == 'percent' else ''}, 95 % {low} to {high}"
     risky = key in ("accuracy", "mean_auroc") and outcome == "within chance"
-    return Judgement(key, column.name, found, outcome, text, risk=(below - gain) / TOLERATED if risky else 0.0)
+    return Judgement(key, column.name, found, outcome, text=text, risk=(below - gain) / TOLERATED if risky else 0.0)
 
 
 def _reach(found: Difference, sign: int) -> tuple[float, float]:

@@ -229,7 +229,7 @@ class Build:
             limits.require_possible(network, self.members)
         if planned is None:
             unsearched = self if thin is None else replace(self, search=NO_CIRCUITS, random=0, draws=0)
-            planned = scheduled(unsearched, network, limits, thin is not None, watch)
+            planned = scheduled(unsearched, network, limits, thin is not None, watch=watch)
             if thin is not None or not self.ood_data:
                 # What the time decided has no effect here: build.toml would be refused for it, or plan otherwise.
                 random = planned.random if thin is None else None

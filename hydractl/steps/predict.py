@@ -185,7 +185,7 @@ class Predict:
         kept = {name: samples.column(name, "keep") for name in _names(self.keep)}
         for row in range(len(samples)):
             named = {name: column[row] for name, column in kept.items()}
-            yield Row(samples.called(row), partial(samples.inputs.__getitem__, row), row, ids[row], named)
+            yield Row(samples.called(row), partial(samples.inputs.__getitem__, row), row, ids[row], kept=named)
 
 
 predict = function(Predict)

@@ -23,7 +23,7 @@ UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibr
 
 @dataclass(frozen=True)
 class Promise:
-    """What a calibrated model promises of ID data.
+    """The promise of a calibrated model about ID data.
 
     Attributes:
         meaning: the rule of its flags, a sentence for people.

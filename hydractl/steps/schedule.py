@@ -162,7 +162,7 @@ def scheduled(build: Build, network: Checkpoint, limits: Limits, thin: bool, wat
     """
     seconds = seconds_of(build.time)
     given = {name: getattr(build, name) for name in ("search", "search_samples", "draws", "random")}
-    sizes = _sizes(build, network, limits, thin, seconds)
+    sizes = _sizes(build, network, limits, thin, seconds=seconds)
     found = fitting(sizes, given | {"limit": build.reading.limit}, seconds)
     search, limit, steps = found["search"], found["limit"], found.get("steps")
     parts = [
