@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -67,11 +68,11 @@ def on_logits(name: str) -> Scorer:
 
 
 def peers(fit: Features, weight: Tensor, bias: Tensor) -> Mapping[str, Scorer]:
-    """Returns all that are compared, fitted in float64."""
+    """Returns all that are compared, fitted in float64; a detector that these samples do not suit is left out."""
     torch.set_default_dtype(torch.float64)
-    single = {
-        name: on_pooled(name, fit, weight.double(), bias.double())
-        for name in ("Mahalanobis", "RMD", "ViM", "KNN", "SHE")
-    }
+    single = {}
+    for name in ("Mahalanobis", "RMD", "ViM", "KNN", "SHE"):
+        with suppress(ValueError):  # SHE wants a right prediction of each class
+            single[name] = on_pooled(name, fit, weight.double(), bias.double())
     logits = {name: on_logits(name) for name in ("MaxSoftmax", "MaxLogit", "EnergyBased", "GEN")}
     return {"MultiMahalanobis": multi_mahalanobis(fit), **single, **logits}

@@ -123,4 +123,4 @@ def test_our_sum_over_layers_is_that_of_pytorch_ood(vit: Path, noise: Path, tmp_
     images = save_images(tmp_path / "many", count=40)
     said = run("layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}",
                "--cache", tmp_path / "cache", "--fit", 60, "--tables", "peers")  # fmt: skip
-    assert float(re.search(r"differ by a share of (\S+) at most", said)[1]) < 1e-6
+    assert float(re.search(r"to MultiMahalanobis: (\S+)", said)[1]) < 1e-6
