@@ -189,6 +189,8 @@ def _measured(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tup
     """Returns the fit that is named, or chosen, and its detection of the OOD sets beside that of the other scores."""
     fits: dict[str, _Fit] = {}
     named = None if wanted.score == AUTO else wanted.score
+    if not wanted.fixed:
+        named = DEFAULT  # others depend on classes, which may change
     for row in OOD_SCORES:
         if not _tried(row, held, wanted, named):
             continue
@@ -206,8 +208,8 @@ def _measured(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tup
 
 def _tried(row: OodScore, held: Held, wanted: Wanted, named: str | None) -> bool:
     """Returns whether a score has a part in the choice: MSP always, others where the answers have what they take."""
-    if named is not None or not wanted.fixed:
-        return row.name in (BASELINE, named or DEFAULT)
+    if named is not None:
+        return row.name in (BASELINE, named)
     assert held.inside.member_logits is not None
     alone = len(held.inside.member_logits) == 1 and row.name == "mutual-information"  # one member agrees with itself
     return not alone and not (row.labelled and held.inside.labels is None)

@@ -245,6 +245,8 @@ class Hydra(nn.Module):
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
+        if self.ood_head is not None and self.ood_head.row.reads != "layers":
+            self.ood_head = None
 
     @torch.inference_mode()
     def predict(

@@ -117,8 +117,9 @@ class Fitting:
         """
         sets = [(self.inside, self.fold), *((one, np.arange(one.samples) % self.folds) for one in outside)]
         if self.row.fit is None or self._leaves_out is not None:
-            inside = self.scores({}, self.inside) if self._leaves_out is None else self._leaves_out(self.inside)
-            return [inside, *(self.scores(self.whole, samples) for samples in outside)]
+            state = self.whole  # refuses samples that are too few
+            inside = self.scores(state, self.inside) if self._leaves_out is None else self._leaves_out(self.inside)
+            return [inside, *(self.scores(state, samples) for samples in outside)]
         found: list[FloatArray | None] = [None] * len(sets)
         for number in range(self.folds):
             state = self.state(number)
@@ -138,17 +139,18 @@ class Fitting:
             for fresh, old in ((one, other), (other, one)):
                 known = self.inside.subset(np.flatnonzero(self.fold == old))
                 found[fresh].append(totals(self.scores(state, known)))
-        return [np.concatenate(scores) for scores in found]
+        return [np.concatenate([np.empty(0), *scores]) for scores in found]  # a fold alone has no others
 
     def accepted(self, accept: float) -> int:
         """Returns how many of the ID samples are not flagged by fits and quantiles that do not know them.
 
         What the stored fit and quantiles do to new samples, seen on old ones: each fold is new to the other four.
         """
+        states = [self.state(number) for number in range(self.folds)]
         kept, quantiles = 0, self._quantiles()
         for number in range(self.folds):
             fresh = self.inside.subset(np.flatnonzero(self.fold == number))
-            scores = torch.from_numpy(totals(self.scores(self.state(number), fresh)))
+            scores = torch.from_numpy(totals(self.scores(states[number], fresh)))
             typical = typicality(scores, torch.from_numpy(quantiles[number]))
             kept += int((~flagged(typical, accept)).sum())
         return kept

@@ -199,8 +199,8 @@ class Calibrate:
 
     Raises:
         CheckpointError: the model cannot be read.
-        DataError: a sample cannot be read, labels do not match, the samples are too few for the OOD score, or no
-            confidence reaches the `accuracy`.
+        DataError: a sample cannot be read, labels do not match, the samples are too few for the OOD score, it does not
+            accept the share it promises, or no confidence reaches the `accuracy`.
         OptionError: a zero-shot model without classes, `accept` or `accuracy` is not a share, or a method does not
             fit the model.
         OutputError: the output exists and `force` is not set, an interrupted run is neither gone on with nor given up,
@@ -354,7 +354,8 @@ class Calibrate:
             return
         needs = "method vector" if isinstance(self.method, Vector) else "`accuracy`" if self.accuracy else None
         if needs is not None:
-            raise OptionError(f"{needs} needs labels, and {samples.name} {samples.label_problem or 'holds none'}")
+            problem = samples.label_problem or "holds none"
+            raise OptionError(f"{needs} needs labels, and {samples.name} {problem}: give labelled data")
         watch.note(
             f"note: {samples.name} {samples.label_problem or 'holds no labels'}: the OOD score is fitted, confidence "
             "is not calibrated"

@@ -108,6 +108,25 @@ def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     assert (alone.fitted.fit.score, alone.choice) == ("all-layers", None)
 
 
+def test_a_network_whose_classes_may_change_keeps_no_score_of_classes() -> None:
+    away = answers(200, 3)
+    sure = replace(away, member_logits=0 * away.member_logits)  # the MSP tells them apart, no layer does
+    wanted = Wanted("auto", 0.95, 64, fixed=False)
+    found = fit_ood(held(200, 0, outside={"a": sure}), wanted, lambda text: None)
+    assert found.fitted.fit.score == "all-layers" and found.choice is not None
+    assert {one.score for one in found.choice.rated} == {"msp", "all-layers"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("score", ["msp", "all-layers", "mahalanobis", "react"])
+def test_a_handful_of_samples_is_fitted_or_refused(score: str, count: int) -> None:
+    try:
+        found = fit_ood(held(count, 0), Wanted(score, 0.95, 64), lambda text: None)
+    except DataError:
+        return  # in one line, as every error that a user can cause
+    assert found.accepted.samples == count
+
+
 def test_a_profile_says_which_layer_is_odd() -> None:
     fitted, fresh = head(held(200, 0), "all-layers"), answers(300, 9)
     usual = fitted(torch_answers(fresh)).profile
