@@ -12,7 +12,7 @@ import numpy as np
 from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
-from hydractl.evaluation.curves import curves_of, doubts_of
+from hydractl.evaluation.curves import curves_of, doubts_of, oddest_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, SetInfo, System
 from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
@@ -191,8 +191,11 @@ def _evaluate(
         )
     found = replace(numbers_of(predictions, predictor.cost, settings), **vars(made_of))
     if comparison.procedure.curves:
-        doubts = None if data is None else doubts_of(predictions, data.id, predictor.labels)
-        found = replace(found, curves=curves_of(predictions, doubts))
+        curves = curves_of(predictions)
+        if data is not None:
+            doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
+            curves = replace(curves, doubts=doubts, oddest=oddest or None)
+        found = replace(found, curves=curves)
     alarms = list(alarms_of(predictions, predictor.labels))
     predictor.dismiss()
     return found, predictions, alarms

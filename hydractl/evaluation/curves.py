@@ -1,7 +1,8 @@
-"""Data for the pictures of a report: thinned curves, and the samples that the system is least sure of."""
+"""Data for the pictures of a report: thinned curves, and samples: the least sure, the wrong, and the oddest."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -11,11 +12,14 @@ from PIL import Image
 from hydractl.data.samples import Samples
 from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, ScoreHistograms
 from hydractl.evaluation.run import SystemPredictions
+from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.system_numbers import id_key
+from hydractl.evaluation.systems import Predictor
 from hydractl.metrics.calibration import reliability_diagram
-from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.ood_detection import roc_curve
 from hydractl.metrics.selective import risk_coverage
+from hydractl.schema import Items
 from hydractl.text import shortened
 
 POINTS = 200  # of a curve: more cannot be seen
@@ -27,7 +31,7 @@ FEW = 48  # pixels up to which every one of them counts
 LONGEST = 240  # characters of a text
 
 
-def curves_of(predictions: SystemPredictions, doubts: Doubts | None = None) -> Curves:
+def curves_of(predictions: SystemPredictions) -> Curves:
     """Returns reliability diagram, risk-coverage and ROC curves and score histograms.
 
     There is no reliability diagram of confidences without logits, since they need be no probabilities.
@@ -42,7 +46,6 @@ def curves_of(predictions: SystemPredictions, doubts: Doubts | None = None) -> C
         risk_coverage=RiskCurve(**_rounded(risk, _thinned(risk.coverage))),
         roc={name: _roc(inside, scores) for name, scores in outside.items()},
         scores=_histograms(inside, outside),
-        doubts=doubts,
     )
 
 
@@ -86,25 +89,56 @@ def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[
         names: of the classes; numbers stand for them if they have none.
     """
     key = id_key(predictions)
-    table = predictions.tables.get(key)
-    if table is None:
+    if key not in predictions.tables:
         return None
-    confidence, labels = predictions.confidence(key), table.labelled().labels
+    confidence = predictions.confidence(key)
     wrong = np.flatnonzero(~predictions.right(key))
-
-    def shown(place: int) -> Sample:
-        predicted, label = int(table.prediction[place]), int(labels[place])
-        return Sample(
-            round(float(confidence[place]), DIGITS),
-            names[predicted] if names else str(predicted),
-            names[label] if names else str(label),
-            text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,
-            image=_data_uri(samples.inputs[place]) if samples.modality == "image" else None,
-        )
-
     least = np.argsort(confidence, kind="stable")[:SHOWN]
     surest = wrong[np.argsort(-confidence[wrong], kind="stable")][:SHOWN]
-    return Doubts(tuple(shown(int(place)) for place in least), tuple(shown(int(place)) for place in surest))
+
+    def shown(places: IntArray) -> tuple[Sample, ...]:
+        return tuple(_sample(predictions, key, samples, int(place), names) for place in places)
+
+    return Doubts(shown(least), shown(surest))
+
+
+def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: Predictor) -> dict[str, Items[Sample]]:
+    """Returns the oddest samples of the ID set and of each OOD set, with their profiles, by the path of the set.
+
+    Nothing is returned of a system without a score that has profiles.
+    """
+    found: dict[str, Items[Sample]] = {}
+    for key in (key for key in predictions.tables if key.role in ("id", "ood")):
+        places = np.argsort(-predictions.scores[key], kind="stable")[:SHOWN]
+        if (profiles := predictor.profiles(data.sets[key].subset(places))) is None:
+            return {}
+        found[key.path] = tuple(
+            replace(
+                _sample(predictions, key, data.sets[key], int(place), predictor.labels),
+                typicality=round(float(typical), DIGITS),
+                profile=_round(layers),
+            )
+            for place, typical, layers in zip(places, *profiles, strict=True)
+        )
+    return found
+
+
+def _sample(
+    predictions: SystemPredictions, key: SetKey, samples: Samples, place: int, names: Sequence[str] | None
+) -> Sample:
+    """Returns what a page shows of one sample."""
+    table = predictions.tables[key]
+
+    def called(numbers: IntArray) -> str:
+        return names[numbers[place]] if names else str(numbers[place])
+
+    return Sample(
+        round(float(predictions.confidence(key)[place]), DIGITS),
+        called(table.prediction),
+        None if table.outcomes is None else called(table.outcomes.labels),
+        text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,
+        image=_data_uri(samples.inputs[place]) if samples.modality == "image" else None,
+    )
 
 
 def _data_uri(image: Image.Image) -> str:

@@ -23,6 +23,7 @@ from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.inference import MemberAnswers, member_answers
+from hydractl.metrics.checks import FloatArray
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
@@ -112,6 +113,14 @@ class Networks:
             hidden=[joined(layer) for layer in zip(*(one.hidden for one in each), strict=True)],
             ood_score=None if own is None else own[:, 0].astype(np.float64),
         )
+
+    def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
+        """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
+        if self.ood_head is None or self.ood_head.row.by_layer is None:
+            return None
+        found = self.models[0].predict(list(samples.inputs), self.running.batch_size)
+        assert found.typicality is not None and found.profile is not None
+        return found.typicality.double().numpy(), found.profile.double().numpy()
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""

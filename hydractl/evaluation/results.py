@@ -257,9 +257,11 @@ class Sample:
 
     confidence: float
     said: str
-    right: str
+    right: str | None = None  # None for samples without labels
     text: str | None = None
     image: Annotated[str, Checked(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}$")] | None = None
+    typicality: Share | None = None
+    profile: Items[Share] | None = None  # typicality by each layer, the first one first
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ class Curves:
     roc: Mapping[str, Roc]
     scores: ScoreHistograms
     doubts: Doubts | None = None
+    oddest: Mapping[str, Items[Sample]] | None = None  # of each set, by the OOD score of the system's file
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from hydractl.checkpoint.tensors import in_memory
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
+from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
@@ -196,6 +197,9 @@ class SavedPredictions:
 
     def dismiss(self) -> None:
         """Does nothing either."""
+
+    def profiles(self, _samples: Samples) -> None:
+        """Returns None: they keep no profiles."""
 
     @property
     def labels(self) -> tuple[str, ...] | None:

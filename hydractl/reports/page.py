@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
     first = next(iter(models))
     clear = bool(found) and (len(found) == 1 or bool(rivals))
     best, why = recommended(models) if clear else (first, "")
+    listed = list(_samples(models))
     used = [one["reference"] for one in content["models"][best].get("networks") or ()]
     return template.render(
         report=content,
@@ -105,21 +107,35 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         shown=len(shown),
         chosen_by=chosen_by,
         maps=list(_head_maps(models)),
-        samples=list(_samples(models)),
+        samples=listed,
+        profiles=any(sample.profile for _, shown in listed for sample in shown),
+        oddness=_oddness,
         first=first,
     )
 
 
 def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sample]]]:
-    """Yields the samples that the largest system doubts, and those that the first one was sure of and wrong about."""
-    shown = {name: one.curves.doubts for name, one in models.items() if one.curves and one.curves.doubts}
-    if not shown:
+    """Yields samples under titles.
+
+    The oddest of each set by the first system that has profiles, what the largest system doubts, and what the first one
+    was sure of and wrong about.
+    """
+    curves = {name: one.curves for name, one in models.items() if one.curves}
+    odd = {name: one.oddest for name, one in curves.items() if one.oddest}
+    for name, sets in list(odd.items())[:1]:
+        yield from ((f"Least typical of {'ID' if of == 'id' else of}, by {name}", shown) for of, shown in sets.items())
+    doubts = {name: one.doubts for name, one in curves.items() if one.doubts}
+    if not doubts:
         return
-    most = max(shown, key=lambda name: models[name].members)
-    first = next(iter(shown))
-    yield f"Samples that {most} is least sure of", shown[most].doubted
-    if shown[first].wrong:
-        yield f"Confident errors of {first}", shown[first].wrong
+    most, first = max(doubts, key=lambda name: models[name].members), next(iter(doubts))
+    yield f"Samples that {most} is least sure of", doubts[most].doubted
+    if doubts[first].wrong:
+        yield f"Confident errors of {first}", doubts[first].wrong
+
+
+def _oddness(typicality: float) -> float:
+    """Returns the height of a bar, 0 for a typicality of 1 up to 30 for .001 and less."""
+    return round(10 * min(3.0, -log10(max(typicality, 1e-3))), 1)
 
 
 def _head_maps(models: Mapping[str, System]) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,26 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(hydractl: Command, pl
     assert "exists already" in hydractl("evaluate", "vit", *data, "--report", folder).err
 
 
+def test_a_page_draws_the_profiles_of_the_oddest_samples(hydractl: Command, place: Path) -> None:
+    hydractl("calibrate", "vit", "--id-data=pets", "-o", "network.safetensors", code=0)
+    data = ("--id-data=held-out", "--ood-data=far/n=noise")
+    hydractl("evaluate", "vit", "network=network.safetensors", *data, "--report=report", code=0)
+    curves = json.loads(Path("report/report.json").read_text())["models"]["network"]["curves"]
+    assert list(curves["oddest"]) == ["id", "ood/far/n"]
+    oddest = curves["oddest"]["ood/far/n"]
+    found = json.loads(hydractl("predict", "network.safetensors", "noise", "--json").out)["predictions"]
+    least = sorted(found, key=lambda one: -one["ood_score"])[: len(oddest)]
+    for drawn, one in zip(oddest, least, strict=True):
+        assert drawn["typicality"] == pytest.approx(one["typicality"], abs=1e-5)
+        assert drawn["profile"] == pytest.approx(one["profile"], abs=1e-5)
+        assert "right" not in drawn
+    page = Path("report/index.html").read_text()
+    profiles = sum(len(samples) for samples in curves["oddest"].values())
+    assert page.count('class="profile"') == profiles
+    assert page.count("Least typical of ood/far/n, by network") == 1
+    assert page.count("<rect") >= profiles * len(oddest[0]["profile"])
+
+
 def test_several_reports_make_one_table(hydractl: Command, place: Path) -> None:
     for name, model in (("one", "vit"), ("two", "other")):
         data = ("--id-data=pets", "--ood-data=far/n=noise", f"--json={name}.json")

@@ -119,7 +119,6 @@ def test_forms_of_a_score_over_layers_are_measured_once(vit: Path, noise: Path, 
 
 
 def test_our_sum_over_layers_is_that_of_pytorch_ood(vit: Path, noise: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pytorch_ood")
     images = save_images(tmp_path / "many", count=40)
     said = run("layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}",
                "--cache", tmp_path / "cache", "--fit", 60, "--tables", "peers")  # fmt: skip
