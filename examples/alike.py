@@ -1,4 +1,4 @@
-"""Gives the images of a set the size and the compression of another set's, so that only what they show tells them apart.
+"""Gives images the size and the compression of another set's, so that only what they show tells them apart.
 
     python alike.py SOURCE LIKE OUTPUT.parquet [--limit N]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 import torch
@@ -19,7 +18,9 @@ from hydractl.ood.statistics import even_by_class, rank_in_class
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-FOLDS = 5
+FOLDS = 20  # a fit on fewer samples is a worse one: in fewer folds hardly anything would be flagged
+SEARCH_FOLDS = 5  # where networks are compared, many times
+CHECKS = 5  # parts that `accepted` takes for new samples in turn
 CHUNK = 1024  # samples scored at once: each of them may meet a whole bank of features
 
 
@@ -54,21 +55,22 @@ class Fitting:
     Attributes:
         most: how many samples a fit may use; None for all.
         temperature: of the answers.
-        folded: whether samples are left out in folds even if the score has a way of its own.
+        in_folds: in how many folds samples are left out even if the score has a way of its own; None for FOLDS where it
+            has none.
     """
 
     row: OodScore
     inside: FitSamples
     temperature: float = 1.0
     most: int | None = None
-    folded: bool = False
+    in_folds: int | None = None
 
     @cached_property
     def fold(self) -> IntArray:
         """The fold of each sample, `[N]`: evenly by class, or at random without labels."""
-        if self.inside.labels is not None:
-            return rank_in_class(self.inside.labels) % FOLDS
-        return np.random.default_rng(0).permutation(self.inside.samples) % FOLDS
+        labels = self.inside.labels
+        order = np.random.default_rng(0).permutation(self.inside.samples) if labels is None else rank_in_class(labels)
+        return order % (self.in_folds or FOLDS)
 
     @property
     def folds(self) -> int:
@@ -98,7 +100,7 @@ class Fitting:
     def _leaves_out(self) -> Callable[[FitSamples], FloatArray] | None:
         """The score's own way to leave out one sample after the other; None for folds, and where fits take some."""
         taken = self.most is None or self.inside.samples <= self.most
-        return self.row.left_out if taken and not self.folded else None
+        return self.row.left_out if taken and self.in_folds is None else None
 
     @cached_property
     def whole(self) -> State:
@@ -128,30 +130,27 @@ class Fitting:
                     found[place] = _put(found[place], places, self.scores(state, samples.subset(places)), len(own))
         return [one if one is not None else np.empty(0) for one in found]
 
-    def _quantiles(self) -> list[FloatArray]:
-        """Returns for each fold the scores of all other samples, by fits that know neither the fold nor the sample."""
+    def _quantiles(self, fresh: IntArray) -> FloatArray:
+        """Returns the scores of the samples outside some folds, each by a fit without it and without those folds."""
+        others = np.setdiff1d(self.fold, fresh)
         if self._leaves_out is not None:
-            outside = (self.inside.subset(np.flatnonzero(self.fold != number)) for number in range(self.folds))
-            return [totals(self._leaves_out(samples)) for samples in outside]
-        found: list[list[FloatArray]] = [[] for _ in range(self.folds)]
-        for one, other in combinations(range(self.folds), 2):
-            state = self.state(one, other)
-            for fresh, old in ((one, other), (other, one)):
-                known = self.inside.subset(np.flatnonzero(self.fold == old))
-                found[fresh].append(totals(self.scores(state, known)))
-        return [np.concatenate([np.empty(0), *scores]) for scores in found]  # a fold alone has no others
+            return totals(self._leaves_out(self._within(others)))
+        scores = (self.scores(self.state(*fresh, one), self._within(one)) for one in others)
+        return np.concatenate([np.empty(0), *map(totals, scores)])  # folds may have no others
+
+    def _within(self, folds: IntArray | int) -> FitSamples:
+        return self.inside.subset(np.flatnonzero(np.isin(self.fold, folds)))
 
     def accepted(self, accept: float) -> int:
         """Returns how many of the ID samples are not flagged by fits and quantiles that do not know them.
 
-        What the stored fit and quantiles do to new samples, seen on old ones: each fold is new to the other four.
+        What the stored fit and quantiles do to new samples, seen on old ones: a fifth is new to the others.
         """
-        states = [self.state(number) for number in range(self.folds)]
-        kept, quantiles = 0, self._quantiles()
-        for number in range(self.folds):
-            fresh = self.inside.subset(np.flatnonzero(self.fold == number))
-            scores = torch.from_numpy(totals(self.scores(states[number], fresh)))
-            typical = typicality(scores, torch.from_numpy(quantiles[number]))
+        kept = 0
+        for number in range(min(CHECKS, self.folds)):
+            fresh = np.arange(number, self.folds, CHECKS)
+            scores = torch.from_numpy(totals(self.scores(self.state(*fresh), self._within(fresh))))
+            typical = typicality(scores, torch.from_numpy(self._quantiles(fresh)))
             kept += int((~flagged(typical, accept)).sum())
         return kept
 
@@ -174,4 +173,4 @@ def fitted_scorer(row: OodScore, samples: FitSamples) -> Callable[[FitSamples, f
 
 def search_scores(row: OodScore, inside: FitSamples, outside: Sequence[FitSamples]) -> list[FloatArray]:
     """Returns `Fitting.held_out` of a network that a search measures."""
-    return Fitting(row, inside, folded=True).held_out(outside)
+    return Fitting(row, inside, in_folds=SEARCH_FOLDS).held_out(outside)

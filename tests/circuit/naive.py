@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking
-from hydractl.ood.fit import FOLDS, Fitting
+from hydractl.ood.fit import SEARCH_FOLDS, Fitting
 from hydractl.ood.score import FitSamples
 from hydractl.ood.table import find_ood_score
 from tests.references import Reference
@@ -74,7 +74,7 @@ class Naive:
         inside, outside = ((self.logits(inputs)[None], self.features(inputs)[None]) for inputs in (id_inputs, ood))
         weight, bias = self.classifier(id_inputs)
         known = FitSamples(*inside, labels.numpy(), (weight[None], bias[None]))
-        return auroc(*Fitting(find_ood_score(score), known, folded=True).held_out([FitSamples(*outside)]))
+        return auroc(*Fitting(find_ood_score(score), known, in_folds=SEARCH_FOLDS).held_out([FitSamples(*outside)]))
 
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         """Of the ID and the OOD samples, by MSP; higher is more OOD."""
@@ -93,12 +93,12 @@ class NaiveMahalanobis(Naive):
 
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         inside, outside, y = self.features(id_inputs), self.features(ood_inputs), labels.numpy()
-        fold = np.array([list(y[:place]).count(label) for place, label in enumerate(y)]) % FOLDS
+        fold = np.array([list(y[:place]).count(label) for place, label in enumerate(y)]) % SEARCH_FOLDS
         parts = (
             (np.zeros(len(inside)), inside, fold),
-            (np.zeros(len(outside)), outside, np.arange(len(outside)) % FOLDS),
+            (np.zeros(len(outside)), outside, np.arange(len(outside)) % SEARCH_FOLDS),
         )
-        for number in range(FOLDS):
+        for number in range(SEARCH_FOLDS):
             z, of = inside[fold != number], y[fold != number]
             means = np.stack([z[of == label].mean(0) for label in np.unique(y)])
             fitted = LedoitWolf(assume_centered=True).fit(z - means[of])
