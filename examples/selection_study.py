@@ -5,9 +5,8 @@
 
 All candidates answer all samples once; ANSWERS keeps what they say, so that other rules can be tried in seconds. Then
 the ID samples are divided at random, SPLITS times: members are chosen on CHOOSE of them beside the first OOD set, by
-`select`'s own code, get a temperature there, and are measured on the others and on the other OOD sets. With `--joint`
-members are searched for together on the same samples, too, which takes as many circuit searches. Nothing is trained.
-Prints a Markdown table of the mean difference to the network, with the standard deviation over the divisions,
+`select`'s own code, get a temperature there, and are measured on the others and on the other OOD sets. Nothing is
+trained. Prints a Markdown table of the mean difference to the network, with the standard deviation over the divisions,
 which overlap: it tells how much the choice varies, and is no interval.
 """
 
@@ -28,7 +27,6 @@ from hydractl.data.reading import Reading
 from hydractl.metrics.scaling import fit_temperature
 from hydractl.selection.candidates import Sources, candidate_set, counts
 from hydractl.selection.greedy import CandidateLogits, quality
-from hydractl.selection.joint import joint_searches
 from hydractl.selection.pool import CandidatePool, Criteria, choose, gather
 from hydractl.steps.compute import DEFAULT_BATCH_SIZE, Compute
 from hydractl.steps.material import Material, open_material
@@ -111,19 +109,6 @@ def divided(
     )
 
 
-def searched(
-    asked: argparse.Namespace, material: Material, places: np.ndarray, rule: str
-) -> Iterator[tuple[str, CandidateLogits]]:
-    """What members that were searched for together on some of the samples say of all, for each number of heads."""
-    seen = {CHOSEN_ON: material.ood[CHOSEN_ON]} if RULES[rule].objective in ("ood", "avg") else {}
-    part = replace(material, id=material.id.subset(places), ood=seen)
-    heads = member_heads(material.checkpoint.heads, 0)
-    searches = joint_searches(heads, [0], asked.joint, (3, 3))
-    for found in run_of(part).joint_sets(searches, RULES[rule]):
-        members = replace(gather(material.checkpoint, [found]), dropped=found.candidates)
-        yield f"joint search, {len(found.candidates[0].dropped)} heads", run_of(material).answers(members)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -137,8 +122,6 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=12)
     parser.add_argument("--choose", type=int, default=500)
     parser.add_argument("--splits", type=int, default=6)
-    parser.add_argument("--joint", help="heads that members drop who are searched for together, as in 1,2,3")
-    parser.add_argument("--joint-rules", nargs="+", choices=tuple(RULES), default=["nll", "avg"])
     parser.add_argument("--answers", type=Path, required=True)
     asked = parser.parse_args()
     reading = Reading()
@@ -158,10 +141,6 @@ def main() -> None:
             for rule, how in RULES.items():
                 members = list(choose(chosen_on, own, how).curve.chosen)
                 gains.setdefault((among, rule), []).append(measured(measured_on, members, chosen_on) - network)
-        for rule in asked.joint_rules if asked.joint else ():
-            for name, found in searched(asked, material, places[0], rule):
-                before, after = divided(found, *places)
-                gains.setdefault((name, rule), []).append(measured(after, [0, 1, 2], before) - network)
     print("| among | by | accuracy, points | NLL | mean AUROC, points |\n|---|---|---|---|---|")
     for (among, rule), of_divisions in gains.items():
         means, deviations = np.mean(of_divisions, axis=0), np.std(of_divisions, axis=0)

@@ -80,8 +80,8 @@ def main() -> None:
         with torch.inference_mode():
             return torch.cat([one(**inputs).member_logits for one in networks])
 
-    difference = (apart(pruned) - together.answers(inputs)[0]).abs().max().item()
-    runs = (lambda: together.answers(inputs), lambda: apart(pruned), lambda: apart(optimised))
+    difference = (apart(pruned) - together.logits(inputs)).abs().max().item()
+    runs = (lambda: together.logits(inputs), lambda: apart(pruned), lambda: apart(optimised))
     times = [[seconds(run) for run in runs] for _ in range(asked.repeats)]
     plain, fast = (statistics.median(row[0] / row[way] for row in times) for way in (1, 2))
     (tower, *_) = together.towers.values()

@@ -54,7 +54,7 @@ class Exact:
         from hydractl.circuit.search import ablate
 
         left = search.left(growing[0].dropped)
-        measures = ablate(network, data, left, progress, ood_score=search.ood_score)
+        measures = ablate(network, data, left, progress)
         return [(ranking, measures) for ranking in growing]
 
 

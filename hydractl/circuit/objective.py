@@ -5,7 +5,7 @@ Equal networks compare equal on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from statistics import fmean
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
-from hydractl.ood.table import BASELINE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,15 +43,6 @@ def require_ood_data(objectives: Sequence[Objective], given: object) -> None:
             raise OptionError(f"`objective` {objective} needs `ood_data`: name some, or choose acc, which needs none")
 
 
-def require_effect(ood_score: str, objectives: Collection[str]) -> None:
-    """Raises OptionError for an OOD score that no objective measures."""
-    if ood_score != BASELINE and not {"ood", "avg"} & set(objectives):
-        raise OptionError(
-            f"`ood_score` {ood_score} has no effect on `objective` {', '.join(objectives)}: choose ood or avg, or "
-            "leave it out"
-        )
-
-
 class Measure(NamedTuple):
     """Counts and losses of one network on the search's samples."""
 
@@ -70,7 +60,7 @@ class Measure(NamedTuple):
 
     @property
     def auroc(self) -> float | None:
-        """The AUROC of the OOD score with OOD positive; None without OOD samples."""
+        """The AUROC of the MSP with OOD positive; None without OOD samples."""
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
     def score(self, objective: Objective | Loss) -> float:

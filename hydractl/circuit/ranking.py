@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
 from hydractl.errors import OptionError
-from hydractl.ood.table import BASELINE
 from hydractl.schema import Checked
 
 if TYPE_CHECKING:
@@ -94,7 +93,6 @@ class Search:
     budget: int
     mode: Mode  # how a round is made up, and how its candidates are measured
     tie_break: TieBreak = "order"  # among equals the first in candidate order, or the one with the lowest ID loss
-    ood_score: str = BASELINE  # what detection is measured by
 
     def round(self, done: int) -> Round:
         """Returns the round after so many heads have left."""

@@ -7,9 +7,7 @@ from the attention output. Candidates replayed together lie along G, the first a
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
@@ -56,16 +54,6 @@ def pooled(tower: Tower, inputs: Mapping[str, Tensor], view: View) -> Tensor:
 def kept_counts(model: Hydra, tower: str) -> list[int]:
     """Returns the number of heads of a single-member model in each layer of a tower."""
     return [len(members[0]) for members in model.heads[tower]]
-
-
-#: Weights `[C,D']` and biases `[C]` in float64, which make logits of features.
-Affine = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-def affine_maps(model: Hydra, classes: Tensor | None = None) -> list[Affine]:
-    """Returns the classifier of each member; see `Hydra.classifier_weights`."""
-    weight, bias = (part.detach().cpu().double().numpy() for part in model.classifier_weights(classes))
-    return list(zip(weight, bias, strict=True))
 
 
 #: How many numbers the activations `[G,B,T,D]` of candidates replayed together may have. On a CPU that is the least
@@ -158,33 +146,19 @@ class Replay:
         for head, rows in parts.items():
             self.classes[(head,) if head else ()] = torch.cat(rows)[None]
 
-    @property
-    def widths(self) -> tuple[int, int]:
-        """D' and C: the widths of what the classifier reads, and of the logits."""
-        weights = self.classes[()] if self.classes else self.model.classifier_weights()[0]
-        return weights.shape[2], weights.shape[1]
-
-    def affine(self, head: Head | None) -> Affine:
-        """Returns the classifier of the network with a candidate off, or with none off."""
-        (found,) = affine_maps(self.model, self.classes.get((head,) if head else (), self.classes.get(())))
-        return found
-
-    def logits(self, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor, Tensor]]:
-        """Yields logits `[G,B,C]` of the network with each of G candidates off, then with none off, G = 1.
-
-        With them come the features `[G,B,D']` that the classifier reads, or `[1,B,D']` where G networks read the same.
-        """
+    def logits(self, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
+        """Yields logits `[G,B,C]` of the network with each of G candidates off, then with none off, G = 1."""
         model = self.model
         if not self.classes:
             for group, pooled in self._replay(model.spec.towers[0].name, inputs):
-                yield group, model.classify(pooled), pooled
+                yield group, model.classify(pooled)
             return
         for group, pooled in self._replay("vision", inputs):
             images = model.embed("vision", pooled)
-            yield group, model.compare(images, self.classes[()]), images
+            yield group, model.compare(images, self.classes[()])
         for group, classes in self.classes.items():
             if group:
-                yield group, model.compare(images, classes), images
+                yield group, model.compare(images, classes)
 
     def at_once(self, inputs: Mapping[str, Tensor]) -> int:
         """Returns how many samples to replay together: on a CPU, few enough for its cache."""

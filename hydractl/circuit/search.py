@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch import Tensor
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
 from hydractl.circuit.ranking import DroppedHead, Ranking, Search
-from hydractl.circuit.replay import Affine, Group, Replay
+from hydractl.circuit.replay import Group, Replay
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
@@ -31,9 +30,6 @@ from hydractl.errors import DataError
 from hydractl.metrics.probabilities import label_log_probabilities, member_probabilities
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from hydractl.ood.fit import search_scores
-from hydractl.ood.score import FitSamples, OodScore
-from hydractl.ood.table import BASELINE, find_ood_score
 
 Places = NDArray[np.int64]
 Progress = Callable[[Group, int], None]
@@ -54,60 +50,30 @@ def ablation_scores(
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """Answers of each of G networks for each sample; zeros for the samples of other ranks.
-
-    Features and logits are kept, D' and C wide, if a score reads them, otherwise 0 wide.
-    """
+    """Answers of each of G networks for each sample; zeros for the samples of other ranks."""
 
     correct: NDArray[np.uint8]  # [G,N]
     nll: NDArray[np.float64]  # [G,N]
     msp: NDArray[np.float64]  # [G,N+N'], the ID samples first
-    labels: Places  # [N]
-    features: NDArray[Any]  # [G,N+N',D']
-    logits: NDArray[Any]  # [G,N+N',C], before the temperature
 
     @classmethod
-    def none(cls, networks: int, data: ScoringData, widths: tuple[int, int], dtype: str) -> _Answers:
+    def none(cls, networks: int, data: ScoringData) -> _Answers:
         """Room for the answers of so many networks."""
-        n, both = data.id_samples, data.id_samples + data.ood_samples
-        kept = (np.zeros((networks, both, width), dtype) for width in widths)
-        sizes = (networks, n)
-        return cls(np.zeros(sizes, np.uint8), np.zeros(sizes), np.zeros((networks, both)), np.zeros(n, np.int64), *kept)
+        sizes = (networks, data.id_samples)
+        both = np.zeros((networks, data.id_samples + data.ood_samples))
+        return cls(np.zeros(sizes, np.uint8), np.zeros(sizes), both)
 
     def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64], labels: Places | None) -> None:
         """Notes what follows from logits `[G,B,C]`, of ID samples with labels `[B]`; of equal logits the first wins."""
         self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
         if labels is not None:
-            self.labels[columns] = labels
             self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
             for row, one in zip(rows, scaled, strict=True):
                 self.nll[row, columns] = -label_log_probabilities(one[None], labels)
 
-    def keep(self, rows: Places, columns: Places, features: NDArray[Any], logits: NDArray[Any]) -> None:
-        """Keeps features `[G,B,D']` and logits `[G,B,C]`, if a score reads them."""
-        if self.features.shape[-1]:
-            self.features[np.ix_(rows, columns)] = features
-            self.logits[np.ix_(rows, columns)] = logits
-
     def total(self, ranks: Ranks) -> _Answers:
         """Returns the answers of all ranks."""
         return _Answers(**{name: ranks.total(torch.from_numpy(part)).numpy() for name, part in vars(self).items()})
-
-    def certainties(
-        self, row: int, score: OodScore, cuts: Sequence[int], affine: Callable[[], Affine]
-    ) -> list[NDArray[np.float64]]:
-        """Returns how much one network takes the ID samples for ID ones, and those of each OOD set, cut at `cuts`.
-
-        Args:
-            affine: returns its classifier.
-        """
-        if score.fit is None:
-            return np.split(self.msp[row], cuts)
-        parts = zip(np.split(self.logits[row], cuts), np.split(self.features[row], cuts), strict=True)
-        inside, *outside = (FitSamples(logits[None], features[None]) for logits, features in parts)
-        weight, bias = affine()
-        known = replace(inside, labels=self.labels, affine=(weight[None], bias[None]))
-        return [-found for found in search_scores(score, known, outside)]
 
 
 def ablate(
@@ -115,8 +81,6 @@ def ablate(
     data: SearchData,
     heads: Sequence[Head],
     progress: Progress = lambda group, samples: None,
-    *,
-    ood_score: str = BASELINE,
 ) -> dict[Head | None, Measure]:
     """Returns the measure of the network with each head off in turn, and under None with all of them on.
 
@@ -127,25 +91,20 @@ def ablate(
     Args:
         model: of one member, with all `heads`.
         progress: receives each group of heads that was replayed, and the number of samples.
-        ood_score: one of `SEARCH_SCORES`; those of features are fitted again on each network's own.
 
     Raises:
-        DataError: a logit is not finite, or the ID samples have no labels or are too few for the score.
+        DataError: a logit is not finite, or the ID samples have no labels.
     """
-    each = [_ablate(model, task, heads, progress, ood_score=ood_score) for task in data]
+    each = [_ablate(model, task, heads, progress) for task in data]
     return {head: mean_over_tasks([measures[head] for measures in each]) for head in each[0]}
 
 
-def _ablate(
-    model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress, *, ood_score: str
-) -> dict[Head | None, Measure]:
+def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress) -> dict[Head | None, Measure]:
     rows = {head: number for number, head in enumerate([None, *heads])}
-    score, weight = find_ood_score(ood_score), next(model.parameters())
-    device = weight.device
+    device = next(model.parameters()).device
     with torch.inference_mode():
         network = Replay(model, heads, data.prompts)
-    widths = network.widths if score.fit is not None else (0, 0)
-    answers = _Answers.none(len(rows), data, widths, "float64" if weight.dtype == torch.float64 else "float32")
+    answers = _Answers.none(len(rows), data)
     stop = threading.Event()
 
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
@@ -154,14 +113,11 @@ def _ablate(
         for batch in parts(whole, network.at_once(whole.inputs)):
             columns, labels = batch.positions.numpy() + offset, None if offset else required_labels(batch).numpy()
             with torch.inference_mode():
-                for group, logits, features in network.logits({n: t.to(device) for n, t in batch.inputs.items()}):
+                for group, logits in network.logits({n: t.to(device) for n, t in batch.inputs.items()}):
                     if stop.is_set():
                         return
                     places = np.array([rows[head] for head in group or (None,)])
-                    wide = _wide(logits)
-                    answers.note(places, columns, wide.astype(np.float64) / model.temperature, labels)
-                    if score.fit is not None:
-                        answers.keep(places, columns, _wide(features), wide)
+                    answers.note(places, columns, _wide(logits).astype(np.float64) / model.temperature, labels)
                     progress(group, len(columns))
 
     jobs = [(data.id, n, 0) for n in range(len(data.id))]
@@ -171,7 +127,7 @@ def _ablate(
             deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
         finally:
             stop.set()
-    return _measures(answers.total(data.ranks), rows, data, score, network=network)
+    return _measures(answers.total(data.ranks), rows, data)
 
 
 def parts(batch: Batch, size: int) -> Iterator[Batch]:
@@ -190,17 +146,15 @@ def _wide(values: Tensor) -> NDArray[Any]:
     return found
 
 
-def _measures(
-    answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData, score: OodScore, *, network: Replay
-) -> dict[Head | None, Measure]:
+def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData) -> dict[Head | None, Measure]:
     # What comes before each OOD set: the ID samples, and the sets before it.
     sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
     starts = list(accumulate(sets, initial=data.id_samples))[:-1]
-    parts = {head: answers.certainties(row, score, starts, partial(network.affine, head)) for head, row in rows.items()}
-    return {
-        head: measure(answers.correct[row], parts[head][0], parts[head][1:], answers.nll[row])
-        for head, row in rows.items()
-    }
+    found = {}
+    for head, row in rows.items():
+        inside, *outside = np.split(answers.msp[row], starts)
+        found[head] = measure(answers.correct[row], inside, outside, answers.nll[row])
+    return found
 
 
 def extract_circuits(

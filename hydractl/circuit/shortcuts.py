@@ -30,8 +30,8 @@ def measure_screened(
     dropped = growing[0].dropped
     left, drops, first = search.left(dropped), search.round(len(dropped)).drops, growing[0].shortcut is None
     halved = rough_network(network)
-    full: Measures = ablate(network, data, left, progress, ood_score=search.ood_score) if first else {}
-    rough = _rough_measures(halved, data, left, progress, ood_score=search.ood_score)
+    full: Measures = ablate(network, data, left, progress) if first else {}
+    rough = _rough_measures(halved, data, left, progress)
     if first:
         return [
             (replace(ranking, shortcut=Shortcut("margin", _margin(rough, full, ranking.objective), (len(left),))), full)
@@ -39,7 +39,7 @@ def measure_screened(
         ]
     near = [tuple(_near_best(rough, left, drops, ranking)) for ranking in growing]
     # Each objective as if it were alone: what another one measures must show neither in choices nor in last digits.
-    full_of = {some: ablate(network, data, some, ood_score=search.ood_score) for some in dict.fromkeys(near)}
+    full_of = {some: ablate(network, data, some) for some in dict.fromkeys(near)}
     return [(_accounted(ranking, len(some)), full_of[some]) for ranking, some in zip(growing, near, strict=True)]
 
 
@@ -57,11 +57,9 @@ def rough_network(network: Hydra) -> Hydra:
     return rough
 
 
-def _rough_measures(
-    halved: Hydra, data: SearchData, left: Sequence[Head], progress: Progress, *, ood_score: str
-) -> Measures:
+def _rough_measures(halved: Hydra, data: SearchData, left: Sequence[Head], progress: Progress) -> Measures:
     try:
-        return ablate(halved, data, left, progress, ood_score=ood_score)
+        return ablate(halved, data, left, progress)
     except DataError as error:
         raise DataError("the model's logits are not finite in half precision: choose `search` exact") from error
 
@@ -102,7 +100,7 @@ def measure_shortlisted(
     dropped = growing[0].dropped
     left, first = search.left(dropped), growing[0].shortcut is None
     few = _least_needed(network, data, left, size)
-    measures: Measures = ablate(network, data, left if first else few, progress, ood_score=search.ood_score)
+    measures: Measures = ablate(network, data, left if first else few, progress)
     return [(replace(ranking, shortcut=_account(ranking, measures, few)), measures) for ranking in growing]
 
 

@@ -19,7 +19,6 @@ from hydractl.ood.statistics import even_by_class, rank_in_class
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 FOLDS = 20  # a fit on fewer samples is a worse one: in fewer folds hardly anything would be flagged
-SEARCH_FOLDS = 5  # where networks are compared, many times
 CHECKS = 5  # parts that `accepted` takes for new samples in turn
 CHUNK = 1024  # samples scored at once: each of them may meet a whole bank of features
 
@@ -55,22 +54,19 @@ class Fitting:
     Attributes:
         most: how many samples a fit may use; None for all.
         temperature: of the answers.
-        in_folds: in how many folds samples are left out even if the score has a way of its own; None for FOLDS where it
-            has none.
     """
 
     row: OodScore
     inside: FitSamples
     temperature: float = 1.0
     most: int | None = None
-    in_folds: int | None = None
 
     @cached_property
     def fold(self) -> IntArray:
         """The fold of each sample, `[N]`: evenly by class, or at random without labels."""
         labels = self.inside.labels
         order = np.random.default_rng(0).permutation(self.inside.samples) if labels is None else rank_in_class(labels)
-        return order % (self.in_folds or FOLDS)
+        return order % FOLDS
 
     @property
     def folds(self) -> int:
@@ -100,7 +96,7 @@ class Fitting:
     def _leaves_out(self) -> Callable[[FitSamples], FloatArray] | None:
         """The score's own way to leave out one sample after the other; None for folds, and where fits take some."""
         taken = self.most is None or self.inside.samples <= self.most
-        return self.row.left_out if taken and self.in_folds is None else None
+        return self.row.left_out if taken else None
 
     @cached_property
     def whole(self) -> State:
@@ -169,8 +165,3 @@ def fitted_scorer(row: OodScore, samples: FitSamples) -> Callable[[FitSamples, f
     """
     state = {} if row.fit is None else as_state(row.fit(samples))
     return lambda answers, temperature: totals(score_samples(row, state, answers, temperature))
-
-
-def search_scores(row: OodScore, inside: FitSamples, outside: Sequence[FitSamples]) -> list[FloatArray]:
-    """Returns `Fitting.held_out` of a network that a search measures."""
-    return Fitting(row, inside, in_folds=SEARCH_FOLDS).held_out(outside)

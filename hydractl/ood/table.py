@@ -29,8 +29,6 @@ OOD_SCORES: tuple[OodScore, ...] = (
 BASELINE = MSP.name  # what other scores are compared with
 #: The score without OOD data to choose by.
 DEFAULT = ALL_LAYERS.name
-#: The scores that a search can measure networks by.
-SEARCH_SCORES = (BASELINE, *(score.name for score in OOD_SCORES if score.reads == "features"))
 
 
 def find_ood_score(name: str) -> OodScore:

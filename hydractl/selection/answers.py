@@ -1,7 +1,6 @@
 """Logits of every candidate on every selection sample, computed in one pass and kept on disk meanwhile."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -16,10 +15,6 @@ from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.errors import NotFiniteError
-from hydractl.metrics.checks import FloatArray
-from hydractl.ood.fit import search_scores
-from hydractl.ood.score import FitSamples
-from hydractl.ood.table import BASELINE, find_ood_score
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
 
@@ -54,7 +49,6 @@ def answer(
     *,
     temperature: float = 1.0,
     store: Store | None = None,
-    ood_score: str = BASELINE,
     on_batch: Callable[[int], None] = lambda samples: None,
 ) -> CandidateLogits:
     """Returns the logits of all networks on all samples.
@@ -62,26 +56,23 @@ def answer(
     Args:
         networks: whose candidates follow one another in the result.
         store: keeps each batch's logits, so that an interrupted run continues.
-        ood_score: one of `SEARCH_SCORES`; those of features are fitted on each network's own.
         on_batch: called with the size of each finished batch.
 
     Raises:
-        DataError: a logit is not finite, or the ID samples have no labels or are too few for the score.
+        DataError: a logit is not finite, or the ID samples have no labels.
     """
-    score, first = find_ood_score(ood_score), networks[0]
-    count, classes = sum(network.size for network in networks), first.widths[1]
-    width = first.widths[0] if score.fit is not None else 0
+    first, count = networks[0], sum(network.size for network in networks)
     labels = np.zeros(data.id_samples, np.int64)
 
     def of(name: str, batches: Sequence[Batch], samples: int) -> NDArray[np.floating]:
-        found = np.zeros((count, samples, classes + width), first.dtype)
+        found = np.zeros((count, samples, first.classes), first.dtype)
         for number in range(data.ranks.rank, len(batches), data.ranks.size):
             batch = batches[number]
             if batches is data.id:
                 labels[batch.positions.numpy()] = required_labels(batch).numpy()
             logits = store.read(name, number) if store else None
             if logits is None:
-                logits = logits_of(networks, batch, device, features=width > 0)
+                logits = logits_of(networks, batch, device)
                 if store:
                     store.write(name, number, logits)
             found[:, batch.positions.numpy()] = logits
@@ -91,27 +82,13 @@ def answer(
     inside, whole = of("id", data.id, data.id_samples), of("ood", data.ood, data.ood_samples)
     outside = np.split(whole, list(accumulate(data.ood_sets))[:-1], axis=1) if data.ood_sets else []
     labels = data.ranks.total(torch.from_numpy(labels)).numpy()
-    scores: Sequence[FloatArray] = ()
-    if width:
-        sets = (inside, *outside)
-        maps = [affine for network in networks for affine in network.classifiers]
-        each = []
-        for k, (weight, bias) in enumerate(maps):
-            known, *others = (FitSamples(one[k : k + 1, :, :classes], one[k : k + 1, :, classes:]) for one in sets)
-            known = replace(known, labels=labels, affine=(weight[None], bias[None]))
-            each.append(search_scores(score, known, others))
-        scores = list(map(np.stack, zip(*each, strict=True)))
-    logits = [one[..., :classes] for one in (inside, *outside)]
-    return CandidateLogits(logits[0], labels, logits[1:], temperature, scores=scores)
+    return CandidateLogits(inside, labels, outside, temperature)
 
 
-def logits_of(
-    networks: Sequence[Answering], batch: Batch, device: torch.device, features: bool = False
-) -> NDArray[np.floating]:
-    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32; behind them features if wanted."""
+def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
+    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32."""
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-    answers = [network.answers(inputs) for network in networks]
-    parts = [torch.cat(both, -1) if features else both[0] for both in answers]
+    parts = [network.logits(inputs) for network in networks]
     # Decisions are made in float32 or wider.
     logits = torch.cat([part.to("cpu", torch.promote_types(part.dtype, torch.float32)) for part in parts]).numpy()
     if not np.isfinite(logits).all():

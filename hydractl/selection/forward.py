@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, without
-from hydractl.circuit.replay import Affine, Hidden, affine_maps, embed
+from hydractl.circuit.replay import Hidden, embed
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Place, Tower
 from hydractl.model.fast.optimize import FastLayer, FastTower
@@ -133,34 +133,26 @@ class CandidateNetworks:
         """
         self.model, self.size, self.dtype, self.temperature = model, len(dropped), _dtype(model), model.temperature
         self.towers: dict[str, _Tower] = {tower.name: _Tower(model, tower.name, dropped) for tower in model.spec.towers}
-        self.classes: list[Tensor] = []  # [1,C,P] of each candidate
+        self.prompts: list[Tensor] = []  # [1,C,P] of each candidate
         if prompts:
             parts = [self._pooled("text", batch) for batch in prompts]
-            self.classes = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
+            self.prompts = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
 
     @property
-    def widths(self) -> tuple[int, int]:
-        """D' and C: the widths of the features and of the logits."""
-        weights = self.classes[0] if self.classes else self.model.classifier_weights()[0]
-        return weights.shape[2], weights.shape[1]
-
-    @property
-    def classifiers(self) -> list[Affine]:
-        """The classifier of each candidate."""
-        if self.classes:
-            return [found for own in self.classes for found in affine_maps(self.model, own)]
-        return affine_maps(self.model) * self.size
+    def classes(self) -> int:
+        """C."""
+        weights = self.prompts[0] if self.prompts else self.model.classifier_weights()[0]
+        return weights.shape[1]
 
     @torch.inference_mode()
-    def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Returns logits `[K,B,C]` and features `[K,B,D']`, in the model's dtype."""
+    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns logits `[K,B,C]`, in the model's dtype."""
         name = self.model.spec.towers[0].name
         pooled = self._pooled(name, inputs)
-        if not self.classes:
-            return torch.cat([self.model.classify(one) for one in pooled]), torch.cat(pooled)
-        images = [self.model.embed(name, one) for one in pooled]
-        logits = [self.model.compare(one, own) for one, own in zip(images, self.classes, strict=True)]
-        return torch.cat(logits), torch.cat(images)
+        if not self.prompts:
+            return torch.cat([self.model.classify(one) for one in pooled])
+        images = (self.model.embed(name, one) for one in pooled)
+        return torch.cat([self.model.compare(one, own) for one, own in zip(images, self.prompts, strict=True)])
 
     @torch.inference_mode()
     def _pooled(self, name: str, inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -180,21 +172,14 @@ class MemberNetworks:
         self.dtype, self.temperature = _dtype(model), model.temperature
 
     @property
-    def widths(self) -> tuple[int, int]:
-        """D' and C: the widths of the features and of the logits."""
-        weights = self.model.classifier_weights()[0]
-        return weights.shape[2], weights.shape[1]
-
-    @property
-    def classifiers(self) -> list[Affine]:
-        """The classifier of each member."""
-        return affine_maps(self.model)
+    def classes(self) -> int:
+        """C."""
+        return self.model.classifier_weights()[0].shape[1]
 
     @torch.inference_mode()
-    def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Returns logits `[K,B,C]` and features `[K,B,D']`, in the model's dtype."""
-        output = self.model(**inputs)
-        return output.member_logits, output.features
+    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns logits `[K,B,C]`, in the model's dtype."""
+        return self.model(**inputs).member_logits
 
 
 def _dtype(model: Hydra) -> str:

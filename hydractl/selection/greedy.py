@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hydractl.circuit.objective import Measure, detection
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.checks import FloatArray, IntArray
+from hydractl.metrics.checks import IntArray
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
     mean_over_members,
@@ -34,8 +34,6 @@ class CandidateLogits:
     labels: IntArray  # `[N]` of these
     outside: Sequence[NDArray[np.floating]] = ()  # `[K,N',C]` of the samples of each OOD set
     temperature: float = 1.0  # of all candidates, as they are the same network's
-    # `[K,N]` of the ID samples, then `[K,N']` of each OOD set, higher = more OOD; empty for the MSP.
-    scores: Sequence[FloatArray] = ()
 
 
 @dataclass(frozen=True)
@@ -148,11 +146,8 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
         msp.append(mean.max(-1))
         correct += int((mean.argmax(-1) == labels).sum())
         nll -= float(label_log_probabilities(scaled, labels).sum())
-    certain = [-scores[list(chosen)].mean(0) for scores in logits.scores]
-    if not certain:
-        outside = (_msp(own[list(chosen)], logits.temperature) for own in logits.outside)
-        certain = [np.concatenate(msp), *outside]
-    ordered, ood_samples = detection(certain[0], certain[1:])
+    outside = [_msp(own[list(chosen)], logits.temperature) for own in logits.outside]
+    ordered, ood_samples = detection(np.concatenate(msp), outside)
     count = inside.shape[1]
     return Measure(correct, count, ordered, ood_samples=ood_samples, nll=nll / count)
 

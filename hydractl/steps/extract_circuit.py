@@ -12,15 +12,14 @@ from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
 from hydractl.circuit.modes import MODES, Exact, Mode, shortcut_account
-from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_effect, require_ood_data
+from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_ood_data
 from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.ood.table import BASELINE
 from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Resume
-from hydractl.steps.material import LABELLED, OOD_SETS, SearchScore, origin_of
+from hydractl.steps.material import LABELLED, OOD_SETS, origin_of
 from hydractl.steps.result import Result
 from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks
 from hydractl.watch import LOG, Watcher
@@ -116,7 +115,6 @@ class ExtractCircuit:
     objective: str = option(
         "avg", "What to keep: ID accuracy, AUROC, or their mean.", metavar="acc|ood|avg[,...]", remembered=False
     )
-    ood_score: SearchScore = BASELINE
     towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text")
     layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B")
     tie_break: Literal["order", "nll"] = option("order", "Break ties by the first head, or by the lowest ID loss.")
@@ -142,7 +140,6 @@ class ExtractCircuit:
         from hydractl.data.ranks import join_ranks
 
         objectives = parse_objectives(self.objective)
-        require_effect(self.ood_score, objectives)
         sources = parse_tasks(self.task, self.id_data, self.ood_data)
         for _, outside in sources.values():
             require_ood_data(objectives, outside or None)
@@ -157,7 +154,6 @@ class ExtractCircuit:
             heads_to_rank(self.budget, len(candidates)),
             self.search,
             self.tie_break,
-            ood_score=self.ood_score,
         )
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())

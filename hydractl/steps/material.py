@@ -13,7 +13,6 @@ from hydractl.circuit.objective import ScoringData, prompt_batches
 from hydractl.data.reading import DEFAULT_TEMPLATE, DataLike, DataSetsLike, Modality, Reading
 from hydractl.data.reading import SOURCE as SOURCE
 from hydractl.errors import OptionError
-from hydractl.ood.table import SEARCH_SCORES
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import ModelLike, as_member
@@ -38,10 +37,6 @@ OOD_SETS = Option(
     repeated=True,
     remembered=False,
 )
-SEARCH_SCORE = Option(
-    "What AUROC is measured by. Scores of features are fitted again on every network's own.", choices=SEARCH_SCORES
-)
-SearchScore = Annotated[str, SEARCH_SCORE]
 
 
 @dataclass(frozen=True, eq=False)

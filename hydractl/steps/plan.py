@@ -21,7 +21,7 @@ from hydractl.steps.pipeline import Given, Made, Stage
 from hydractl.steps.plan_units import Thinning, thinned
 from hydractl.steps.report import Outputs
 from hydractl.steps.schedule import NO_CIRCUITS
-from hydractl.steps.select import FromCandidates, Select
+from hydractl.steps.select import Candidates, Select
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ def _search(build: Build) -> Stage:
 
 def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
     draws = build.draws
-    sources = FromCandidates(random=build.random or 0)
+    sources = Candidates(random=build.random or 0)
     if _searches(build):
         sources = replace(sources, circuit=list(CIRCUITS.values()))
     if _searches(build) and draws:
         sources = replace(sources, pools="25%,50%", draws=draws)
     step = Select(
         model=_network(build),
-        method=sources,
+        candidates=sources,
         budgets=build.budgets,
         objective=build.objective,
         members=str(build.members),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.artifacts import Artifact, write_json
 from hydractl.bounds import MEMBERS, whole
@@ -14,26 +14,23 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit
-from hydractl.circuit.objective import require_effect
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.ood.table import BASELINE
-from hydractl.options import Option, Rows, function, remembered
+from hydractl.options import Option, function, remembered
 from hydractl.reports.describe import curve_lines
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
 from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
 from hydractl.steps.limits import Limits, UnitLoss
-from hydractl.steps.material import OOD_SETS, LabelledData, Material, SearchScore, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.result import Result
 from hydractl.surgery.provenance import SEEN, samples_behind
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.selection.pool import CandidatePool, Criteria
-    from hydractl.steps.select_run import SelectionRun
+    from hydractl.selection.pool import CandidatePool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,34 +66,13 @@ class Selected(Result):
             write_json(self.output, self.content, force)
 
 
-class Method(Protocol):
-    """A way to find members; its fields are its options."""
-
-    name: ClassVar[str]
-    help: ClassVar[str]
-
-    @property
-    def unused(self) -> Sequence[str]:
-        """The options that have no effect beside the others."""
-
-    def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
-        """Returns the candidates, or searches for them; refuses impossible options before any work."""
-
-
-#: Candidates, and the circuits that they follow, whose samples the selection depends on.
-Candidates = tuple["CandidatePool", Sequence[Circuit]]
-
-
 def _if_given(value: Any) -> Any:
     return value or None
 
 
 @dataclass(frozen=True)
-class FromCandidates:
-    """Adds members one by one, from circuits, draws and files."""
-
-    name: ClassVar[str] = "candidates"
-    help: ClassVar[str] = "members join one by one, from circuits, draws and files"
+class Candidates:
+    """What members are chosen from: circuits, draws and files."""
 
     files: Annotated[
         Sequence[ModelLike],
@@ -128,11 +104,12 @@ class FromCandidates:
     def unused(self) -> Sequence[str]:
         return [*([] if self.pools else ["draws"]), *([] if self.pools or self.random else ["seed"])]
 
-    def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
-        from hydractl.selection.greedy import require_enough
+    def gather(
+        self, network: Checkpoint, budgets: str, trunks: Sequence[int], seed: int
+    ) -> tuple[CandidatePool, Sequence[Circuit]]:
+        """Returns the candidates, and the circuits that they follow, whose samples the selection depends on."""
         from hydractl.selection.pool import gather
 
-        network = run.material.checkpoint
         circuits = named_circuits(self.circuit, network)
         if self.common_circuit is not None and not any(trunks):
             raise OptionError("`common_circuit` has no effect without `trunks`: leave it out")
@@ -144,44 +121,16 @@ class FromCandidates:
             pools=counts("pools", self.pools, len(heads)),
             draws=self.draws,
             random=self.random,
-            seed=select.seed,
+            seed=seed,
             dense=not self.without_dense,
         )
         sets = []
         for trunk in trunks:
             # Shares are of the heads that candidates may lack.
             free = len(heads) if common else sum(head.layer >= trunk for head in heads)
-            above = replace(sources, budgets=counts("budgets", select.budgets, len(heads), free))
+            above = replace(sources, budgets=counts("budgets", budgets, len(heads), free))
             sets.append(candidate_set(above, trunk, common[0].ranking if common else ()))
-        pool = gather(network, sets, existing_members(self.files, network))
-        require_enough((criteria.members[0], criteria.members[0]), max(map(len, pool.sets)))
-        return pool, [*circuits.values(), *common]
-
-
-@dataclass(frozen=True)
-class Joint:
-    """Lets members drop heads in turn."""
-
-    name: ClassVar[str] = "joint"
-    help: ClassVar[str] = (
-        "members drop heads in turn, each time the head without which all of them do best together, up to the largest "
-        "of `budgets`; the best budget is taken"
-    )
-
-    @property
-    def unused(self) -> Sequence[str]:
-        return ["seed"]
-
-    def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
-        from hydractl.selection.joint import joint_searches
-        from hydractl.selection.pool import gather
-
-        network = run.material.checkpoint
-        searches = joint_searches(member_heads(network.heads, 0), trunks, select.budgets, criteria.members)
-        return gather(network, run.joint_sets(searches, criteria)), ()
-
-
-METHODS = (FromCandidates, Joint)
+        return gather(network, sets, existing_members(self.files, network)), [*circuits.values(), *common]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +140,6 @@ class Select:
     Candidates are the network itself, the network without a circuit's first heads at each budget, random draws from
     these heads or from all heads, and files. Nothing is written for them, and layers that they share are computed once.
     Members join one by one: each time the candidate with which the mean of all members' probabilities is best.
-    With `method` joint there are no candidates: members drop heads in turn. That takes as long as a circuit search for
-    each member.
 
     Example: hydractl select vit --circuit circuit.json --budgets 2,3 --id-data data/pets -o chosen.json --hydra hydra
 
@@ -212,11 +159,7 @@ class Select:
     """
 
     model: Model
-    method: Annotated[
-        Method,
-        Option(f"How to find members. {' '.join(f'{row.name}: {row.help}.' for row in METHODS)}"),
-        Rows(METHODS),
-    ] = FromCandidates()
+    candidates: Candidates = Candidates()
     budgets: Annotated[
         str,
         Option(
@@ -229,7 +172,6 @@ class Select:
         SelectionObjective,
         Option("What members are selected for: NLL, accuracy, AUROC, or the mean of the last two."),
     ] = "nll"
-    ood_score: SearchScore = BASELINE
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[
         float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1)
@@ -265,10 +207,10 @@ class Select:
 
     def run(self, watch: Watcher) -> Selected:
         from hydractl.data.ranks import join_ranks
+        from hydractl.selection.greedy import require_enough
         from hydractl.selection.pool import Criteria, choose
         from hydractl.steps.select_run import SelectionRun
 
-        require_effect(self.ood_score, [self.objective])
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a selection lies beside its file")
         output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
@@ -288,7 +230,7 @@ class Select:
         require_measurable(self.objective, bool(material.ood))
         network = material.checkpoint
         trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
-        options = remembered(self, template=material.template, **dict.fromkeys(self.method.unused))
+        options = remembered(self, template=material.template, **dict.fromkeys(self.candidates.unused))
         with (
             join_ranks(material.device) as ranks,
             claim(output) if output is not None and ranks.leads else nullcontext(),
@@ -300,12 +242,12 @@ class Select:
                 watch if ranks.leads else LOG,
                 selection=output,
                 options=options,
-                ood_score=self.ood_score,
                 resume=self.resume,
                 force=self.force,
             )
             deal = self.unit_loss.deal(network, trunks)
-            pool, circuits = self.method.candidates(self, run, trunks, criteria)
+            pool, circuits = self.candidates.gather(network, self.budgets, trunks, self.seed)
+            require_enough((criteria.members[0], criteria.members[0]), max(map(len, pool.sets)))
             if deal is not None and pool.files:
                 raise OptionError("`units`: files of members keep the units that they have: leave the files out")
             pool = replace(pool, deal=deal)

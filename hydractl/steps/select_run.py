@@ -10,23 +10,17 @@ from typing import Any
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.objective import Measure, ScoringData
+from hydractl.circuit.objective import ScoringData
 from hydractl.data.ranks import Ranks
 from hydractl.errors import DataError
 from hydractl.inference import load_checkpoint
-from hydractl.ood.table import BASELINE
 from hydractl.selection.answers import Answering, Store, answer
-from hydractl.selection.candidates import CandidateSet
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
-from hydractl.selection.greedy import CandidateLogits, quality
-from hydractl.selection.joint import Ask, JointSearch, TurnsJournal, search_jointly
-from hydractl.selection.pool import CandidatePool, Criteria
+from hydractl.selection.greedy import CandidateLogits
+from hydractl.selection.pool import CandidatePool
 from hydractl.steps.material import Material
 from hydractl.surgery.fusion import fuse
-from hydractl.watch import Advance, Watcher
-
-#: Options of `select` that a joint search does not depend on: with others its turns are used again.
-BOUNDS = ("budget_macs", "budget_params", "units")
+from hydractl.watch import Watcher
 
 
 @dataclass(eq=False)
@@ -46,10 +40,9 @@ class SelectionRun:
     watch: Watcher
     selection: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    ood_score: str = BASELINE
     resume: bool = False
     force: bool = False
-    kept: list[Store | TurnsJournal] = field(default_factory=list)
+    kept: list[Store] = field(default_factory=list)
 
     @cached_property
     def data(self) -> ScoringData:
@@ -74,7 +67,7 @@ class SelectionRun:
             **self.conditions,
             "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in pool.dropped],
             "files": [identity(member) for member in pool.files],
-            **{name: self.options.get(name) for name in ("batch_size", "dtype", "template", "ood_score")},
+            **{name: self.options.get(name) for name in ("batch_size", "dtype", "template")},
         }
         folder = self.selection.with_name(f"{self.selection.name}.state")
         store = Store(folder, conditions, self.resume, self.force)
@@ -98,67 +91,16 @@ class SelectionRun:
                     material.device,
                     temperature=temperature,
                     store=store,
-                    ood_score=self.ood_score,
                     on_batch=advance,
                 )
             except DataError:
                 self.remove_state()  # the next attempt will ask for something else: nothing may be in its way
                 raise
 
-    def joint_sets(self, searches: Mapping[int, JointSearch], criteria: Criteria) -> list[CandidateSet]:
-        """Returns the members that the search over each trunk finds, a set for each of its budgets."""
-        turns: list[Sequence[Head]] = [()] * len(searches)
-        journal = None
-        if self.selection is not None:
-            searched = {name: value for name, value in self.options.items() if name not in BOUNDS}
-            place = self.selection.with_name(f"{self.selection.name}.search.state")
-            journal = TurnsJournal(place, {**self.conditions, **searched})
-            turns = list(journal.begin(turns, self.resume, self.force))
-            self.kept.append(journal)
-            self.watch.note(f"note: {place} holds what is found, and `resume` continues from it")
-        measured = sum(search.measured(some) for search, some in zip(searches.values(), turns, strict=True))
-        found: list[CandidateSet] = []
-        with self.watch.progress("search", measured * self.samples) as advance:
-            ask = self._ask(advance)
-            goal = criteria.goal(quality(ask([frozenset()]), [0]))
-            for number, (trunk, search) in enumerate(searches.items()):
-
-                def on_turn(heads: Sequence[Head], together: Measure, number: int = number) -> None:
-                    turns[number] = tuple(heads)
-                    if journal is not None and self.ranks.leads:
-                        journal.save(turns)
-                    self.watch.note(_line(heads, together, criteria.members[0]))
-
-                whole = search_jointly(search, goal, ask, turns[number], on_turn=on_turn)
-                found += [search.candidate_set(whole, budget, trunk) for budget in search.budgets]
-        return found
-
     def remove_state(self) -> None:
         """Removes what lies on disk, once the selection is written."""
         for kept in self.kept:
             kept.remove()
 
-    def _ask(self, advance: Advance) -> Ask:
-        """Returns a function for the logits of networks without some heads; `advance` counts networks times samples."""
-
-        def ask(dropped: Sequence[frozenset[Head]]) -> CandidateLogits:
-            return answer(
-                [self._candidates(dropped)],
-                self.data,
-                self.material.device,
-                temperature=self.material.model.temperature,
-                ood_score=self.ood_score,
-                on_batch=lambda count: advance(len(dropped) * count),
-            )
-
-        return ask
-
     def _candidates(self, dropped: Sequence[frozenset[Head]]) -> CandidateNetworks:
         return CandidateNetworks(self.material.model, dropped, self.data.prompts)
-
-
-def _line(turns: Sequence[Head], quality: Measure, members: int) -> str:
-    """Returns the finding of a turn as a line of text."""
-    detected = "" if quality.auroc is None else f"  AUROC {quality.auroc:.4f}"
-    member, head = (len(turns) - 1) % members + 1, turns[-1]
-    return f"member {member}  {head}  accuracy {quality.accuracy:.4f}{detected}  NLL {quality.nll:.4f}"

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
-from sklearn.covariance import LedoitWolf
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking
-from hydractl.ood.fit import SEARCH_FOLDS, Fitting
-from hydractl.ood.score import FitSamples
-from hydractl.ood.table import find_ood_score
 from tests.references import Reference
 from tests.surgery.test_slicing import head_columns
 
@@ -61,21 +57,6 @@ class Naive:
         hook.remove()
         return caught[0].numpy()
 
-    @torch.no_grad()
-    def classifier(self, inputs: dict[str, Tensor]) -> tuple[np.ndarray, np.ndarray]:
-        """The weights and biases that make logits of these features."""
-        if hasattr(self.model, "classifier"):
-            return self.model.classifier.weight.numpy(), self.model.classifier.bias.numpy()
-        weight = self.model(**inputs, **self.extra).text_embeds * self.model.logit_scale.exp()
-        return weight.numpy(), np.zeros(len(weight))
-
-    def detection(self, score: str, id_inputs: dict[str, Tensor], labels: Tensor, ood: dict[str, Tensor]) -> float:
-        """The AUROC of a score of features by `hydractl.metrics`."""
-        inside, outside = ((self.logits(inputs)[None], self.features(inputs)[None]) for inputs in (id_inputs, ood))
-        weight, bias = self.classifier(id_inputs)
-        known = FitSamples(*inside, labels.numpy(), (weight[None], bias[None]))
-        return auroc(*Fitting(find_ood_score(score), known, in_folds=SEARCH_FOLDS).held_out([FitSamples(*outside)]))
-
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         """Of the ID and the OOD samples, by MSP; higher is more OOD."""
         return [-softmax(self.logits(inputs), axis=-1).max(-1) for inputs in (id_inputs, ood_inputs)]
@@ -86,25 +67,6 @@ class Naive:
         """Accuracy, and the mean over OOD sets of the AUROC with OOD positive."""
         aurocs = [auroc(*self.scores(id_inputs, labels, ood_inputs)) for ood_inputs in ood_sets]
         return float((self.logits(id_inputs).argmax(-1) == labels.numpy()).mean()), float(np.mean(aurocs))
-
-
-class NaiveMahalanobis(Naive):
-    """Detects by the Mahalanobis distance of scikit-learn, fitted on all folds of the ID samples but one."""
-
-    def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
-        inside, outside, y = self.features(id_inputs), self.features(ood_inputs), labels.numpy()
-        fold = np.array([list(y[:place]).count(label) for place, label in enumerate(y)]) % SEARCH_FOLDS
-        parts = (
-            (np.zeros(len(inside)), inside, fold),
-            (np.zeros(len(outside)), outside, np.arange(len(outside)) % SEARCH_FOLDS),
-        )
-        for number in range(SEARCH_FOLDS):
-            z, of = inside[fold != number], y[fold != number]
-            means = np.stack([z[of == label].mean(0) for label in np.unique(y)])
-            fitted = LedoitWolf(assume_centered=True).fit(z - means[of])
-            for found, x, own in parts:
-                found[own == number] = np.min([fitted.mahalanobis(x[own == number] - mean) for mean in means], 0)
-        return [parts[0][0], parts[1][0]]
 
 
 def auroc(inside: np.ndarray, outside: np.ndarray) -> float:

@@ -31,7 +31,7 @@ def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tens
         )
     found: dict[Head | None, torch.Tensor] = {}
     with torch.inference_mode():
-        for group, logits, _ in Replay(model, candidates, prompts).logits(inputs):
+        for group, logits in Replay(model, candidates, prompts).logits(inputs):
             found |= dict(zip(group or (None,), logits, strict=True))
     assert found.keys() == {None, *candidates}
     return found

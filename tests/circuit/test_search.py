@@ -9,15 +9,10 @@ from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.search import ablate, extract_circuits
+from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import JoinedBatches
-from hydractl.ood.table import SEARCH_SCORES
-from hydractl.selection.answers import answer
-from hydractl.selection.forward import CandidateNetworks
-from hydractl.selection.greedy import quality
 from tests.circuit.conftest import OOD, Case, batches, samples
-from tests.circuit.naive import Naive, NaiveMahalanobis, assert_decides_alike
-from tests.references import CLASSES
+from tests.circuit.naive import Naive, assert_decides_alike
 
 BUDGET, EXACT = 5, Exact()
 
@@ -45,31 +40,6 @@ def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
     data, other = two_ood_sets(case, 4)
     for ranking in search(case, data, budget=3):
         assert_decides_alike(ranking, case.naive(), (case.id_inputs, case.labels, case.ood_inputs, other))
-
-
-def test_features_are_fitted_again_for_every_candidate(case: Case) -> None:
-    inputs = samples(case.reference.name, 40)
-    labels = torch.arange(40) % CLASSES
-    data, other = two_ood_sets(replace(case, id_inputs=inputs, labels=labels), 7)
-    naive = case.naive(NaiveMahalanobis)
-    naive.heads = naive.heads[::5]
-    wanted = Search(tuple(naive.heads), 2, Exact(), ood_score="mahalanobis")
-    (ranking,) = extract_circuits(case.model, [data], wanted, [Ranking("avg")])
-    assert_decides_alike(ranking, naive, (inputs, labels, case.ood_inputs, other))
-
-
-@pytest.mark.parametrize("score", SEARCH_SCORES[1:])
-def test_candidates_are_measured_as_metrics_score_their_features(case: Case, score: str) -> None:
-    case.id_inputs, case.labels = samples(case.reference.name, 80), torch.arange(80) % CLASSES
-    naive, heads = case.naive(), member_heads(case.model.heads, 0)[::3]
-    data, batched = (case.id_inputs, case.labels, case.ood_inputs), replace(case.data(9), ood_sets=(OOD,))
-    ablated = ablate(case.model, [batched], heads, ood_score=score)
-    networks = CandidateNetworks(case.model, [frozenset([head]) for head in heads], batched.prompts)
-    selected = answer([networks], batched, torch.device("cpu"), ood_score=score)
-    for number, head in enumerate(heads):
-        with naive.without([head]):
-            expected = pytest.approx(naive.detection(score, *data), rel=0, abs=1e-12)
-        assert (ablated[head].auroc, float(quality(selected, [number]).auroc or 0)) == (expected, expected)
 
 
 class NaiveMean(Naive):

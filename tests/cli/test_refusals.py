@@ -37,7 +37,6 @@ REFUSED = f"""
 2 | put {{objective}} into --output           | {EXTRACT} --budget=1 --objective=acc,ood
 2 | --objective acc,ood                     | {EXTRACT} --budget=1 --objective=acc,ood -o -
 2 | needs --ood-data                        | extract-circuit vit --id-data=pets --budget=1 --objective=ood
-2 | --ood-score knn                         | {EXTRACT} --budget=1 --objective=acc --ood-score=knn -o -
 2 | --towers text                           | {EXTRACT} --budget=1 --towers=text
 2 | --layers 5-9                            | {EXTRACT} --budget=1 --layers=5-9
 2 | a set called noise                      | {EXTRACT} --budget=1 --ood-data=noise=pets
@@ -68,7 +67,6 @@ REFUSED = f"""
 1 | r.json: exists already                  | {EVALUATE} --json=r.json
 2 | --calib-data                            | {EVALUATE} --temperature=fit
 2 | --calib-data                            | {EVALUATE} --conformal=lac
-2 | --calib-data                            | {EVALUATE} --ood-data=noise --ood-score=knn
 2 | NAME/SEVERITY=                          | {EVALUATE} --shift-data=fog=pets
 2 | blizzard                                | evaluate gone --id-data=gone --corrupt=blizzard
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
@@ -95,11 +93,6 @@ REFUSED = f"""
 2 | --task pets                             | {TASK} --task=pets=noise,noise
 2 | --id-data                               | {EXTRACT} --budget=1 --task=pets=pets,noise
 2 | --classes                               | {TASK} --task=b=pets,noise --classes=classes
-2 | --members 2-3                           | {SELECT} --method=joint --members=2-3
-2 | --budgets                               | select vit --id-data=pets --method=joint --members=2
-2 | from 1 to 3                  | select vit --id-data=pets --budgets=4 --method=joint --members=2 --trunks=1
-2 | --ood-data                              | {SELECT} --method=joint --members=2 --objective=ood
-2 | --ood-score knn                         | {SELECT} --random=3 --ood-score=knn
 2 | --members 4-2                           | {SELECT} --random=3 --members=4-2
 2 | --members 9                             | {SELECT} --random=3 --members=9
 2 | --budgets 9                             | select vit --id-data=pets --random=3 --budgets=9,99

@@ -19,7 +19,7 @@ DATA = "--id-data=pets --ood-data=noise --batch-size=5"
 LINES = {
     "score-heads": f"score-heads vit --method=separation {DATA} --plot=s.png",
     "extract-circuit": f"extract-circuit vit --search=shortlist --budget=3 --objective=acc,avg {DATA} -o {{objective}}",
-    "select": f"select vit --method=joint --members=2 --budgets=1,2 --objective=avg {DATA} -o s.json --hydra hydra",
+    "select": f"select vit --random=3 --members=2 --budgets=1,2 --objective=avg {DATA} -o s.json --hydra hydra",
     "calibrate": "calibrate vit --id-data=held --ood-data=noise --batch-size=5 --ood-score=mahalanobis -o warm",
     "evaluate": f"evaluate DE=vit+other mc=vit,mc-dropout=3,p=0.2 other {DATA} --calib-data=held --corrupt=contrast:5"
     " --ood-score=knn --temperature=fit --conformal=aps --bootstrap=20 --workers=1"

@@ -39,7 +39,7 @@ def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str,
     if model.spec.task == "zero-shot":
         text = {name: inputs.pop(name) for name in ("input_ids", "attention_mask") if name in inputs}
         prompts = [{name: tensor[:2] for name, tensor in text.items()}, {n: t[2:] for n, t in text.items()}]
-    answers, _ = CandidateNetworks(model, dropped, prompts).answers(inputs)
+    answers = CandidateNetworks(model, dropped, prompts).logits(inputs)
     widths = {tower.name: tower.head_width for tower in model.spec.towers}
     naive = Naive(reference, member_heads(model.heads, 0), widths, {})
     for own, gone in zip(answers, dropped, strict=True):
@@ -54,7 +54,7 @@ def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeyp
     candidates = CandidateNetworks(model, dropped)
     completed, complete = [], FastLayer.complete
     monkeypatch.setattr(FastLayer, "complete", lambda *arguments: completed.append(1) or complete(*arguments))
-    candidates.answers(reference.inputs)
+    candidates.logits(reference.inputs)
     kept = {
         tuple(tuple(h for h in range(4) if Head("vision", layer, h) not in gone) for layer in range(depth + 1))
         for gone in dropped

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ from transformers import ViTForImageClassification
 import hydractl
 from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.checkpoint.layout import every_unit, member_units
-from hydractl.errors import ArtifactError, HydractlError, OptionError
+from hydractl.errors import ArtifactError, OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.selection.answers import Store
-from hydractl.selection.joint import TurnsJournal
 from hydractl.surgery.numbers import with_dtype
 from tests.cli.conftest import Command, circuit, save_circuit
 from tests.references import Reference
@@ -35,7 +33,6 @@ def _circuits(place: Path) -> None:
 
 OPTIONS = ["--circuit=a.json", "--circuit=b.json", "--budgets=1,2", "--pools=4", "--draws=2", "--members=2"]
 DATA = ["--id-data=pets", "--ood-data=far/noise=noise"]
-JOINT = {"method": "joint", "members": "2", "id_data": "pets"}
 
 
 def written() -> dict[str, Any]:
@@ -44,9 +41,8 @@ def written() -> dict[str, Any]:
 
 
 def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ("--id-data=pets", "--ood-data=noise", "--objective=ood", "--ood-score=mahalanobis", "--batch-size=4")
+    asked = ("--id-data=pets", "--ood-data=noise", "--objective=ood", "--batch-size=4")
     arguments = ("select", "vit", *OPTIONS, *asked, "-o", "s", "--hydra")
-    assert run(*arguments[:-1], "--limit=1").code == 1  # too few for the score: nothing is in the way of the next
     run(*arguments, "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
     Path("s").unlink()
@@ -84,62 +80,6 @@ def test_shares_are_of_the_heads_above_a_trunk() -> None:
         found = hydractl.select("vit", id_data="pets", without_dense=True, **asked).content
         assert {len(member["dropped"]) for member in found["members"]} == lacking
         assert all(head["layer"] == 1 for member in found["members"] for head in member["dropped"] if trunks)
-
-
-def test_members_are_searched_for_together(run: Command) -> None:
-    options = ("--method=joint", "--members=2", "--budgets=1,2", "--objective=avg")
-    result = run("select", "vit", *options, *DATA, "--hydra", "hydra", "-o", "s.json", code=0)
-    assert [line.split()[1] for line in result.err.splitlines() if line.startswith("member ")] == ["1", "2", "1", "2"]
-    members = written()["members"]
-    budget = len(members[0]["dropped"])
-    assert {member["candidate"] for member in members} == {f"joint {budget} member {n}" for n in (1, 2)}
-    qualities = {}
-    for number in (1, 2):  # the better of the two budgets is taken
-        one = hydractl.select("vit", **JOINT, budgets=str(number), objective="avg", ood_data="noise")
-        last = one.content["curve"][-1]
-        qualities[number] = last["accuracy"] + last["auroc"]
-    assert qualities[budget] == max(qualities.values()) > min(qualities.values())
-    assert read_checkpoint("hydra").members == 2
-    assert run("evaluate", "hydra", "--id-data=pets").code == 1
-
-
-def test_a_joint_search_over_trunks() -> None:
-    found = hydractl.select("vit", **JOINT, budgets="50%", trunks="1").content
-    assert found["trunk"] == 1
-    for member in found["members"]:
-        assert [head["layer"] for head in member["dropped"]] == [1, 1]
-    both = hydractl.select("vit", **JOINT, budgets="1", trunks="0,1").content
-    alone = hydractl.select("vit", **JOINT, budgets="1").content
-    assert both["curve"][-1]["nll"] <= alone["curve"][-1]["nll"]
-
-
-def test_a_joint_search_that_costs_too_much_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = hydractl.select("vit", **JOINT, budgets="2").content
-    with pytest.raises(OptionError, match="keep to the cost"):
-        hydractl.select("vit", **JOINT, budgets="2", output="s", budget_macs="1.01x")
-    monkeypatch.setattr("hydractl.selection.joint.quality", None)  # no turn is left
-    again = hydractl.select("vit", **JOINT, budgets="2", output="s", budget_macs="2x", resume=True).content
-    assert again["members"] == whole["members"]
-    assert not list(Path().glob("*state*"))
-
-
-def test_an_interrupted_joint_search_goes_on_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    select = partial(hydractl.select, "vit", **JOINT, budgets="1,2")
-    whole = select().content
-    save = TurnsJournal.save
-
-    def interrupted(self: TurnsJournal, found: Any) -> None:
-        save(self, found)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(TurnsJournal, "save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        select(output="s")
-    monkeypatch.setattr(TurnsJournal, "save", save)
-    with pytest.raises(HydractlError, match="another"):
-        select(output="s", resume=True, objective="acc")
-    assert select(output="s", resume=True).content["members"] == whole["members"]
-    assert not list(Path().glob("*state*"))
 
 
 def test_fuse_and_prune_make_what_was_selected(run: Command) -> None:
