@@ -59,7 +59,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     checkpoint = read_checkpoint(reference)
     model = load_checkpoint(checkpoint).optimize_for_inference()
     prepare = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
-    modality = "text" if checkpoint.spec.task == "text-classification" else "image"
+    modality = "text" if checkpoint.spec.modality == "text" else "image"
     samples = open_samples(source, modality, Reading(limit=limit))
     prepared = list(make_batches(samples, prepare, BATCH))
     data = EvaluationData({ID: samples})

@@ -30,7 +30,7 @@ class Service:
     def __init__(self, file):
         torch.set_num_threads(1)
         self.model, self.thread = hydractl.load(file).optimize_for_inference(), ThreadPoolExecutor(1)
-        self.texts = self.model.spec.task == "text-classification"
+        self.texts = self.model.spec.modality == "text"
         self.blank = "ready?" if self.texts else Image.new("RGB", (32, 32))
         self.model.predict(self.blank)  # the first pass is slow
 

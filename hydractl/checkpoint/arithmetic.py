@@ -26,7 +26,7 @@ def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     tower = spec.towers[0]
     count = _Count(slots(spec), layout)
     _add_tower(count, tower, input_tokens(spec))
-    if spec.task == "zero-shot":
+    if spec.prompted:
         assert spec.projection is not None
         count.add("vision.projection")
         return count.total + count.copies * spec.projection

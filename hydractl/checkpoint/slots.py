@@ -42,7 +42,7 @@ class Slot:
 def slots(spec: ModelSpec) -> dict[str, Slot]:
     """Returns every tensor of a network of this spec by name, in forward order."""
     table = {name: slot for tower in spec.towers for name, slot in _tower_slots(tower)}
-    if spec.task == "zero-shot":
+    if spec.prompted:
         assert spec.projection is not None
         for tower in spec.towers:
             shape = (spec.projection, tower.width)

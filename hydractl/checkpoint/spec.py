@@ -367,8 +367,7 @@ class ModelSpec:
         names = tuple(tower.name for tower in self.towers)
         if names != TOWERS_OF[self.task]:
             raise ValueError(f"towers are {', '.join(names) or 'none'}, should be {', '.join(TOWERS_OF[self.task])}")
-        size, other = (self.projection, self.classes) if self.task == "zero-shot" else (self.classes, self.projection)
-        if size is None or other is not None:
+        if self.prompted != (len(names) > 1) or self.prompted != (self.classes is None):
             raise ValueError("should have `projection` and no `classes` where it is zero-shot, else the reverse")
         if any(not tower.projected and tower.width != self.projection for tower in self.towers):
             raise ValueError(f"projection is {self.projection}, should be the width of a tower without one")
@@ -379,6 +378,16 @@ class ModelSpec:
     def plain(self) -> ModelSpec:
         """The same network without its adapter."""
         return replace(self, adapter=None)
+
+    @property
+    def prompted(self) -> bool:
+        """True if classes are named by prompts, which are compared with images, instead of by a classifier."""
+        return self.projection is not None
+
+    @property
+    def modality(self) -> Literal["image", "text"]:
+        """The kind of sample that the network classifies."""
+        return "text" if self.towers[0].name == "text" else "image"
 
     @property
     def features(self) -> int:

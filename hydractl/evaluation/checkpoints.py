@@ -64,7 +64,7 @@ class NetworkSystem:
 
     @property
     def modality(self) -> Modality:
-        return "text" if self.checkpoints[0].spec.task == "text-classification" else "image"
+        return self.checkpoints[0].spec.modality
 
     @property
     def histories(self) -> Sequence[Mapping[str, Any]]:
@@ -83,7 +83,7 @@ class NetworkSystem:
 
     def conditions(self, running: Running) -> dict[str, Any]:
         """Returns what the answers depend on besides the data, as plain JSON."""
-        zero_shot = self.checkpoints[0].spec.task == "zero-shot"
+        zero_shot = self.checkpoints[0].spec.prompted
         return {
             "networks": [fingerprint(checkpoint) for checkpoint in self.checkpoints],
             "dropout": None if self.dropout is None else asdict(self.dropout),

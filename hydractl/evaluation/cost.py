@@ -38,7 +38,7 @@ def _ids(embeddings: TextEmbeddings, batch: int, tokens: int, generator: torch.G
 
 def give_synthetic_classes(model: Hydra, count: int = 100) -> None:
     """Lets a zero-shot model compare with random class embeddings; other models have classes of their own."""
-    if model.spec.task != "zero-shot":
+    if not model.spec.prompted:
         return
     weight = model.logit_scale
     noise = torch.randn(1, count, model.spec.projection or 1, generator=torch.Generator().manual_seed(0))

@@ -227,7 +227,7 @@ def open_timed(
             for name, models in checkpoints.items()
             if len(models) == 1 and (Path(models[0].name) / "config.json").is_file()
         }
-        if not folders or any(systems[name].spec.task == "zero-shot" for name in folders):
+        if not folders or any(systems[name].spec.prompted for name in folders):
             raise OptionError("`transformers` times folders of image or text classifiers as transformers writes them")
         for name, folder in folders.items():
             systems[f"{name} (transformers)"] = _their_forward(folder, systems[name], compiled)
@@ -260,7 +260,7 @@ def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSy
 
     if (folder / ADAPTER).exists():  # transformers would load, or fetch, the network that it names in place of this one
         raise OptionError(f"{folder}: holds {ADAPTER}, which names another network: `transformers` needs one without")
-    images = system.spec.task == "image-classification"
+    images = system.spec.modality == "image"
     classes: Any = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     # The same attention as in our own forward: torch's, on whichever backend it chooses.
     own = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}

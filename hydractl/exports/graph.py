@@ -84,7 +84,7 @@ def trace(model: Hydra) -> Traced:
     Raises:
         OptionError: a zero-shot model has no classes yet; they become part of the graph.
     """
-    if model.spec.task == "zero-shot" and model.class_embeddings is None:
+    if model.spec.prompted and model.class_embeddings is None:
         raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)

@@ -12,7 +12,7 @@ from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json,
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import TOWERS_OF, ModelSpec
 from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
@@ -139,7 +139,7 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     architectures = kind.architectures or families[0].architectures
     readable = [family for family in families if set(architectures) & set(family.architectures)]
     if without_classifier:
-        classifiers = [family for family in readable if family.task != "zero-shot"]
+        classifiers = [family for family in readable if len(TOWERS_OF[family.task]) == 1]
         readable = classifiers or [family for family in families if family.base is not None] or readable
     if readable:
         return readable[0]

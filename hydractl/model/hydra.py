@@ -83,7 +83,7 @@ class Hydra(nn.Module):
         stored = Stored(shapes, layout, spec.adapter)
         for tower in spec.towers:
             self.add_module(tower.name, Tower(tower, stored))
-        if spec.task == "zero-shot":
+        if spec.prompted:
             self.logit_scale = empty(shapes["logit_scale"])
             bias = shapes.get("logit_bias")
             self.register_parameter("logit_bias", empty(bias) if bias is not None else None)
@@ -133,11 +133,11 @@ class Hydra(nn.Module):
         """
         own = self.ood_head is not None and self.ood_head.row.reads == "layers" and not self.training
         hidden: Hidden | None = [] if every_layer or own else None
-        if self.spec.task == "zero-shot":
+        if self.spec.prompted:
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
             images = self.embed("vision", pooled)
             return self._finish(self._compare(images, input_ids, attention_mask), images, hidden)
-        if self.spec.task == "image-classification":
+        if self.spec.modality == "image":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
         else:
             texts = _given(input_ids, "input_ids"), attention_mask, token_type_ids
@@ -162,7 +162,7 @@ class Hydra(nn.Module):
         Raises:
             OptionError: a zero-shot model without classes.
         """
-        if self.spec.task == "zero-shot":
+        if self.spec.prompted:
             known = self._known(self.class_embeddings if classes is None else classes)
             weight = known * self.logit_scale.exp().view(-1, 1, 1)
             bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
@@ -235,7 +235,7 @@ class Hydra(nn.Module):
         Raises:
             OptionError: not a zero-shot model, no labels or one twice, or a template without `{label}`.
         """
-        if self.spec.task != "zero-shot":
+        if not self.spec.prompted:
             raise OptionError("this model's classes are those of its classifier: they cannot be set")
         if len(set(labels)) < max(len(labels), 1):
             raise OptionError(f"classes {list(labels)}: expected at least one, each once")
@@ -272,7 +272,7 @@ class Hydra(nn.Module):
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
         samples = self._preprocessing().several(samples)
         order, truncated = None, 0
-        if self.spec.task == "text-classification":
+        if self.spec.modality == "text":
             # Texts of like length need the least padding together, and all of them are no more than a few images.
             texts = list(samples)
             lengths, truncated = self._preprocessing().lengths(texts)

@@ -191,14 +191,14 @@ class AnalyseMembers:
         require_several(checkpoint)
         network = running(checkpoint, self.compute)
         name_classes(network, reading.classes, reading.template)
-        texts = network.spec.task == "text-classification"
+        texts = network.spec.modality == "text"
         samples = open_samples(self.data, "text" if texts else "image", reading)
         with watch.progress("analyse members", len(samples)) as advance:
             inputs = (samples.inputs[place] for place in range(len(samples)))
             logits = network.predict(inputs, self.compute.batch_size, advance).member_logits
         found = similarity(checkpoint, logits, network.temperature)
         self.picture.write(lambda: similarity_figure(found))
-        options = remembered(self, template=reading.template if network.spec.task == "zero-shot" else None)
+        options = remembered(self, template=reading.template if network.spec.prompted else None)
         first = {"samples": len(samples), "weights_from": found.weights_from}
         content = {**first, **plain(found), **origin_of(checkpoint, options)}
         return Finding(found, content, list(similarity_lines(found)))
@@ -262,7 +262,7 @@ class AnalyseNoise:
         self.picture.check()
         corruptions = parse_corruptions(self.corrupt)
         checkpoint, other = as_member(self.model), as_member(self.pruned)
-        if checkpoint.spec.task == "text-classification":
+        if checkpoint.spec.modality == "text":
             raise OptionError(f"{checkpoint.name} reads texts: `corrupt` is noise for images")
         dropped = heads_taken(checkpoint, other)
         material = open_material(

@@ -345,7 +345,7 @@ class Build:
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 advice.append(f"For a Hydra that gains more, try {more}.")
             used = [one.reference for one in report.models[chosen].networks or ()]
-            zero_shot = as_member(self.model).spec.task == "zero-shot"
+            zero_shot = as_member(self.model).spec.prompted
             classes = f" --classes {quote(str(self.reading.classes or 'FILE'))}" if zero_shot else ""
             advice.append(f"Next: {next_command(used)}{classes}")
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)

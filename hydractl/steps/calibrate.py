@@ -311,7 +311,7 @@ class Calibrate:
 
         place = local_device(self.compute.torch_device)
         score = self.ood_score or ("auto" if data.outside else DEFAULT)
-        zero_shot = checkpoint.spec.task == "zero-shot"
+        zero_shot = checkpoint.spec.prompted
         if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
             kept = "a zero-shot model" if zero_shot else score
             raise OptionError(f"`bank_size` {self.bank_size}: {kept} keeps no bank, only knn does: leave it out")

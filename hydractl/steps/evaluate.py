@@ -145,7 +145,7 @@ class Evaluate:
         if self.procedure.members_curve:
             systems = [part for one in systems for part in by_size(*one)]
         networks = [one.checkpoints[0] for _, one in systems if isinstance(one, NetworkSystem)]
-        if self.reading.template != DEFAULT_TEMPLATE and all(one.spec.task != "zero-shot" for one in networks):
+        if self.reading.template != DEFAULT_TEMPLATE and all(not one.spec.prompted for one in networks):
             raise OptionError(f"`template` {self.reading.template}: no system is a zero-shot model: leave it out")
         procedure = replace(self.procedure, curves=self.outputs.report is not None)
         return open_comparison(systems, open_data if self.sets.id_data is not None else None, self.settings, procedure)

@@ -89,7 +89,7 @@ class Material:
     @property
     def template(self) -> str | None:
         """The prompt of a zero-shot model's classes; None for other models."""
-        return self.reading.template if self.model.spec.task == "zero-shot" else None
+        return self.reading.template if self.model.spec.prompted else None
 
     @property
     def device(self) -> torch.device:
@@ -108,7 +108,7 @@ class Material:
 
     def data_identity(self) -> dict[str, Any]:
         """Returns the data that results depend on besides the model and the options, as plain JSON."""
-        classes = {"classes": list(self.labels or ())} if self.model.spec.task == "zero-shot" else {}
+        classes = {"classes": list(self.labels or ())} if self.model.spec.prompted else {}
         return {name: samples.identity() for name, samples in self.used("ID data", "OOD data").items()} | classes
 
 
@@ -194,9 +194,9 @@ def open_materials(
 
 def modality_of(checkpoint: Checkpoint, reading: Reading) -> Modality:
     """Returns the kind of data that a network classifies; raises OptionError for a template of no use to it."""
-    if checkpoint.spec.task != "zero-shot" and reading.template != DEFAULT_TEMPLATE:
+    if not checkpoint.spec.prompted and reading.template != DEFAULT_TEMPLATE:
         raise OptionError(f"`template` {reading.template}: the classes of {checkpoint.name} are fixed: leave it out")
-    return "text" if checkpoint.spec.task == "text-classification" else "image"
+    return checkpoint.spec.modality
 
 
 def tell_oddities(opened: Iterable[Samples], watch: Watcher) -> None:

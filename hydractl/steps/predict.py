@@ -90,7 +90,7 @@ class Predict:
 
     def run(self, watch: Watcher) -> Predictions:
         hydra = self._model()
-        modality: Modality = "text" if hydra.spec.task == "text-classification" else "image"
+        modality = hydra.spec.modality
         if self.text and modality == "image":
             raise OptionError("`text` is for models of texts, this one takes images: name files")
         texts = [self.text] if isinstance(self.text, str) else self.text

@@ -45,7 +45,7 @@ def fuse(
     """
     members = _members(checkpoints, dtype)
     first = members[0]
-    zero_shot = first.spec.task == "zero-shot"
+    zero_shot = first.spec.prompted
     kept_separate = parse_separate(("text",) if separate is None and zero_shot else separate or ())
     layout = side_by_side(first.spec, [member.layout for member in members], frozenset())
     tensors: dict[str, LazyTensor] = {}

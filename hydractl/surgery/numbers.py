@@ -52,7 +52,7 @@ def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) ->
 
 def require_exact_classifier(checkpoint: Checkpoint) -> None:
     """Raises OptionError for a network without a classifier of its own, and for one whose weights are rounded."""
-    if checkpoint.spec.task == "zero-shot":
+    if checkpoint.spec.prompted:
         raise OptionError(
             f"{checkpoint.name}: is zero-shot, and its classes may change, so they have no scales: choose `method` "
             "temperature"

@@ -216,7 +216,7 @@ def _require_one_network(checkpoint: Checkpoint, ensemble: Ensemble) -> None:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: {name} starts from one network")
     if ensemble.members < 2:
         raise OptionError(f"`members` {ensemble.members}: an ensemble has at least two")
-    if checkpoint.spec.task == "zero-shot":
+    if checkpoint.spec.prompted:
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: {name} needs a classifier")
 
 

@@ -81,7 +81,7 @@ class Teachers:
 def require_fit(teachers: Sequence[Checkpoint], network: Checkpoint) -> None:
     """Raises OptionError if a teacher is zero-shot, has other classes than a network, or preprocesses differently."""
     for teacher in teachers:
-        if teacher.spec.task == "zero-shot":
+        if teacher.spec.prompted:
             raise OptionError(f"`teacher` {teacher.name}: is a zero-shot model: name a classifier")
         if teacher.spec.task != network.spec.task or teacher.labels != network.labels:
             raise OptionError(f"`teacher` {teacher.name}: has other classes than {network.name}")

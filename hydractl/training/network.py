@@ -144,7 +144,7 @@ def with_new_classifier(
     Raises:
         OptionError: a zero-shot model, which has no classifier, one that members share and adapt, or too few labels.
     """
-    if checkpoint.spec.task == "zero-shot":
+    if checkpoint.spec.prompted:
         raise OptionError(
             f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
             "transformers writes it, or from timm's image tower of it"

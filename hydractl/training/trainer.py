@@ -68,7 +68,7 @@ def sample_kind(checkpoints: Sequence[Checkpoint], recipe: Recipe) -> Kind:
     tasks = {checkpoint.spec.task for checkpoint in checkpoints}
     if len(tasks) > 1:
         raise OptionError(f"members of different kinds: {', '.join(sorted(tasks))}: train them one by one")
-    return "text" if tasks == {"text-classification"} else "image"
+    return checkpoints[0].spec.modality
 
 
 def fine_tune_checkpoint(
@@ -173,7 +173,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     """
     recipe, data = training.recipe, training.data
     if recipe.loss == "contrastive":
-        if checkpoint.spec.task != "zero-shot":
+        if not checkpoint.spec.prompted:
             raise OptionError(f"{checkpoint.name}: is not a zero-shot model: a contrastive loss needs two towers")
         return checkpoint, training
     if recipe.new_classifier != "no":

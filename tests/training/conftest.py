@@ -50,7 +50,7 @@ def unlabelled(samples: Samples) -> Samples:
 
 def samples_for(checkpoint: Checkpoint, count: int) -> Samples:
     """Samples of the kind a classifier takes."""
-    return text_samples(count) if checkpoint.spec.task == "text-classification" else image_samples(count)
+    return text_samples(count) if checkpoint.spec.modality == "text" else image_samples(count)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def dense(request: pytest.FixtureRequest) -> Checkpoint:
 
 def inputs(checkpoint: Checkpoint) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    if checkpoint.spec.task == "text-classification":
+    if checkpoint.spec.modality == "text":
         return {"input_ids": torch.randint(5, 10, (4, 6))}
     return {"pixel_values": torch.randn(4, 3, 8, 8, dtype=torch.float64)}
 
@@ -51,7 +51,7 @@ def test_members_that_change_nothing_are_the_dense_network(dense: Checkpoint, en
 def test_what_was_trained_is_stored_and_may_be_folded(
     dense: Checkpoint, ensemble: Ensemble, folder: Path, fit: Fit
 ) -> None:
-    data = TrainingData(text_samples(20) if dense.spec.task == "text-classification" else image_samples(20))
+    data = TrainingData(text_samples(20) if dense.spec.modality == "text" else image_samples(20))
     recipe = replace(RECIPE, lr=(0.1,))
     result = fit(dense, Training(data, recipe, ensemble=ensemble))
     write_checkpoint(result.checkpoint, folder / "stored")
