@@ -1,4 +1,4 @@
-"""The command line: one thin file per subcommand that parses, calls the library and prints.
+"""The command line: flags made from the fields of the steps, streams, exit codes.
 
 Nothing here imports torch, transformers, timm or datasets before a command really runs: `--help` stays instant.
 """
