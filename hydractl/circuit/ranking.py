@@ -77,7 +77,7 @@ class Ranking:
 
 
 class Round(NamedTuple):
-    """One round of a search, as far as it can be foreseen: which heads will have left, nobody knows."""
+    """A round's candidates, planned before earlier drops are known."""
 
     heads: tuple[Head, ...]  # those that the round chooses among, in candidate order; some may have left before
     left: int  # how many of them have not

@@ -37,7 +37,7 @@ QUICK = 10_000  # images of a set that are hashed for a warning alone
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Systems by name, a name of seeds several times, what they are evaluated on, and how."""
+    """Systems to compare, with data and settings; seeds of one system share its name."""
 
     systems: Sequence[tuple[str, SystemSpec]]
     data: EvaluationData | None  # None where all systems bring their answers along
@@ -202,7 +202,7 @@ def _evaluate(
 
 
 def _named(running: Running, name: str, told: set[str]) -> Running:
-    """Returns the settings for a system: notes carry its name, and are told once, of the first system they hold for."""
+    """Returns `running` with notes prefixed by the system's name, dropping repeats."""
 
     def on_note(text: str) -> None:
         if text not in told:

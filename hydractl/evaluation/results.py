@@ -312,8 +312,7 @@ class System:
     exposed: Items[str] | None = None  # OOD sets of the kind that its training saw
     id: LabelledMetrics
     selective: Selective | None = None
-    # `own confidence` for a system that is scored by one, the name of the OOD score for one that its file brings; else
-    # the report's OOD score counts.
+    # None: the report's score; else the system's own confidence or its file's score.
     score: str | None = None
     typicality: Typicality | None = None  # of a system that is scored by its file's OOD score
     ood: Mapping[str, Ood]

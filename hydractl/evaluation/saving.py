@@ -36,7 +36,7 @@ class SavedAnswers:
     folder: Path
     about: Mapping[str, Any]  # the content of predictions.json, see `about_json`
     head: OodHead | None  # the OOD score of the system's own that the predictions keep, if it is scored by one
-    # What determines the answers of a set, as plain JSON, which its file holds too.
+    # The conditions of a set's answers, also stored in its file.
     conditions: Callable[[SetKey], Mapping[str, Any]]
     resume: bool  # whether what is there already counts
     force: bool

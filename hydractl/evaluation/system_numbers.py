@@ -287,7 +287,7 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
         system = found[0] if len(found) == 1 else aggregate(found)
         drawn = [part.replicates for part in parts if part.replicates is not None]
         if drawn:
-            # Of a mean over seeds, the draws are means over seeds too.
+            # Average draws over seeds, like the estimate.
             estimates = combined(_Estimate, combined(_mean_array, *drawn), system.resampled)
             first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
@@ -354,7 +354,7 @@ def _difference(theirs: _Estimate, ours: _Estimate) -> Difference:
 
 
 def _interval(found: _Estimate) -> Interval:
-    # Every metric is 0 or more, and none can be above all of its draws and the number.
+    # Centring can push bounds below 0 or beyond every draw; clip them.
     return percentile_interval(np.clip(found.centred, 0, max(found.draws.max(), found.number)))
 
 

@@ -29,7 +29,7 @@ class RatedScore:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The score that all other sets choose, and what it does on a set that had no part in the choice."""
+    """Leave-one-set-out check: the score chosen without this set, and its AUROC on it."""
 
     score: str
     auroc: float  # of that score, 0..1

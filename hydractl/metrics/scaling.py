@@ -34,7 +34,7 @@ class FittedTemperature:
     nll_before: float  # nats, at temperature 1
     nll_after: float
     at_bound: bool  # the NLL still falls at the end of the range: separable, or useless, calibration data
-    argmax_changed: float  # share of the samples that are predicted another class: none by one member
+    argmax_changed: float  # share of predictions that change; 0 for one member
 
     def __str__(self) -> str:
         return f"T = {self.temperature:.4f}"

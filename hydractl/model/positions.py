@@ -91,7 +91,7 @@ class Positions:
         if mask is None:
             return seen[None, None]
         allowed = mask[:, None, None] & seen
-        # Padding far from all that counts sees itself: a softmax of nothing has no value.
+        # Isolated padding attends to itself; softmax over no tokens is NaN.
         return allowed if near else allowed | torch.eye(tokens, dtype=torch.bool, device=device)
 
     def turn(self, x: Tensor) -> Tensor:

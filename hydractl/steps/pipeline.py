@@ -135,7 +135,7 @@ def _located(value: Any, folder: Path) -> Any:
 
 
 def _changed(option: Declared, value: Any) -> list[Any]:
-    """Returns the values of an option one by one; none if it is as it would be without its flag."""
+    """Returns the option's values; empty at its default."""
     if value is None or value == (option.default if option.choice is None else option.row_default):
         return []
     if isinstance(value, Mapping):
