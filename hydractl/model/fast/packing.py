@@ -139,7 +139,7 @@ class PackedAttention(nn.Module):
         return (z if self.order is None else z[:, :, self.order]).flatten(2)
 
     def _placed(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Terms | None]:
-        """Returns normalised, rotated q, k, v `[S*B,H,T,K]` of `[S,B,T,H,3,K]`, and positional terms added to scores."""
+        """Returns normalised, rotated q, k, v `[S*B,H,T,K]` of `[S,B,T,H,3,K]`, and terms added to scores."""
         terms = Terms(self.numbers, self.keys, self.queries)
         if terms.all and len(qkv) < (copies := len(terms.all[0])):
             qkv = qkv.expand(copies, *qkv.shape[1:])
