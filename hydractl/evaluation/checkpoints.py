@@ -21,7 +21,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.networks import Networks, with_dropout
 from hydractl.evaluation.results import Description, Dropout, Heads, KnownLeak, Model, Network
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
+from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.fast import optimize
@@ -29,6 +29,7 @@ from hydractl.model.hydra import Hydra
 from hydractl.surgery.slicing import pick_members
 
 DROPOUT_EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
+OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)
 MEMBERS = re.compile(r"(?P<model>.+):(?P<members>\d{1,4}(,\d{1,4})*)")
 #: A path, a hub id, or a model that a program holds.
 NetworkLike = str | Path | Checkpoint | Hydra
@@ -130,7 +131,7 @@ class NetworkSystem:
 
 def parse_networks(text: str) -> NetworkSystem:
     """Returns the networks that a text spells, in any way of `SYSTEM_KINDS`."""
-    body, options = split_options(text)
+    body, options = _split_options(text)
     if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
         raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {SPELLINGS}")
     networks = networks_in(body)
@@ -142,6 +143,15 @@ def parse_networks(text: str) -> NetworkSystem:
     if some is not None:
         return NetworkSystem((some["model"],), members=tuple(map(int, some["members"].split(","))))
     return NetworkSystem(networks)
+
+
+def _split_options(text: str) -> tuple[str, dict[str, str]]:
+    """Splits the options `,key=value` off the end of a text; a path that exists keeps all of it."""
+    options: dict[str, str] = {}
+    while not exists(text) and (found := OPTION.fullmatch(text)):
+        text = found["before"]
+        options[found["key"]] = found["value"]
+    return text, options
 
 
 def networks_in(text: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
+from hydractl.artifacts import PREDICTIONS, ArtifactFile, found_reference, read_artifact
 from hydractl.checkpoint.ood import FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.data.files import files_below
@@ -39,7 +39,7 @@ from hydractl.errors import DataError
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import PREDICTIONS, Classifier, OnBatch, Running, SetAnswers
+from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.ood.head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.ood.table import find_ood_score

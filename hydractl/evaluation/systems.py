@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import exists  # also of names that no path can have
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError
 from hydractl.ood.score import FitSamples
 
 if TYPE_CHECKING:
@@ -17,19 +14,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.data.ranks import InParallel, Ranks
-    from hydractl.data.reading import Reading
-    from hydractl.evaluation.checkpoints import NetworkSystem
-    from hydractl.evaluation.networks import Networks
-    from hydractl.evaluation.saved_predictions import SavedPredictions
+    from hydractl.data.reading import Modality, Reading
+    from hydractl.data.samples import Samples
+    from hydractl.evaluation.results import Cost, Description, KnownLeak
+    from hydractl.evaluation.sets import EvaluationData, SetKey
     from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
-
-#: A system that a user named, and one that is ready to answer.
-SystemSpec: TypeAlias = "NetworkSystem | SavedPredictions"
-Predictor: TypeAlias = "Networks | SavedPredictions"
-
-NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
-OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)
-
+    from hydractl.ood.head import OodHead
+    from hydractl.ood.score import Reads
 
 #: Called with the number of samples in each finished batch.
 OnBatch = Callable[[int], None]
@@ -103,6 +94,92 @@ class Classifier(NamedTuple):
     bias: Tensor
 
 
+class Predictor(Protocol):
+    """A system that is ready to answer the data sets of an evaluation.
+
+    Under torchrun the leading process asks and the others `serve`, until it lets the system go by `dismiss`.
+    """
+
+    @property
+    def confident(self) -> bool:
+        """True if it holds a confidence of its own, which is its score whatever score is chosen."""
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of its classes."""
+
+    @property
+    def temperature(self) -> float:
+        """The number that divides its logits."""
+
+    @property
+    def cost(self) -> Cost | None:
+        """Its members, parameters and multiply-adds; None if they are unknown."""
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """Its members' classifiers; None if they are unknown."""
+
+    @property
+    def ood_head(self) -> OodHead | None:
+        """The OOD score that its file brings."""
+
+    def samples(self, key: SetKey) -> int:
+        """Returns the number of samples of a set."""
+
+    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
+        """Returns the answers to a set, with the parts that a score reads."""
+
+    def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
+        """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
+
+    def serve(self) -> None:
+        """Answers what the leading process asks."""
+
+    def dismiss(self) -> None:
+        """Ends the serving of other processes."""
+
+
+class SystemSpec(Protocol):
+    """A system that a user named; it opens its files at the first use of what they hold."""
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+
+    @property
+    def modality(self) -> Modality | None:
+        """The kind of sample that it answers; None if it brings its answers along."""
+
+    @property
+    def histories(self) -> Sequence[Mapping[str, Any]]:
+        """The provenance of its networks."""
+
+    @property
+    def draws(self) -> bool:
+        """True if its answers depend on a seed."""
+
+    @property
+    def sets(self) -> Mapping[SetKey, int]:
+        """The samples of each set that it brings answers for; empty if it answers any."""
+
+    @property
+    def leaks(self) -> Sequence[KnownLeak]:
+        """The leaks that were known when its answers were saved."""
+
+    def describe(self) -> Description:
+        """Returns its part of a report."""
+
+    def conditions(self, running: Running, /) -> dict[str, Any]:
+        """Returns what its answers depend on besides the data, as plain JSON."""
+
+    def check(self, data: EvaluationData | None) -> None:
+        """Raises DataError if it cannot answer the data."""
+
+    def load(self, data: EvaluationData | None, running: Running, /) -> Predictor:
+        """Returns the system with its weights in memory."""
+
+
 @dataclass(frozen=True)
 class SystemKind:
     """One kind of system: how it is written, and what it is, to stand after that."""
@@ -119,36 +196,4 @@ SYSTEM_KINDS = (
     SystemKind("members", "MODEL:0,2", "some members of a Hydra"),
     SystemKind("model", "MODEL", "one network, or a Hydra"),
 )
-PREDICTIONS = "predictions:"
 SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"
-
-
-def parse_system(text: str) -> tuple[str, SystemSpec]:
-    """Returns the name and the system that a text spells; a path that exists may hold `=`, `+` and `,`.
-
-    Raises:
-        OptionError: nothing named, an unknown option, or numbers out of range.
-    """
-    # Imported at the first use, as torch takes a while.
-    from hydractl.evaluation.checkpoints import parse_networks
-    from hydractl.evaluation.saved_predictions import SavedPredictions
-
-    named = None if exists(text) else NAME.fullmatch(text)
-    name, rest = named.group("name", "rest") if named else (None, text)
-    if rest == PREDICTIONS:
-        raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
-    system: SystemSpec
-    if rest.startswith(PREDICTIONS):
-        system = SavedPredictions(Path(rest.removeprefix(PREDICTIONS)))
-    else:
-        system = parse_networks(rest)
-    return name or system.name, system
-
-
-def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """Splits the options `,key=value` off the end of a text; a path that exists keeps all of it."""
-    options: dict[str, str] = {}
-    while not exists(text) and (found := OPTION.fullmatch(text)):
-        text = found["before"]
-        options[found["key"]] = found["value"]
-    return text, options

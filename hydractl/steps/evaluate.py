@@ -244,7 +244,7 @@ def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
 def _named(system: Any) -> tuple[str, SystemSpec]:
     from hydractl.evaluation.checkpoints import NetworkSystem
     from hydractl.evaluation.saved_predictions import SavedPredictions
-    from hydractl.evaluation.systems import parse_system
+    from hydractl.evaluation.spelling import parse_system
     from hydractl.model.hydra import Hydra
     from hydractl.steps.inputs import as_checkpoint
 

@@ -6,7 +6,8 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.checkpoints import NetworkSystem
 from hydractl.evaluation.results import Dropout
 from hydractl.evaluation.saved_predictions import SavedPredictions
-from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind, parse_system
+from hydractl.evaluation.spelling import parse_system
+from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind
 
 #: A text of each kind, its name unless it is given one, and what it asks for.
 SPELT = {
