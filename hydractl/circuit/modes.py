@@ -1,9 +1,6 @@
 """The modes of a search: how a round is made up, and how its candidates are measured.
 
-A new mode is a row here, a dataclass whose fields are its own options, and a file for what it computes. `round`
-returns the round after so many heads have left. `measure` measures its candidates on a network that lacks these heads,
-for `growing` rankings that have all dropped them; one ranking's result must not depend on the others. `shortfall` says
-what a shortcut leaves to chance, with `{slack}` for how much.
+A new mode is a row here, a dataclass whose fields are its own options, and a file for what it computes.
 """
 
 from __future__ import annotations
@@ -19,14 +16,9 @@ from hydractl.errors import OptionError
 from hydractl.options import Option, option
 
 if TYPE_CHECKING:
-    from hydractl.circuit.objective import Measures, SearchData
-    from hydractl.circuit.ranking import Ranking, Search
-    from hydractl.circuit.search import Progress
+    from hydractl.circuit.objective import SearchData
+    from hydractl.circuit.ranking import Measured, Mode, Progress, Ranking, Search
     from hydractl.model.hydra import Hydra
-
-    #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
-    #: of the shortcut taken, if any.
-    Measured = list[tuple[Ranking, Measures]]
 
 HeadsPerStep = Annotated[
     int,
@@ -138,7 +130,6 @@ class HeadMap:
 
 
 MODES = (Exact, Screened, Shortlist, HeadMap)
-Mode = Exact | Screened | Shortlist | HeadMap
 
 
 def shortcut_account(mode: Mode, ranking: Ranking) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Protocol
 
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
@@ -12,9 +12,16 @@ from hydractl.errors import OptionError
 from hydractl.schema import Checked
 
 if TYPE_CHECKING:
-    from hydractl.circuit.modes import Mode
-    from hydractl.circuit.objective import Measure, Objective
+    from hydractl.circuit.objective import Measure, Measures, Objective, SearchData
+    from hydractl.model.hydra import Hydra
 
+    #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
+    #: of the shortcut taken, if any.
+    Measured = list[tuple["Ranking", Measures]]
+
+#: Heads that were measured with each of them off, on so many samples.
+Group = tuple[Head, ...]
+Progress = Callable[[Group, int], None]
 
 TieBreak = Literal["order", "nll"]
 
@@ -83,6 +90,27 @@ class Round(NamedTuple):
     left: int  # how many of them have not
     drops: int  # how many leave in this round
     passes: float = 1.0  # how often each is measured, on average and as far as that can be foreseen
+
+
+class Mode(Protocol):
+    """One way to make up the rounds of a search and to measure their candidates."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    shortfall: ClassVar[str]  # what a shortcut leaves to chance, with `{slack}` for how much
+    float32_only: ClassVar[bool]
+
+    def round(self, search: Search, done: int) -> Round:
+        """Returns the round after so many heads have left."""
+
+    def measure(
+        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    ) -> Measured:
+        """Measures the candidates of a round on a network that lacks the heads that have left.
+
+        Args:
+            growing: rankings that have all dropped these heads; the result of one must not depend on the others.
+        """
 
 
 @dataclass(frozen=True)

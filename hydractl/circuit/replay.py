@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.spec import TextEmbeddings, TowerSpec
+from hydractl.circuit.ranking import Group
 from hydractl.model.assembly import copied
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Tower
@@ -62,8 +63,6 @@ GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
 
 #: How large the widest activation of the samples may be that are replayed together on a CPU.
 ACTIVATION_BYTES = 24 * 2**20
-
-Group = tuple[Head, ...]
 
 
 def replay(

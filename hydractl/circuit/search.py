@@ -21,8 +21,8 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
-from hydractl.circuit.ranking import DroppedHead, Ranking, Search
-from hydractl.circuit.replay import Group, Replay
+from hydractl.circuit.ranking import DroppedHead, Progress, Ranking, Search
+from hydractl.circuit.replay import Replay
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
@@ -32,7 +32,6 @@ from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
 
 Places = NDArray[np.int64]
-Progress = Callable[[Group, int], None]
 
 
 def ablation_scores(

@@ -8,9 +8,9 @@ import torch
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measures, Objective, SearchData
-from hydractl.circuit.ranking import Ranking, Search, Shortcut
+from hydractl.circuit.ranking import Progress, Ranking, Search, Shortcut
 from hydractl.circuit.saliency import gate_scores
-from hydractl.circuit.search import Progress, ablate
+from hydractl.circuit.search import ablate
 from hydractl.errors import DataError
 from hydractl.model.assembly import copied
 from hydractl.model.hydra import Hydra

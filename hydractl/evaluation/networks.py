@@ -202,7 +202,7 @@ def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
         raise OptionError(f"{name}: was trained without dropout: give a rate, as in {name},mc-dropout=10,p=0.1")
     for layer in layers:
         layer.p = layer.p if dropout.rate is None else dropout.rate
-    use_fast_products(model)
+    use_fast_products(model, model.spec)
     return model.train()
 
 

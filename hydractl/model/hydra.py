@@ -222,7 +222,7 @@ class Hydra(nn.Module):
         """
         from hydractl.model.fast.optimize import optimize
 
-        optimize(self)
+        optimize(self, self.spec, self.layout)
         return self
 
     def set_classes(self, labels: Sequence[str], template: str = TEMPLATE) -> None:

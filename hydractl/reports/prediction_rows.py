@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hydractl.reports import escape
 from hydractl.text import abridged
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
-
-    from hydractl.steps.predictions import Predictions
 
 SHORTEST, LONGEST = 20, 60  # characters of an input in a table
 OTHERS = 56  # characters that its other columns take
 FLAGS = {"ood": "OOD", "sure": "sure"}  # what a table shows where a flag is true
 
 
-def print_predictions(found: Predictions, console: Console) -> None:
+class Rows(Protocol):
+    """Predictions with a row per input, as a table shows them."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the columns that people see."""
+
+    @property
+    def meaning(self) -> str:
+        """The rule of the flags, a sentence."""
+
+    @property
+    def ood(self) -> NDArray[np.bool_] | None:
+        """True where an input looks odd, `[N]`."""
+
+    @property
+    def profile(self) -> NDArray[np.floating[Any]] | None:
+        """Typicality by layer, `[N,L]`."""
+
+    def cells(self) -> Iterator[tuple[str, ...]]:
+        """Yields the cells of each row below the columns."""
+
+    def __len__(self) -> int:
+        """The number of inputs."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yields all that is known of each input, by name."""
+
+
+def print_predictions(found: Rows, console: Console) -> None:
     """Prints a table with a line per input, and the meaning of the flags below it."""
     from rich import box
     from rich.table import Table
@@ -36,23 +66,23 @@ def print_predictions(found: Predictions, console: Console) -> None:
         styles = {"msp": "yellow" if is_odd else "green", "ood": "bold yellow"}
         table.add_row(*(escape.terminal(cell, styles.get(name, "")) for name, cell in named.items()))
     console.print(table)
-    console.print(escape.terminal(found.promise.meaning, "dim"))
+    console.print(escape.terminal(found.meaning, "dim"))
 
 
-def predictions_html(found: Predictions, most: int) -> str:
+def predictions_html(found: Rows, most: int) -> str:
     """Returns a table of HTML for a notebook with at most so many rows, and the meaning of the flags."""
     head = "".join(f"<th>{escape.html(name)}</th>" for name in found.columns)
     rows = (map(_shown, found.columns, cells) for cells in islice(found.cells(), most))
     body = "".join(f"<tr>{''.join(f'<td>{escape.html(cell)}</td>' for cell in row)}</tr>" for row in rows)
     more = f"<p>... {len(found)} in all</p>" if len(found) > most else ""
-    return f"<table><tr>{head}</tr>{body}</table>{more}<p>{escape.html(found.promise.meaning)}</p>"
+    return f"<table><tr>{head}</tr>{body}</table>{more}<p>{escape.html(found.meaning)}</p>"
 
 
 def _shown(column: str, cell: str) -> str:
     return {"true": FLAGS[column], "false": ""}.get(cell, cell) if column in FLAGS else cell
 
 
-def predictions_csv(found: Predictions) -> str:
+def predictions_csv(found: Rows) -> str:
     """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
-from hydractl.circuit.modes import MODES, Exact, Mode, shortcut_account
+from hydractl.circuit.modes import MODES, Exact, shortcut_account
 from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_ood_data
-from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
+from hydractl.circuit.ranking import Mode, Progress, Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, option, remembered
@@ -25,7 +25,6 @@ from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.circuit.search import Progress
     from hydractl.model.hydra import Hydra
 
 Budget = Any  #: a number, or a share as in 33%

@@ -10,27 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import common_layer
+from hydractl.checkpoint.layout import Layout
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Hidden, Layer, Place, Tower, scaled
 from hydractl.model.fast.packing import PackedAttention
 from hydractl.model.fast.pooled import PooledAttention
 from hydractl.model.fast.products import FastMemberMlp, FastMlp, fast_linear, fast_mlp
-from hydractl.model.hydra import Hydra
 from hydractl.model.linear import Linear, LowRank, RankOne
 
 
-def optimize(model: Hydra) -> None:
+def optimize(model: nn.Module, spec: ModelSpec, layout: Layout) -> None:
     """Replaces a model's parts by fast ones: the same answers up to rounding, but no gradients and no training.
 
     Attention is one product for q, k and v and one call over all members' heads; in the first layer in which members
     differ, a head that several keep alike is computed once; the last layer computes the pooled tokens only. Products
     are those of the fastest library, activations overwrite their argument. A model that is fast already stays as it is.
     """
-    for tower in model.spec.towers:
+    for tower in spec.towers:
         module = cast(Tower, model.get_submodule(tower.name))
         if not isinstance(module, FastTower):
-            common = common_layer(model.spec, model.layout, tower.name)
+            common = common_layer(spec, layout, tower.name)
             model.add_module(tower.name, FastTower(module, common))
     for name, child in model.named_children():
         if isinstance(child, Linear):
@@ -38,9 +39,9 @@ def optimize(model: Hydra) -> None:
     model.eval().requires_grad_(False)
 
 
-def use_fast_products(model: Hydra) -> None:
+def use_fast_products(model: nn.Module, spec: ModelSpec) -> None:
     """Replaces a model's products by fast ones and leaves the rest, dropout among it; no gradients from now on."""
-    for tower in model.spec.towers:
+    for tower in spec.towers:
         for layer in cast(Tower, model.get_submodule(tower.name)).layers:
             layer.mlp = fast_mlp(layer.mlp)
             for part in ("q", "k", "v"):
