@@ -23,9 +23,9 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.circuit.modes import Exact, Mode, Screened
+from hydractl.circuit.modes import Exact, Screened
 from hydractl.circuit.objective import ScoringData, measure
-from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.ranking import Mode, Ranking, Search
 from hydractl.circuit.replay import Replay, tokens_of
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.shortcuts import rough_network

@@ -19,9 +19,9 @@ import torch
 from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.modes import Exact, Mode, Screened
+from hydractl.circuit.modes import Exact, Screened
 from hydractl.circuit.objective import OBJECTIVES, Objective, ScoringData
-from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.ranking import Mode, Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading

@@ -6,9 +6,9 @@ import torch
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import shortcuts
 from hydractl.circuit.circuit_file import circuit_json
-from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
+from hydractl.circuit.modes import Exact, HeadMap, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, Measure, Measures
-from hydractl.circuit.ranking import Ranking, Search, Shortcut
+from hydractl.circuit.ranking import Mode, Ranking, Search, Shortcut
 from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.model.assembly import without_heads

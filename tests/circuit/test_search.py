@@ -5,9 +5,9 @@ import torch
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit import shortcuts
-from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
+from hydractl.circuit.modes import Exact, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData
-from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.ranking import Mode, Ranking, Search
 from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import JoinedBatches
