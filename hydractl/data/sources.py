@@ -11,25 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, cast
 
 from hydractl.data.files import FILE_FORMATS, split_of_word
-from hydractl.data.reading import DataLike, DataSetsLike, Group, Indexed
+from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Group, Indexed
 from hydractl.errors import DataError, OptionError
-
-if TYPE_CHECKING:
-    from hydractl.data.hashes import Hashes
 
 GROUPS = ("near", "far")
 COLUMNS = ("image", "text", "label")
 ONLY = "only"  # names a file of classes, where the others name columns
 MOST_PARTS = 1000
 
-FORM = "[NAME=]SOURCE[:SPLIT]"
-GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
 HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
 PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~?\s][^/\\:=?]*)=(?P<source>.*)", re.DOTALL)
 PART = re.compile(
@@ -54,26 +46,6 @@ class Part:
     def __str__(self) -> str:
         span = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
         return f"{self.within or ''}%{span}/{self.count}" + (f"@{self.seed}" if self.seed else "")
-
-    def of(self, hashes: Hashes) -> NDArray[np.int64]:
-        """Returns the positions of its samples, ascending, from the hashes `[N]` of all samples."""
-        return np.flatnonzero(self._holds(hashes)[0])
-
-    def _holds(self, hashes: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
-        """Returns a mask of its samples, and the hashes mixed once for each division."""
-        outer, hashes = self.within._holds(hashes) if self.within else (np.ones(len(hashes), bool), hashes)
-        mixed = _mixed(hashes, self.seed)
-        number = mixed % np.uint64(self.count) + np.uint64(1)
-        return outer & (self.first <= number) & (number <= self.last), mixed
-
-
-def _mixed(hashes: Hashes, seed: int) -> Hashes:
-    """Mixes the hashes with the seed: the finish of SplitMix64 (Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        x = hashes.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @dataclass(frozen=True)
@@ -215,7 +187,7 @@ def parse_data_spec(text: str, grouped: bool = False, here: str | Path = "") -> 
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
     _check_group(group, grouped, text)
     if not source:
-        raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
+        raise DataError(f"{text!r} names no data: write {OOD_SOURCE if grouped else SOURCE}")
     spec = _read(source, here) if named else spec
     if spec is None:
         raise DataError(f"{os.path.join(here, source)}: no such file or folder: {_remedy(source, here)}")
@@ -230,7 +202,7 @@ def _remedy(source: str, here: str | Path) -> str:
     group, _, rest = source.partition("/")
     if group in GROUPS and (not rest or rest[0] in "/~." or _existing(rest, here)):
         return f"a group precedes a name: write {group}/NAME={rest or 'SOURCE'}"
-    return "check the path"
+    return "download it first" if "://" in source else "check the path"
 
 
 def split_sources(text: str) -> list[str]:
@@ -252,7 +224,7 @@ def _read(text: str, here: str | Path = "") -> DataSpec | None:
     pieces = re.split(r":(?![^\[]*\])", source)  # not at the colon inside [10:20]
     counts = range(len(pieces), max(len(pieces) - 3, 0), -1)
     count = next((n for n in counts if _existing(":".join(pieces[:n]), here)), 0)
-    if not count and not _like_hub_id(pieces):
+    if not count and not _like_hub_id(pieces, here):
         return None
     config, split = (None, None, *(piece or None for piece in pieces[count or 1 :]))[-2:]
     place = _from_here(":".join(pieces[: count or 1]), here)
@@ -293,7 +265,7 @@ def _split_off_columns(source: str) -> tuple[str, dict[str, str]]:
 
 def _check_group(group: str | None, grouped: bool, text: str) -> None:
     if group and (not grouped or group not in GROUPS):
-        remedy = f"use near/ or far/: {GROUPED_FORM}" if grouped else f"groups are for OOD data; here: {FORM}"
+        remedy = f"use near/ or far/: {OOD_SOURCE}" if grouped else f"groups are for OOD data; here: {SOURCE}"
         raise DataError(f"{text}: unexpected group {group!r}: {remedy}")
 
 
@@ -301,10 +273,12 @@ def _existing(text: str, here: str | Path = "") -> bool:
     return bool(text) and os.path.exists(os.path.join(here, os.path.expanduser(text)))
 
 
-def _like_hub_id(pieces: Sequence[str]) -> bool:
+def _like_hub_id(pieces: Sequence[str], here: str | Path) -> bool:
     """Returns whether a source, divided at its colons, can be an id of the hub with a configuration and a split."""
     place, *rest = pieces
+    group, _, name = place.partition("/")
     like_path = _is_file_name(place) or any("/" in piece or "\\" in piece for piece in rest)
+    like_path |= group in GROUPS and _existing(name, here)
     return len(pieces) <= 3 and not like_path and HUB_ID.fullmatch(place) is not None
 
 
