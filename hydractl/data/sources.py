@@ -79,12 +79,12 @@ class DataSpec:
         return replace(self, part=replace(part, within=self.part))
 
     def seen_from(self, folder: str | Path, mark: str = "") -> DataSpec:
-        """Returns the data set with its paths as `seen_from` gives them."""
-        only = self.only and seen_from(self.only, folder, mark=mark)
-        return replace(self, source=seen_from(self.source, folder, mark=mark), only=only)
+        """Returns the data set with its paths as `path_seen_from` gives them."""
+        only = self.only and path_seen_from(self.only, folder, mark=mark)
+        return replace(self, source=path_seen_from(self.source, folder, mark=mark), only=only)
 
 
-def seen_from(path: str, folder: str | Path, here: str | Path = "", mark: str = "") -> str:
+def path_seen_from(path: str, folder: str | Path, here: str | Path = "", mark: str = "") -> str:
     """Returns a path as seen from a folder; an absolute path, and a name that is no path, stay as they are.
 
     Args:
@@ -144,7 +144,7 @@ def parse_data_sets(data: DataSetsLike, name: str = "data", *, grouped: bool = T
     if isinstance(data, Mapping):
         return [_named(key, value, grouped) for key, value in data.items()]
     if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data):
-        return [parse_data_spec(str(text), grouped) for text in data]
+        return [parse_data_spec(text, grouped) for text in data]
     return [_parse(data, name, grouped)]
 
 
@@ -158,7 +158,7 @@ def refuse_same(ood: DataSpec | DataValues, id_data: DataSpec | DataValues) -> N
 
 
 def _parse(data: Any, name: str, grouped: bool = False) -> DataSpec | DataValues:
-    return parse_data_spec(str(data), grouped) if isinstance(data, str | Path) else DataValues(name, data)
+    return parse_data_spec(data, grouped) if isinstance(data, str | Path) else DataValues(name, data)
 
 
 def _named(key: str, data: Any, grouped: bool) -> DataSpec | DataValues:
@@ -167,7 +167,7 @@ def _named(key: str, data: Any, grouped: bool) -> DataSpec | DataValues:
     return replace(_parse(data, name), name=name, group=cast("Group | None", group or None))
 
 
-def parse_data_spec(text: str, grouped: bool = False, here: str | Path = "") -> DataSpec:
+def parse_data_spec(text: str | Path, grouped: bool = False, here: str | Path = "") -> DataSpec:
     """Returns the data set of a source; an existing path comes before any other reading, so it may have `:` and `=`.
 
     Args:
@@ -182,7 +182,7 @@ def parse_data_spec(text: str, grouped: bool = False, here: str | Path = "") -> 
     Raises:
         DataError: the text is empty, names an unknown group, part or kind of column, or a path that does not exist.
     """
-    spec = _read(text, here)
+    spec = _read(text := str(text), here)
     named = None if spec else PREFIX.fullmatch(text)
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
     _check_group(group, grouped, text)
@@ -236,7 +236,7 @@ def _read(text: str, here: str | Path = "") -> DataSpec | None:
 
 
 def _from_here(path: str, here: str | Path) -> str:
-    return seen_from(path, ".", here) if here else os.path.expanduser(path)
+    return path_seen_from(path, ".", here) if here else os.path.expanduser(path)
 
 
 def _split_off_parts(source: str, here: str | Path) -> tuple[str, list[Part]]:

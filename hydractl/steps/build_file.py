@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from hydractl.data.sources import parse_data_spec, seen_from
+from hydractl.data.sources import parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import declared, flat, make
 from hydractl.schema import Origin, parse_toml, read_json, read_text
@@ -63,7 +63,7 @@ def _placed(name: str, value: Any, here: str, there: str) -> Any:
     if isinstance(value, list):
         return [_placed(name, one, here, there) for one in value]
     if name in FILES:
-        return seen_from(str(value), there, here)
+        return path_seen_from(str(value), there, here)
     return str(parse_data_spec(str(value), True, here).seen_from(there))
 
 

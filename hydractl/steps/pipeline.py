@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydractl.data.sources import DataSpec, Part, seen_from
+from hydractl.data.sources import DataSpec, Part, path_seen_from
 from hydractl.options import Declared, Step, declared, flags_of, flat, make, run
 from hydractl.steps.result import Result
 from hydractl.text import printable
@@ -160,7 +160,7 @@ def _word(value: Any) -> str:
 def _in_makefile(source: str | DataSpec, folder: Path) -> str:
     """Returns a source as the value of a variable that a command quotes; its paths are seen from the Makefile."""
     mark = "\0"  # which no path can have
-    seen = source.seen_from(folder, mark) if isinstance(source, DataSpec) else seen_from(source, folder, mark=mark)
+    seen = source.seen_from(folder, mark) if isinstance(source, DataSpec) else path_seen_from(source, folder, mark=mark)
     return "$(HERE)".join(map(_in_quotes, str(seen).split(mark))).replace("#", r"\#")  # else a comment
 
 
