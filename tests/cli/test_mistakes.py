@@ -191,6 +191,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a text for a file of texts": (nothing, "predict bert a-good-film", 1, "or - for standard input", ""),
     "a build's budget beyond all heads": (nothing, f"{BUILD} -o b --budgets 99 --dry-run", 2, "--budgets 99: expected",
                                           f"{BUILD} -o b --budgets 2 --dry-run"),
+    "more members than candidates": (nothing, "select vit --members 2 --budgets 1 --id-data pets", 2, "raise --random",
+                                     "select vit --members 2 --budgets 1 --random 3 --id-data pets"),
     "a folder for a report": (nothing, "report pets", 1, "name a file", ""),
     "data without labels": (nothing, "evaluate vit --id-data noise", 1, "a folder for each class", ""),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",

@@ -135,7 +135,6 @@ def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path)
         "train_data": "pets",
         "settings": ["steps=2"],
         "members": 2,
-        "output": "built",
     }
     for recipe in ("mine.toml", "sst2"):
         planned = library.build("vit", **asked, recipe=recipe, output="built", dry_run=True)
