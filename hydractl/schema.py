@@ -163,8 +163,8 @@ def read_text(path: Path | str, origin: Origin, most: int | None = None) -> str:
 
 def _regular_bytes(path: Path, origin: Origin, most: int) -> bytes:
     # Looked at before it is opened: to open a pipe waits for its writer, and a device may do anything.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise origin.refusal("is no regular file")
+    if not stat.S_ISREG(mode := path.stat().st_mode):
+        raise origin.refusal("is no regular file", "name a file" if stat.S_ISDIR(mode) else None)
     with path.open("rb") as file:
         return file.read(most + 1)
 

@@ -72,6 +72,11 @@ def abridged(text: str, most: int) -> str:
     return f"{text[: most - most // 3 - 1]}…{text[len(text) - most // 3 :]}"
 
 
+def counted(names: Sequence[str], most: int = 10) -> str:
+    """Returns how many names there are, and the first of them: `3: cat, dog, owl`."""
+    return f"{len(names)}: {', '.join(names[:most])}{', ...' if len(names) > most else ''}"
+
+
 def wrapped(line: str, width: int) -> list[str]:
     """Cuts a line at blanks into pieces of at most `width`; later pieces start below its last column.
 
@@ -120,7 +125,13 @@ def without_secrets(text: str) -> str:
     return text
 
 
-def aligned(rows: Iterable[Sequence[str]], left: int = 1) -> Iterator[str]:
+class TableLine(str):
+    """A line of a plain table, with its cells."""
+
+    cells: Sequence[str]
+
+
+def aligned(rows: Iterable[Sequence[str]], left: int = 1) -> Iterator[TableLine]:
     """Yields the lines of a plain table.
 
     Args:
@@ -134,4 +145,6 @@ def aligned(rows: Iterable[Sequence[str]], left: int = 1) -> Iterator[str]:
     sides = "<" * left + ">" * (len(widths) - left)
     for row in rows:
         cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+        line = TableLine("  ".join(cells).rstrip())
+        line.cells = row
+        yield line

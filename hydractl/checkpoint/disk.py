@@ -50,6 +50,10 @@ JSON_FILES = (
 TEXT_FILES = ("vocab.txt", "merges.txt")
 
 
+#: The remedy where data may stand in the place of a model.
+ANOTHER = "name a checkpoint; data follow an option such as --id-data"
+
+
 class _Index(Schema, extra="ignore"):
     weight_map: Annotated[dict[str, str], Checked(min_length=1)]
 
@@ -77,7 +81,7 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     for pattern, found in FOREIGN.items():
         if next(path.glob(pattern), None) is not None:
             raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder, but {found}")
-    raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
+    raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: {ANOTHER}")
 
 
 def weights_in(folder: Path) -> str | None:
@@ -111,7 +115,8 @@ def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
         opened = path.open("rb")
         starts = _starts(opened)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error}): fetch or write it again") from error
+        remedy = "fetch or write it again" if path.suffix in ("", ".safetensors") else ANOTHER
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}): {remedy}") from error
     return {name: _lazy(path, opened, starts[name], name=name, view=view) for name, view in views.items()}, metadata
 
 

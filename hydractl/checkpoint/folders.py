@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.output import claim, part_of, write_bytes
+from hydractl.checkpoint.output import claim, part_of, require_folder_of, write_bytes, writing
 from hydractl.errors import OutputError
 
 #: A file in every folder we make: its kind, and the names of the files that we put there.
@@ -29,8 +29,7 @@ def refuse_folder(path: Path, kind: str, force: bool) -> None:
     if path.is_symlink():
         raise OutputError(f"{path}: is a link: name the folder itself")
     if not path.is_dir():
-        if not path.parent.is_dir():
-            raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
+        require_folder_of(path)
         return
     if not any(path.iterdir()):
         return
@@ -52,16 +51,13 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
     with claim(path):
         _remove(temporary)  # nobody else writes it, so a killed run has left it
         try:
-            temporary.mkdir()
-            mark(temporary, kind, [])
-            yield temporary
-            mark(temporary, kind, _files(temporary))
-            refuse_folder(path, kind, force)
-            _exchange(temporary, path)
-        except OSError as error:
-            raise OutputError(
-                f"{path}: cannot write: {error.strerror}: free some space or name another folder"
-            ) from error
+            with writing(path):
+                temporary.mkdir()
+                mark(temporary, kind, [])
+                yield temporary
+                mark(temporary, kind, _files(temporary))
+                refuse_folder(path, kind, force)
+                _exchange(temporary, path)
         except OutputError as error:
             # The user knows the folder by its final name.
             error.args = (str(error).replace(str(temporary), str(path)),)

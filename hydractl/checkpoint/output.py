@@ -58,7 +58,8 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
         inputs: what the command reads, one or several; `force` does not replace these.
 
     Raises:
-        OutputError: it exists and `force` is not set, is an input or no regular file, or its folder is missing.
+        OutputError: it exists and `force` is not set, is an input or no regular file, or its folder is missing
+            or read-only.
     """
     if path.is_dir():
         raise OutputError(f"{path}: is a folder, the output is a file: name another output")
@@ -69,8 +70,15 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
             raise OutputError(f"{path}: is read by this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
+    require_folder_of(path)
+
+
+def require_folder_of(path: Path) -> None:
+    """Raises OutputError if the folder of an output is missing or read-only."""
     if not path.parent.is_dir():
         raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise OutputError(f"{path}: folder {path.parent} is read-only: name another output")
 
 
 def _is_read(path: Path, given: object) -> bool:
@@ -89,7 +97,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        remedy = "create its folder first" if error.errno == errno.ENOENT else "free some space or name another output"
+        remedies = {errno.ENOENT: "create its folder first", errno.EACCES: "name another output"}
+        remedy = remedies.get(error.errno or 0, "free some space or name another output")
         raise OutputError(f"{path}: cannot write: {reason}: {remedy}") from error
 
 

@@ -33,12 +33,12 @@ def split_of_word(word: str) -> str | None:
     return KEYWORDS.get(re.sub(r"-\d+-of-\d+$", "", word.lower()))
 
 
-def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file; raises DataError if it cannot be read."""
+def read_bytes(path: Path, remedy: str) -> bytes:
+    """Returns the content of a file; raises DataError with the remedy if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror}") from error
+        raise DataError(f"{path}: cannot read: {error.strerror}: {remedy}") from error
 
 
 def decode_text(data: bytes, where: str, expected: str) -> str:

@@ -22,6 +22,7 @@ from PIL import Image
 
 from hydractl.data.images import EncodedImages, with_channels
 from hydractl.data.reading import Text
+from hydractl.data.sources import Part
 from hydractl.errors import ArtifactError, DataError
 from hydractl.schema import Checked, Origin, Schema, document
 
@@ -148,3 +149,25 @@ def _read(entry: object, where: str) -> tuple[_Sketch, Hashes]:
     if len(keys) < min(1, written.samples):
         raise origin.refusal("is damaged (no keys of some samples)")
     return written, keys
+
+
+def positions(part: Part, hashes: Hashes) -> NDArray[np.int64]:
+    """Returns the positions of the samples of a part, ascending, from the hashes `[N]` of all samples."""
+    return np.flatnonzero(_held(part, hashes)[0])
+
+
+def _held(part: Part, hashes: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
+    """Returns a mask of the samples of a part, and the hashes mixed once for each division."""
+    outer, hashes = _held(part.within, hashes) if part.within else (np.ones(len(hashes), bool), hashes)
+    mixed = _mixed(hashes, part.seed)
+    number = mixed % np.uint64(part.count) + np.uint64(1)
+    return outer & (part.first <= number) & (number <= part.last), mixed
+
+
+def _mixed(hashes: Hashes, seed: int) -> Hashes:
+    """Mixes the hashes with the seed: the finish of SplitMix64 (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = hashes.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

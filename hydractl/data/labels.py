@@ -120,7 +120,8 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
         known = [str(int(label.partition(".")[0])) for label in model_labels]
-    remedy = "pass `match_labels` index if both have the same order"
+    same = len(names) == len(model_labels)
+    remedy = "pass `match_labels` index if both have the same order" if same else "give data of the model's classes"
     if all(map(NO_NAME.fullmatch, model_labels)):
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
     if tuple(names) == tuple(model_labels):
@@ -169,7 +170,8 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         OptionError: a name is no text.
     """
     if isinstance(classes, str | Path):
-        text = decode_text(read_bytes(Path(classes)), str(classes), "one class name a line")
+        content = read_bytes(Path(classes), "write one class name a line into a file")
+        text = decode_text(content, str(classes), "one class name a line")
         lines = list(StringIO(text, newline=None))
     else:
         lines = list(classes)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydractl.data.hashes import hash_inputs
+from hydractl.data.hashes import hash_inputs, positions
 from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
 from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read_labels
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
@@ -118,10 +118,10 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
     )
     if spec.only is not None:
         samples = only_classes(samples, spec.only)
-    positions = np.arange(len(samples)) if spec.part is None else spec.part.of(samples.content_hashes())
-    if not len(positions):
+    taken = np.arange(len(samples)) if spec.part is None else positions(spec.part, samples.content_hashes())
+    if not len(taken):
         raise DataError(f"{samples.name}{spec.part}: holds none of the {len(samples)} samples: take fewer parts")
-    return samples.subset(positions[list(spread(len(positions), limit))])
+    return samples.subset(taken[list(spread(len(taken), limit))])
 
 
 def _of_table(table: datasets.Dataset, request: _Request) -> Samples:

@@ -33,6 +33,7 @@ DataSetsLike: TypeAlias = DataLike | Sequence[str | Path] | Mapping[str, str | P
 
 
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
+OOD_SOURCE = "[[near/|far/]NAME=]SOURCE[:SPLIT]"
 DEFAULT_TEMPLATE = "A photo of a {label}."
 
 

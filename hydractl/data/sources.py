@@ -11,25 +11,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, cast
 
 from hydractl.data.files import FILE_FORMATS, split_of_word
-from hydractl.data.reading import DataLike, DataSetsLike, Group, Indexed
+from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Group, Indexed
 from hydractl.errors import DataError, OptionError
-
-if TYPE_CHECKING:
-    from hydractl.data.hashes import Hashes
 
 GROUPS = ("near", "far")
 COLUMNS = ("image", "text", "label")
 ONLY = "only"  # names a file of classes, where the others name columns
 MOST_PARTS = 1000
 
-FORM = "[NAME=]SOURCE[:SPLIT]"
-GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
 HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
 PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~?\s][^/\\:=?]*)=(?P<source>.*)", re.DOTALL)
 PART = re.compile(
@@ -55,33 +47,13 @@ class Part:
         span = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
         return f"{self.within or ''}%{span}/{self.count}" + (f"@{self.seed}" if self.seed else "")
 
-    def of(self, hashes: Hashes) -> NDArray[np.int64]:
-        """Returns the positions of its samples, ascending, from the hashes `[N]` of all samples."""
-        return np.flatnonzero(self._holds(hashes)[0])
-
-    def _holds(self, hashes: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
-        """Returns a mask of its samples, and the hashes mixed once for each division."""
-        outer, hashes = self.within._holds(hashes) if self.within else (np.ones(len(hashes), bool), hashes)
-        mixed = _mixed(hashes, self.seed)
-        number = mixed % np.uint64(self.count) + np.uint64(1)
-        return outer & (self.first <= number) & (number <= self.last), mixed
-
-
-def _mixed(hashes: Hashes, seed: int) -> Hashes:
-    """Mixes the hashes with the seed: the finish of SplitMix64 (Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        x = hashes.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
 
 @dataclass(frozen=True)
 class DataSpec:
     """A data set by its source, an existing path or a hub id; `split` may carry a slice.
 
     `columns` are pairs of `text`, `image` or `label` and a name, for this set alone. `only` is a file with the classes
-    to take, or None for all classes.
+    to take, or None for all classes. `parse_data_spec` reads what `str` gives.
     """
 
     name: str
@@ -94,10 +66,35 @@ class DataSpec:
     only: str | None = None
 
     def __str__(self) -> str:
-        whole = ":".join(part for part in (self.source, self.config, self.split) if part)
+        group = f"{self.group}/" if self.group else ""
+        name = f"{group}{self.name}=" if group or self.name != _default_name(self.source) else ""
+        pieces = [self.config, self.split] if self.config else [self.split] if self.split else []
         named = self.columns if self.only is None else (*self.columns, (ONLY, self.only))
-        columns = "&".join(f"{kind}={name}" for kind, name in named)
-        return f"{whole}{self.part or ''}{'?' if columns else ''}{columns}"
+        columns = "&".join(f"{kind}={column}" for kind, column in named)
+        rest = "".join(f":{piece or ''}" for piece in pieces)
+        return f"{name}{self.source}{rest}{self.part or ''}{'?' if columns else ''}{columns}"
+
+    def within(self, part: Part) -> DataSpec:
+        """Returns a part of these samples."""
+        return replace(self, part=replace(part, within=self.part))
+
+    def seen_from(self, folder: str | Path, mark: str = "") -> DataSpec:
+        """Returns the data set with its paths as `path_seen_from` gives them."""
+        only = self.only and path_seen_from(self.only, folder, mark=mark)
+        return replace(self, source=path_seen_from(self.source, folder, mark=mark), only=only)
+
+
+def path_seen_from(path: str, folder: str | Path, here: str | Path = "", mark: str = "") -> str:
+    """Returns a path as seen from a folder; an absolute path, and a name that is no path, stay as they are.
+
+    Args:
+        here: the folder that the path is seen from; the current one if empty.
+        mark: text that stands before a path that is seen from the folder.
+    """
+    path = os.path.expanduser(path)
+    if os.path.isabs(path) or not (path.startswith("..") or _existing(path, here)):
+        return path
+    return mark + os.path.relpath(os.path.join(here, path), folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,19 +144,21 @@ def parse_data_sets(data: DataSetsLike, name: str = "data", *, grouped: bool = T
     if isinstance(data, Mapping):
         return [_named(key, value, grouped) for key, value in data.items()]
     if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data):
-        return [parse_data_spec(str(text), grouped) for text in data]
+        return [parse_data_spec(text, grouped) for text in data]
     return [_parse(data, name, grouped)]
 
 
 def refuse_same(ood: DataSpec | DataValues, id_data: DataSpec | DataValues) -> None:
     """Raises OptionError if OOD data are the ID data."""
-    one, other = (str(data) if isinstance(data, DataSpec) else data.values for data in (ood, id_data))
-    if one is other or (isinstance(one, str) and one == other):
+    one, other = (
+        replace(data, name="", group=None) if isinstance(data, DataSpec) else data.values for data in (ood, id_data)
+    )
+    if one is other or (isinstance(one, DataSpec) and one == other):
         raise OptionError(f"`ood_data` {ood}: is `id_data` too: name data that show none of its classes")
 
 
 def _parse(data: Any, name: str, grouped: bool = False) -> DataSpec | DataValues:
-    return parse_data_spec(str(data), grouped) if isinstance(data, str | Path) else DataValues(name, data)
+    return parse_data_spec(data, grouped) if isinstance(data, str | Path) else DataValues(name, data)
 
 
 def _named(key: str, data: Any, grouped: bool) -> DataSpec | DataValues:
@@ -168,7 +167,7 @@ def _named(key: str, data: Any, grouped: bool) -> DataSpec | DataValues:
     return replace(_parse(data, name), name=name, group=cast("Group | None", group or None))
 
 
-def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
+def parse_data_spec(text: str | Path, grouped: bool = False, here: str | Path = "") -> DataSpec:
     """Returns the data set of a source; an existing path comes before any other reading, so it may have `:` and `=`.
 
     Args:
@@ -178,38 +177,72 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
             alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the classes in a
             file, one a line.
         grouped: whether a GROUP, `near` or `far`, may precede the name.
+        here: the folder that paths in the text are seen from; the result has them as seen from the current one.
 
     Raises:
         DataError: the text is empty, names an unknown group, part or kind of column, or a path that does not exist.
     """
-    named = None if _existing(text) else PREFIX.fullmatch(text)
+    spec = _read(text := str(text), here)
+    named = None if spec else PREFIX.fullmatch(text)
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
     _check_group(group, grouped, text)
     if not source:
-        raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
-    source, last = _split_off_parts(source)
-    source, columns = (source, ()) if _existing(source) else _split_off_columns(source)
-    source, first = _split_off_parts(source)
-    part: Part | None = None
-    for inner in (*first, *last):
-        part = replace(inner, within=part)
-    place, config, split = _split_source(source)
-    return DataSpec(
-        name or _default_name(place),
-        place,
-        config,
-        split,
-        group=cast("Group | None", group),
-        part=part,
-        columns=tuple(pair for pair in columns if pair[0] != ONLY),
-        only=dict(columns).get(ONLY),
-    )
+        raise DataError(f"{text!r} names no data: write {OOD_SOURCE if grouped else SOURCE}")
+    spec = _read(source, here) if named else spec
+    if spec is None:
+        raise DataError(f"{os.path.join(here, source)}: no such file or folder: {_remedy(source, here)}")
+    return replace(spec, name=name or spec.name, group=cast("Group | None", group))
 
 
-def _split_off_parts(source: str) -> tuple[str, list[Part]]:
+def _remedy(source: str, here: str | Path) -> str:
+    """Returns what may help where a source is no path."""
+    place, bracket, rest = source.partition("[")
+    if bracket and _existing(place, here):
+        return f"a slice follows a colon: write {place}:[{rest}"
+    group, _, rest = source.partition("/")
+    if group in GROUPS and (not rest or rest[0] in "/~." or _existing(rest, here)):
+        return f"a group precedes a name: write {group}/NAME={rest or 'SOURCE'}"
+    return "download it first" if "://" in source else "check the path"
+
+
+def split_sources(text: str) -> list[str]:
+    """Returns the sources of a list with commas; a comma between columns divides no sources."""
+    sources: list[str] = []
+    for piece in text.split(","):
+        if sources and "?" in sources[-1] and not ((found := _read(piece)) and _existing(found.source)):
+            sources[-1] += f",{piece}"
+        else:
+            sources.append(piece)
+    return sources
+
+
+def _read(text: str, here: str | Path = "") -> DataSpec | None:
+    """Returns the data set of a source without a name; None if it is neither an existing path nor like a hub id."""
+    source, last = _split_off_parts(text, here)
+    source, columns = (source, {}) if _existing(source, here) else _split_off_columns(source)
+    source, first = _split_off_parts(source, here)
+    pieces = re.split(r":(?![^\[]*\])", source)  # not at the colon inside [10:20]
+    counts = range(len(pieces), max(len(pieces) - 3, 0), -1)
+    count = next((n for n in counts if _existing(":".join(pieces[:n]), here)), 0)
+    if not count and not _like_hub_id(pieces, here):
+        return None
+    config, split = (None, None, *(piece or None for piece in pieces[count or 1 :]))[-2:]
+    place = _from_here(":".join(pieces[: count or 1]), here)
+    only = _from_here(columns.pop(ONLY), here) if ONLY in columns else None
+    spec = DataSpec(_default_name(place), place, config, split, columns=tuple(columns.items()), only=only)
+    for part in (*first, *last):
+        spec = spec.within(part)
+    return spec
+
+
+def _from_here(path: str, here: str | Path) -> str:
+    return path_seen_from(path, ".", here) if here else os.path.expanduser(path)
+
+
+def _split_off_parts(source: str, here: str | Path) -> tuple[str, list[Part]]:
     """Returns a source without its parts, and the parts."""
     parts: list[Part] = []
-    while not _existing(source) and (found := PART.fullmatch(source)):
+    while not _existing(source, here) and (found := PART.fullmatch(source)):
         first, count = int(found["first"]), int(found["count"])
         part = Part(first, int(found["last"] or first), count, int(found["seed"] or 0))
         if not 1 <= part.first <= part.last <= count <= MOST_PARTS:
@@ -219,43 +252,34 @@ def _split_off_parts(source: str) -> tuple[str, list[Part]]:
     return source, parts
 
 
-def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Returns a source without its columns, and the columns."""
-    place, mark, text = source.rpartition("?")
-    if not mark:
-        return source, ()
-    named = [(kind, name) for kind, _, name in (pair.partition("=") for pair in text.split("&"))]
-    kinds = [kind for kind, _ in named]
-    if not all(name for _, name in named) or not set(kinds) <= {*COLUMNS, ONLY} or len(set(kinds)) < len(kinds):
+def _split_off_columns(source: str) -> tuple[str, dict[str, str]]:
+    """Returns a source without its columns, and the columns by kind."""
+    place, *rest = re.split(r"\?(?=\w+(?:=|$))", source, maxsplit=1)
+    pairs = (pair.partition("=") for text in rest for pair in text.split("&"))
+    named = [(kind, name) for kind, _, name in pairs]
+    columns = dict(named)
+    if not all(columns.values()) or not columns.keys() <= {*COLUMNS, ONLY} or len(columns) < len(named):
         raise DataError(f"{source}: unknown or repeated columns: write them as ?text=title,content&label=stars")
-    return place, tuple(named)
+    return place, columns
 
 
 def _check_group(group: str | None, grouped: bool, text: str) -> None:
     if group and (not grouped or group not in GROUPS):
-        remedy = f"use near/ or far/: {GROUPED_FORM}" if grouped else f"groups are for OOD data; here: {FORM}"
+        remedy = f"use near/ or far/: {OOD_SOURCE}" if grouped else f"groups are for OOD data; here: {SOURCE}"
         raise DataError(f"{text}: unexpected group {group!r}: {remedy}")
 
 
-def _existing(text: str) -> bool:
-    return bool(text) and os.path.exists(os.path.expanduser(text))
+def _existing(text: str, here: str | Path = "") -> bool:
+    return bool(text) and os.path.exists(os.path.join(here, os.path.expanduser(text)))
 
 
-def _split_source(source: str) -> tuple[str, str | None, str | None]:
-    pieces = re.split(r":(?![^\[]*\])", source)  # not at the colon inside [10:20]
-    for count in range(len(pieces), max(len(pieces) - 3, 0), -1):
-        if _existing(place := ":".join(pieces[:count])):
-            return os.path.expanduser(place), *_config_and_split(pieces[count:])
-    place, rest = pieces[0], pieces[1:]
+def _like_hub_id(pieces: Sequence[str], here: str | Path) -> bool:
+    """Returns whether a source, divided at its colons, can be an id of the hub with a configuration and a split."""
+    place, *rest = pieces
+    group, _, name = place.partition("/")
     like_path = _is_file_name(place) or any("/" in piece or "\\" in piece for piece in rest)
-    if len(pieces) > 3 or like_path or not HUB_ID.fullmatch(place):
-        raise DataError(f"{source}: no such file or folder: check the path")
-    return place, *_config_and_split(rest)
-
-
-def _config_and_split(rest: Sequence[str]) -> tuple[str | None, str | None]:
-    padded = [None, None, *(piece or None for piece in rest)]
-    return padded[-2], padded[-1]
+    like_path |= group in GROUPS and _existing(name, here)
+    return len(pieces) <= 3 and not like_path and HUB_ID.fullmatch(place) is not None
 
 
 def _is_file_name(place: str) -> bool:
@@ -264,8 +288,6 @@ def _is_file_name(place: str) -> bool:
 
 def _default_name(source: str) -> str:
     """Returns a short name, such as cifar10 for `cifar10/validation.parquet`."""
-    path = Path(source)
+    path = Path(os.path.abspath(source))
     stem = path.stem if _is_file_name(source) else path.name
-    if split_of_word(stem) and path.absolute().parent.name:
-        return path.absolute().parent.name
-    return stem or path.resolve().name or source
+    return (path.parent.name if split_of_word(stem) else "") or stem or source

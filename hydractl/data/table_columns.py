@@ -62,7 +62,8 @@ def choose_columns(
         return ChosenColumns(named, label, problem)
     found = _image_candidates(features) if modality == "image" else _text_candidates(features, label)
     if not found:
-        raise DataError(f"{where}: no {modality} column among {describe(features)}; name it with {option}")
+        remedy = f"give {modality}s, which the model takes, or name their column with {option}"
+        raise DataError(f"{where}: no {modality} column among {describe(features)}: {remedy}")
     if len(found) > 1:
         many = " or ".join(", ".join(inputs) for inputs in found)
         raise DataError(f"{where}: the {modality} column could be {many}; name it with {option}")

@@ -13,6 +13,7 @@ import huggingface_hub
 from datasets.data_files import EmptyDatasetError
 from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 
+from hydractl.checkpoint.disk import weights_in
 from hydractl.data.files import FILE_FORMATS, split_of_word
 from hydractl.data.image_folders import image_parts, left_out_note, read_image_folder
 from hydractl.data.sources import DataSpec
@@ -89,6 +90,8 @@ def _from_folder(spec: DataSpec, folder: Path, on_note: Callable[[str], None]) -
         saved = datasets.load_from_disk(str(folder))
         tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
         return _chosen_rows(tables, _complete(spec.split, list(tables), spec.source), spec.source)
+    if weights_in(folder) is not None:
+        raise DataError(f"{spec.source}: is a checkpoint: name data here, and the checkpoint as the model")
     if not (parts := image_parts(folder)):
         return _from_builder(spec, str(folder.resolve()))
     request = _complete(spec.split, list(parts), spec.source)

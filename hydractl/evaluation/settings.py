@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
-from hydractl.data.reading import DataLike, DataSetsLike, Indexed, SkipBad
+from hydractl.data.reading import OOD_SOURCE, DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError, require
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
 from hydractl.ood.score import OodScore
@@ -57,7 +57,7 @@ class Sets:
         (),
         "Out-of-distribution data; repeat it for several sets.",
         "Data",
-        "[near/|far/][NAME=]SOURCE[:SPLIT]",
+        OOD_SOURCE,
         remembered=False,
     )
     calib_data: DataLike | None = option(

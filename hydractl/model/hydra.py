@@ -20,6 +20,7 @@ from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 from hydractl.ood.head import OodHead
 from hydractl.ood.score import Answers
+from hydractl.text import counted, printable
 
 TEMPLATE = "A photo of a {label}."
 
@@ -110,6 +111,22 @@ class Hydra(nn.Module):
     def units(self) -> KeptUnits:
         """The MLP units that each member keeps, of layers in which any are missing."""
         return self.layout.units
+
+    def __repr__(self) -> str:
+        counts = (
+            "+".join(str(sum(len(kept[member]) for kept in self.heads[tower.name])) for member in range(self.members))
+            + f" of {tower.layers * tower.heads} ({tower.name})"
+            for tower in self.spec.towers
+        )
+        score = "msp" if self.acceptance else "none: hydractl.calibrate fits one"
+        facts = {
+            "family": f"{self.origin.family if self.origin else 'unknown'}, {self.spec.task}",
+            "members": self.members,
+            "heads": ", ".join(counts),
+            "labels": "none" if self.labels is None else counted(self.labels),
+            "OOD score": self.ood_head.fit.score if self.ood_head else score,
+        }
+        return "\n".join(["Hydra", *(f"  {name:<9}  {printable(str(fact))}" for name, fact in facts.items())])
 
     def forward(
         self,

@@ -43,7 +43,7 @@ def panels(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     rows, columns = arranged(len(titles))
-    size = (SMALL[0] * columns, SMALL[1] * rows) if rows * columns > 1 else (6.0, 3.4)
+    size = (SMALL[0] * columns, SMALL[1] * rows) if rows * columns > 1 else (4.6, 3.0)
     figure = Figure(figsize=size, layout="constrained")
     every = [figure.add_subplot(rows, columns, place + 1) for place in range(len(titles))]
     for axes, title in zip(every, titles, strict=True):
@@ -70,10 +70,29 @@ def arranged(count: int) -> tuple[int, int]:
     return rows, -(-count // rows)
 
 
-def inline(figure: Figure) -> str:
-    """Returns a picture for a page: names as text, ink and grid in the colours of the page."""
-    text = _saved(figure, ".svg", bbox_inches="tight", facecolor="none").decode()
-    return text[text.index("<svg") :].replace(INK, "currentColor").replace(GRID, "var(--line)")
+def inline(figure: Figure, name: str) -> str:
+    """Returns a picture for a page: a drawing of each panel and one of the legend, which wrap where it is narrow.
+
+    Names are text; ink and grid have the colours of the page.
+
+    Args:
+        name: of the picture on the page.
+    """
+    figure.draw_without_rendering()
+    text = _saved(figure, ".svg", facecolor="none").decode().replace(INK, "currentColor").replace(GRID, "var(--line)")
+    whole = text[text.index("<g id=") : text.rindex("</svg>")].replace('"figure_1"', f'"picture-{name}"', 1)
+    scale, drawings = 72 / figure.dpi, []  # points of SVG in a pixel
+    for place, artist in enumerate((*figure.axes, *figure.legends)):
+        found = artist.get_tightbbox()
+        assert found is not None  # every panel and legend shows something
+        box = found.padded(4)
+        left, top = scale * box.x0, 72 * figure.get_figheight() - scale * box.y1
+        width, height = scale * box.width, scale * box.height
+        look = f'class="{"panel" if place < len(figure.axes) else "legend"}" style="--width: {width:.0f}pt"'
+        drawn = f'<use href="#picture-{name}"/>' if place else whole  # shown again through another window
+        drawings.append(f'<svg viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}" {look}>{drawn}</svg>')
+    count = len(figure.axes)
+    return f'<div class="panels">{"".join(drawings[:count])}</div>{"".join(drawings[count:])}'
 
 
 def svg(figure: Figure) -> str:

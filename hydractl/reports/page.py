@@ -51,7 +51,7 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
         "report.json": printable_json(content) + "\n",
         "table.md": markdown(table),
         "table.tex": latex(table),
-        PAGE: html_page(report, {name: inline(figure) for name, figure in figures.items()}, folder),
+        PAGE: html_page(report, {name: inline(figure, name) for name, figure in figures.items()}, folder),
         **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
     }
     make_folder(folder.parent, parents=True)

@@ -12,7 +12,7 @@ from hydractl.checkpoint.layout import Layout, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import DTYPES
-from hydractl.text import printable, shortened
+from hydractl.text import counted, printable, shortened
 
 KEPT, DROPPED = "■", "·"
 
@@ -83,7 +83,7 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         "members": summary["members"],
         "parameters": f"{summary['parameters']:,} ({', '.join(summary['dtypes'])})",
         "mult-adds": f"{performed:,} a sample ({performed / dense:.2f} x one network with every head)",
-        "labels": "none" if labels is None else _first(labels),
+        "labels": "none" if labels is None else counted(labels),
     }
     if summary["separate"]:
         facts["per member"] = ", ".join(summary["separate"])
@@ -147,11 +147,6 @@ def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
             yield from _history(one["provenance"], indent + "  ")
         else:
             yield printable(f"{indent}  {shortened(str(one.get('sha256', 'unknown')), 15)}")
-
-
-def _first(labels: list[str]) -> str:
-    shown = ", ".join(labels[:10])
-    return f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"
 
 
 def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], units: Sequence[Unit], path: Path | None) -> str:

@@ -119,7 +119,7 @@ def draw(table: Table, console: Console) -> None:
 def table_lines(table: Table, width: int) -> list[str]:
     """Returns the lines of the table as a console of this width prints them, without colours."""
     out = StringIO()
-    draw(table, Console(force_jupyter=False, file=out, width=width))
+    draw(table, Console(force_jupyter=False, force_terminal=False, file=out, width=width))
     return out.getvalue().splitlines()
 
 

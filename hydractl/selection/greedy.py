@@ -130,7 +130,7 @@ def require_enough(members: tuple[int, int], candidates: int) -> None:
     if not 1 <= low <= high <= candidates:
         wanted = str(low) if low == high else f"{low}-{high}"
         raise OptionError(
-            f"`members` {wanted}: the candidates number {candidates}: give more `budgets`, `draws` or `random` ones"
+            f"`members` {wanted}: there are {candidates} candidates: raise `random`, give more `budgets`, or both"
         )
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.data.corruptions import describe_kinds
-from hydractl.data.reading import DataLike, Reading
+from hydractl.data.reading import SOURCE, DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Without, function, option, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Seed, as_member
-from hydractl.steps.material import SOURCE, LabelledData, open_material, origin_of
+from hydractl.steps.material import LabelledData, open_material, origin_of
 from hydractl.steps.references import named_circuits
 from hydractl.steps.result import Finding
 from hydractl.watch import Watcher

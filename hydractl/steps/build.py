@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import is_ours, write_folder
+from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, write_bytes
 from hydractl.circuit.modes import MODES
-from hydractl.data.reading import Reading
+from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.options import Option, function, option
-from hydractl.selection.candidates import SelectionObjective, require_measurable
+from hydractl.selection.candidates import SelectionObjective, counts, require_measurable
 from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.steps.compute import Compute
 from hydractl.steps.evaluate import Evaluate
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
 RESULT = "work/build.json"
-SOURCE = "[NAME=]SOURCE[:SPLIT]"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,7 +168,7 @@ class Build:
     seed: Seed = 0
     id_data: str = option("", "Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
     ood_data: Sequence[str] = option(
-        (), "Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", SOURCE
+        (), "Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", OOD_SOURCE
     )
     train_data: str | None = option(None, "Labelled data to fine-tune members on.", "Data", SOURCE)
     eval_data: str | None = option(
@@ -178,7 +178,7 @@ class Build:
         (),
         "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.",
         "Data",
-        "[near/|far/][NAME=]SOURCE[:SPLIT]",
+        OOD_SOURCE,
     )
     reading: Reading = Reading()
     search: str | None = option(
@@ -225,6 +225,7 @@ class Build:
         planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
         thin = thinning(self, network, limits)
+        counts("budgets", self.budgets, len(member_heads(network.heads, 0)))  # which `select` refuses later
         if thin is None:
             limits.require_possible(network, self.members)
         if planned is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from os.path import exists, join, lexists, relpath
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
+from hydractl.data.sources import parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import declared, flat, make
 from hydractl.schema import Origin, parse_toml, read_json, read_text
@@ -22,8 +23,9 @@ BUILD_TOML = "build.toml"
 BEGUN = "work/begun.json"
 #: Options that do not change the result; a config has no use for them.
 OWN = ("output", "dry_run")
-#: Options that name a file or a source, whose paths are seen from the file.
-PLACES = ("model", "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data", "teacher", "recipe", "classes")
+#: Options that name a file, and those that name a source: their paths are seen from the file.
+FILES = ("model", "teacher", "recipe", "classes")
+PLACES = (*FILES, "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data")
 #: What the time of a build decides where the user does not.
 PLANNED = ("search", "search_samples", "draws", "random", "limit", "train_samples", "settings")
 REMEDY = "correct it: its names are those of the options, with _ for -"
@@ -46,32 +48,23 @@ def options_of(build: Build, folder: Path) -> dict[str, Any]:
         several = [str(one) for one in plain] if isinstance(plain, list | tuple) else None
         plain = several if several is not None else str(plain) if isinstance(plain, Path) else plain
         if option.name in PLACES:
-            plain = _all_placed(plain, "", str(folder))
+            plain = _placed(option.name, plain, "", str(folder))
         found[option.name] = plain
     return found
 
 
-def _placed(text: str, here: str, there: str) -> str:
-    """Returns a source as seen from another folder, if it is a path on this machine.
+def _placed(name: str, value: Any, here: str, there: str) -> Any:
+    """Returns the paths of an option as seen from another folder.
 
     Args:
-        here: the folder that the text's path is seen from.
-        there: the folder that the result's path is seen from.
+        here: the folder that they are seen from.
+        there: the folder that the result's are seen from.
     """
-    name, equals, source = text.rpartition("=") if "?" not in text and not exists(join(here, text)) else ("", "", text)
-    for mark in ("", *":?%"):
-        place = source.partition(mark)[0] if mark else source
-        if place and exists(join(here, place)):
-            return f"{name}{equals}{relpath(join(here, place), there)}{source[len(place) :]}"
-    return text
-
-
-def _all_placed(value: Any, here: str, there: str) -> Any:
-    return (
-        [_placed(str(one), here, there) for one in value]
-        if isinstance(value, list)
-        else _placed(str(value), here, there)
-    )
+    if isinstance(value, list):
+        return [_placed(name, one, here, there) for one in value]
+    if name in FILES:
+        return path_seen_from(str(value), there, here)
+    return str(parse_data_spec(str(value), True, here).seen_from(there))
 
 
 def written(build: Build, folder: Path) -> bytes:
@@ -97,7 +90,7 @@ def read_build_file(build: Build) -> Build:
         raise origin.refusal(f"{shortened(unknown[0], 40)} is no option of a build", REMEDY)
     for name in PLACES:
         if name in values:
-            values[name] = _all_placed(values[name], str(file.parent), ".")
+            values[name] = _placed(name, values[name], str(file.parent), ".")
     own = {name: value for name, value in flat(build).items() if name != "model" and value not in (None, [], ())}
     own = {name: value for name, value in own.items() if value != known[name].default}
     return make(type(build), {"output": str(file.parent), **values, **own})

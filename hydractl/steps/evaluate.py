@@ -82,8 +82,9 @@ class Evaluate:
     def _check(self) -> None:
         if self.procedure.resume and self.procedure.save_logits is None:
             raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
-        if (name := self.procedure.compare) is not None and name not in dict(named_systems(self.systems)):
-            raise OptionError(f"`compare` {name}: no system has this name: name one of them")
+        name = self.procedure.compare
+        if name is not None and name not in (names := dict(named_systems(self.systems))):
+            raise OptionError(f"`compare` {name}: no system has this name: name one of {', '.join(names)}")
         if name is not None and len(self.systems) == 1:
             raise OptionError(f"`compare` {name}: there is no other system: name more, or leave it out")
         if name is not None and self.procedure.bootstrap == 0:

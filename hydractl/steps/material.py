@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.circuit.objective import ScoringData, prompt_batches
-from hydractl.data.reading import DEFAULT_TEMPLATE, DataLike, DataSetsLike, Modality, Reading
-from hydractl.data.reading import SOURCE as SOURCE
+from hydractl.data.reading import DEFAULT_TEMPLATE, OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Modality, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
@@ -33,7 +32,7 @@ LabelledData = Annotated[DataLike, LABELLED]
 OOD_SETS = Option(
     "Out-of-distribution data; repeat it for several sets, which count alike.",
     "Data",
-    SOURCE,
+    OOD_SOURCE,
     repeated=True,
     remembered=False,
 )

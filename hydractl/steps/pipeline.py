@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydractl.data.sources import DataSpec, Part, path_seen_from
 from hydractl.options import Declared, Step, declared, flags_of, flat, make, run
 from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher
+
+#: The folder of the Makefile, whose path may have blanks, and which another Makefile may include.
+HERE = r"""HERE := $(shell f='$(subst ','\'',$(strip $(MAKEFILE_LIST)))'; \
+  until [ -e "$$f" ] || [ "$$f" = "$${f#* }" ]; do f="$${f#* }"; done; dirname "$$f")/"""
 
 
 class Made(str):
@@ -26,17 +30,16 @@ class Given(str):
     Attributes:
         variable: its name in the Makefile.
         source: what the variable stands for.
-        prefix, suffix: text before and after it in a command.
+        part: the samples to take of a data source; None for all.
     """
 
     variable: str
-    source: str
-    prefix: str
-    suffix: str
+    source: str | DataSpec
+    part: Part | None
 
-    def __new__(cls, variable: str, source: str, prefix: str = "", suffix: str = "") -> Given:
-        given = super().__new__(cls, f"{prefix}{source}{suffix}")
-        given.variable, given.source, given.prefix, given.suffix = variable, source, prefix, suffix
+    def __new__(cls, variable: str, source: str | DataSpec, part: Part | None = None) -> Given:
+        given = super().__new__(cls, source.within(part) if isinstance(source, DataSpec) and part else source)
+        given.variable, given.source, given.part = variable, source, part
         return given
 
 
@@ -101,8 +104,8 @@ def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
     made = {name for stage in stages for name in stage.makes}
     lines = [
         "# Written by hydractl build: every step, with the options that it was run with. Change it and run make.",
-        "HERE := $(dir $(lastword $(MAKEFILE_LIST)))",
-        *(f"{name} ?= {_in_makefile(_relative(value.source, folder))}" for name, value in sorted(given.items())),
+        HERE,
+        *(f"{name} ?= {_in_makefile(value.source, folder)}" for name, value in sorted(given.items())),
         "",
         # `make -n` writes nothing.
         "$(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(shell mkdir -p work))",
@@ -150,22 +153,15 @@ def _word(value: Any) -> str:
     if isinstance(value, tuple):
         return f"{value[0]}={_word(value[1])}"
     if isinstance(value, Given):
-        return f'"{_in_quotes(value.prefix)}$({value.variable}){_in_quotes(value.suffix)}"'
+        return f'"$({value.variable}){value.part or ""}"'
     return shlex.quote(printable(str(value))).replace("$", "$$")
 
 
-def _relative(text: str, folder: Path) -> str:
-    """Returns a source relative to the Makefile's folder if it is a path on this machine."""
-    path, colon, split = text.partition(":")
-    if not os.path.exists(path):
-        return text
-    return f"$(HERE){os.path.relpath(path, folder)}{colon}{split}"
-
-
-def _in_makefile(text: str) -> str:
-    """Returns a source as the value of a variable that a command quotes."""
-    here = "$(HERE)" if text.startswith("$(HERE)") else ""
-    return here + _in_quotes(text.removeprefix(here)).replace("#", r"\#")  # else a comment
+def _in_makefile(source: str | DataSpec, folder: Path) -> str:
+    """Returns a source as the value of a variable that a command quotes; its paths are seen from the Makefile."""
+    mark = "\0"  # which no path can have
+    seen = source.seen_from(folder, mark) if isinstance(source, DataSpec) else path_seen_from(source, folder, mark=mark)
+    return "$(HERE)".join(map(_in_quotes, str(seen).split(mark))).replace("#", r"\#")  # else a comment
 
 
 def _in_quotes(text: str) -> str:

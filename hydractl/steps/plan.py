@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from os.path import exists  # also of names that no path can have
 from typing import TYPE_CHECKING
 
 from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
+from hydractl.data.sources import Part, parse_data_spec
 from hydractl.evaluation.settings import Procedure, Sets
 from hydractl.options import Rows
 from hydractl.steps.calibrate import Calibrate
@@ -102,35 +102,17 @@ def _network(build: Build) -> Given:
 def _id_data(build: Build, part: int) -> Given:
     count = 3 if build.eval_data else 4
     if part > count:
-        return Given("EVAL_DATA", build.eval_data or "")
-    source, columns = _columns_apart(build.id_data)
-    return Given("ID_DATA", source, suffix=_part(build, part, count) + columns)
+        return Given("EVAL_DATA", parse_data_spec(build.eval_data or ""))
+    return Given("ID_DATA", parse_data_spec(build.id_data), Part(part, part, count, build.seed))
 
 
 def _ood_data(build: Build, part: int) -> list[Given]:
     """Returns a part of every OOD set: members and OOD scores are chosen by part 2, so 3 is the part to evaluate on."""
     count = 2 if build.eval_ood_data else 3
-    if part > count:
-        return [_ood_set(f"EVAL_OOD_{i}", text) for i, text in enumerate(build.eval_ood_data, 1)]
-    suffix = _part(build, part, count)
-    return [_ood_set(f"OOD_{i}", text, suffix) for i, text in enumerate(build.ood_data, 1)]
-
-
-def _part(build: Build, part: int, count: int) -> str:
-    return f"%{part}/{count}{f'@{build.seed}' if build.seed else ''}"
-
-
-def _ood_set(variable: str, text: str, suffix: str = "") -> Given:
-    """Returns an OOD set with its group and name apart from its source."""
-    whole, columns = _columns_apart(text)
-    name, equals, source = whole.rpartition("=") if not exists(whole) else ("", "", whole)
-    return Given(variable, source, f"{name}{equals}", suffix + columns)
-
-
-def _columns_apart(text: str) -> tuple[str, str]:
-    """Returns a source and the columns named behind it, which follow a part."""
-    source, mark, columns = text.partition("?") if not exists(text) else (text, "", "")
-    return source, mark + columns
+    own = part > count
+    name, texts = ("EVAL_OOD", build.eval_ood_data) if own else ("OOD", build.ood_data)
+    whole = None if own else Part(part, part, count, build.seed)
+    return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), whole) for i, text in enumerate(texts, 1)]
 
 
 def _search(build: Build) -> Stage:
@@ -185,7 +167,7 @@ def _training(build: Build, together: bool) -> list[Stage]:
     trained = [Made(name.format(member=n)) for n in range(build.members)] if apart else [FUSED]
     step = Finetune(
         [SELECTED],
-        train_data=Given("TRAIN_DATA", build.train_data or ""),
+        train_data=Given("TRAIN_DATA", parse_data_spec(build.train_data or "")),
         hyperparameters=Hyperparameters(
             Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe, list(build.settings)
         ),

@@ -20,12 +20,11 @@ from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, random_scores
 from hydractl.circuit.scores import ScoreTable
-from hydractl.data.reading import DataLike, DataSetsLike
+from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without, option
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
 from hydractl.steps.limits import parse_ratio
-from hydractl.steps.material import SOURCE
 from hydractl.surgery.choose import (
     Deal,
     Scope,
@@ -43,14 +42,14 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 Budget = Any  #: a number, or a share as in 33%
-CIRCUIT = "circuit.json"
+CIRCUIT, SCORES = "circuit.json", "scores.json"
 GRADIENTS = Option(
     "Labelled data that Taylor scores take gradients on, or that a circuit is searched on.",
     "Data",
     SOURCE,
     remembered=False,
 )
-SEARCHED = Option("OOD data that a circuit is searched on.", "Data", SOURCE, repeated=True, remembered=False)
+SEARCHED = Option("OOD data that a circuit is searched on.", "Data", OOD_SOURCE, repeated=True, remembered=False)
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,7 @@ class ByCircuit(Method):
     @cached_property
     def artifact(self) -> Circuit:
         if str(self.circuit) == CIRCUIT and not Path(CIRCUIT).exists():
-            raise ArtifactError(f"{CIRCUIT} is missing: run extract-circuit first, or give `model` and `id_data`")
+            raise ArtifactError(f"{CIRCUIT} is missing: run extract-circuit first, or give `id_data` beside `model`")
         return as_circuit(self.circuit)
 
     @property
@@ -251,11 +250,13 @@ class ByScores(Method):
     name = "scores"
     help = "those with the lowest scores of a file"
 
-    scores: ScoresLike = option("scores.json", "The head scores to follow.", metavar="FILE|-", remembered=False)
+    scores: ScoresLike = option(SCORES, "The head scores to follow.", metavar="FILE|-", remembered=False)
     spread: Spread = Spread()
 
     @cached_property
     def artifact(self) -> ScoreTable:
+        if str(self.scores) == SCORES and not Path(SCORES).exists():
+            raise ArtifactError(f"{SCORES} is missing: run score-heads first, or choose `method` taylor with `id_data`")
         return as_scores(self.scores)
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import groupby, starmap
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from hydractl.reports.escape import html
-from hydractl.text import printable
+from hydractl.text import TableLine, printable
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra, HydraOutput
@@ -46,10 +47,19 @@ class Result:
     def _repr_html_(self) -> str:
         facts = self.facts()
         if not facts:
-            lines = "\n".join(map(html, repr(self).splitlines()))
-            return f"<pre>{lines}</pre>"
+            return "".join(starmap(_in_html, groupby(self.lines(), type)))
         rows = (f"<tr><th>{html(name)}</th><td>{html(str(v))}</td></tr>" for name, v in facts.items())
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
+
+
+def _in_html(kind: type, lines: Iterator[str]) -> str:
+    """Returns lines of one kind: a table, whose first line is a heading where it has more than two columns, or text."""
+    if kind is not TableLine:
+        return "<pre>" + "\n".join(map(html, lines)) + "</pre>"
+    rows = [line.cells for line in cast("Iterator[TableLine]", lines)]
+    tags = ["th" if len(rows[0]) > 2 else "td", *["td"] * (len(rows) - 1)]
+    marked = ("".join(f"<{tag}>{html(cell)}</{tag}>" for cell in row) for tag, row in zip(tags, rows, strict=True))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in marked)}</table>"
 
 
 class MadeModel(Result):

@@ -130,4 +130,4 @@ def read_image_file(file: str) -> Image:
 
 
 def _content(file: str) -> bytes:
-    return sys.stdin.buffer.read() if file == STDIN else read_bytes(Path(file))
+    return sys.stdin.buffer.read() if file == STDIN else read_bytes(Path(file), "name a file, or - for standard input")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.circuit.objective import SearchData
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
+from hydractl.data.sources import split_sources
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
@@ -97,7 +98,7 @@ def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: Dat
 
 def _named(text: str) -> tuple[str, list[str]]:
     name, _, sources = text.partition("=")
-    return name, sources.split(",")
+    return name, split_sources(sources)
 
 
 def open_tasks(

@@ -49,7 +49,7 @@ def units_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
 def _leaving(option: str, budget: int | str, most: int) -> int:
     count = number_of_heads(budget, most)
     if count is None:
-        raise OptionError(f"`{option}` {budget}: expected 0 to {most}, all that there are, or a share as in 33%")
+        raise OptionError(f"`{option}` {budget}: expected 0 to {most}, or a share as in 33%")
     return count
 
 

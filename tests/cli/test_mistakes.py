@@ -1,6 +1,7 @@
 """The commonest mistakes: what a user types, what the one line of the error names, and the command that then works."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import hydractl as hydractl_
 from hydractl.cli.commands import COMMANDS
 from hydractl.errors import OptionError
 from hydractl.options import declared
-from tests.cli.conftest import Command, save_circuit, save_images
+from tests.cli.conftest import Command, save_circuit, save_images, save_vit
 
 
 @pytest.fixture
@@ -79,6 +80,10 @@ def calibrated() -> None:
 
 def texts() -> None:
     Path("texts.csv").write_text("id,review,label\n1,a good film,cat\n2,a bad film,dog\n")
+
+
+def two_classes() -> None:
+    save_vit(Path("two"), id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1})
 
 
 def nothing() -> None:
@@ -158,6 +163,37 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                              "8 samples taken hold 1 of 3 classes", ""),
     "a slice to train on": (eight, "finetune vit --train-data eight:train[:8] --steps 1 --set lr=1e-3 -o t", 0,
                             "8 samples taken hold 1 of 3 classes", ""),
+    "the model among the data": (nothing, "evaluate pets --id-data vit", 1,
+                                 "name a checkpoint; data follow an option such as --id-data",
+                                 "evaluate vit --id-data pets"),
+    "a table for a model": (table, "evaluate numbers.parquet --id-data vit", 1, "data follow an option", ""),
+    "an artifact for a model": (nothing, "prune mine.json --method circuit --budget 2", 1, "name a checkpoint",
+                                "prune vit --method circuit --circuit mine.json --budget 2"),
+    "a model for data": (nothing, "evaluate vit --id-data other", 1, "other: is a checkpoint",
+                         "evaluate other --id-data pets"),
+    "a slice without a colon": (table, "predict vit --data numbers.parquet[:5]", 1, "write numbers.parquet:[:5]",
+                                "predict vit --data numbers.parquet:[:5]"),
+    "a group without a name": (nothing, f"{SEARCH.replace('noise', 'near/noise')}", 1, "write near/NAME=noise",
+                               f"{SEARCH.replace('noise', 'near/x=noise')}"),
+    "data on the web": (nothing, "evaluate vit --id-data https://example.com/x.csv", 1, "download it first", ""),
+    "no circuit for the model": (nothing, "prune vit --method circuit --budget 2", 1, "give --id-data beside MODEL",
+                                 "prune vit --method circuit --budget 2 --id-data pets"),
+    "no scores yet": (nothing, "prune vit --method scores --budget 2 -o m", 1, "choose --method taylor with --id-data",
+                      "prune vit --method taylor --id-data pets --budget 2 -o m"),
+    "no such system": (nothing, "evaluate vit other --id-data pets --compare hydra", 2, "name one of vit, other",
+                       "evaluate vit other --id-data pets --compare vit"),
+    "images for a model of texts": (nothing, "evaluate bert --id-data pets", 1, "give texts, which the model",
+                                   ""),
+    "classes in place of their file": (nothing, "evaluate vit --id-data pets --classes cat,dog", 1,
+                                       "one class name a line into a file", ""),
+    "data with more classes": (two_classes, "evaluate two --id-data pets", 1,
+                               "give data of the model's classes", ""),
+    "a text for a file of texts": (nothing, "predict bert a-good-film", 1, "or - for standard input", ""),
+    "a build's budget beyond all heads": (nothing, f"{BUILD} -o b --budgets 99 --dry-run", 2, "--budgets 99: expected",
+                                          f"{BUILD} -o b --budgets 2 --dry-run"),
+    "more members than candidates": (nothing, "select vit --members 2 --budgets 1 --id-data pets", 2, "raise --random",
+                                     "select vit --members 2 --budgets 1 --random 3 --id-data pets"),
+    "a folder for a report": (nothing, "report pets", 1, "name a file", ""),
     "data without labels": (nothing, "evaluate vit --id-data noise", 1, "a folder for each class", ""),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",
                          "evaluate vit --id-data pets:train"),
@@ -175,6 +211,20 @@ def test_the_error_names_what_is_wrong_and_the_remedy_works(hydractl: Command, h
         assert result.err.count("\n") == 1
     if remedy:
         hydractl(*remedy.split(), "--quiet", code=0)
+
+
+@pytest.mark.parametrize(
+    "command", ["score-heads vit --method taylor --id-data pets -o", "evaluate vit --id-data pets --report"]
+)
+def test_a_read_only_folder_is_refused_before_the_work(
+    hydractl: Command, here: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("kept").mkdir()
+    access = os.access  # root may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "kept" and access(path, mode))
+    result = hydractl(*command.split(), "kept/new", code=1)
+    assert result.err == "error: kept/new: folder kept is read-only: name another output\n"
+    assert not os.listdir("kept")
 
 
 def test_every_command_that_reads_labels_can_match_them_by_index() -> None:

@@ -40,7 +40,7 @@ REFUSED = f"""
 2 | --towers text                           | {EXTRACT} --budget=1 --towers=text
 2 | --layers 5-9                            | {EXTRACT} --budget=1 --layers=5-9
 2 | a set called noise                      | {EXTRACT} --budget=1 --ood-data=noise=pets
-2 | ood-data pets: is --id-data too         | {EXTRACT} --budget=1 --ood-data=same=pets
+2 | ood-data same=pets: is --id-data too    | {EXTRACT} --budget=1 --ood-data=same=pets
 1 | m1: is read by this command             | fuse m0 m1 -o m1 --force
 1 | model.safetensors: is read by this      | prune vit --method=random --budget=1 -o vit/model.safetensors --force
 1 | m0: is read by this command             | select m0 --id-data=pets --random=3 --hydra=m0 --force

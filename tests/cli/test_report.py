@@ -24,6 +24,8 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(hydractl: Command, pl
     assert not re.search(r'(src|href)="(?!#|data:image/png;base64,)', re.sub(r'xlink:href="#[^"]*"', "", page))
     assert "&lt;b&gt;" in page
     assert page.count("<svg") >= 7  # six pictures and a head map
+    groups = re.findall('colspan="[0-9]+">([^<]*)', page)
+    assert groups[0] == "cost" and groups.count("cost") == 2  # where no screen cuts it, in both tables
     assert "hydractl evaluate &#39;&lt;b&gt;=vit&#39;" in page
     kept = json.loads((folder / "report.json").read_text())
     assert kept["models"]["m1"]["curves"]["roc"]["n"]["true_positive_rate"][-1] == 1

@@ -1,20 +1,26 @@
+import os
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hydractl.data.open import open_samples
-from hydractl.data.sources import DataSpec, parse_data, parse_data_sets, parse_data_spec
+from hydractl.data.sources import DataSpec, Part, parse_data, parse_data_sets, parse_data_spec, split_sources
 from hydractl.errors import DataError
+
+FILES = ("a.csv", "odd:name.csv", "a=b.csv", "near=x.csv", "cifar10/validation.parquet", "train.csv", "what?.csv",
+         "two words/x y.csv", "two words/50%1/2", "two words/classes.txt")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("a.csv", "odd:name.csv", "a=b.csv", "near=x.csv"):
-        Path(name).write_text("text\nhello\n")
-    for name in ("cifar10", "deep/sst2", "C:"):
+    for name in ("cifar10", "deep/sst2", "C:", "two words/50%1"):
         Path(name).mkdir(parents=True)
-    Path("cifar10/validation.parquet").touch()
+    for name in FILES:
+        Path(name).write_text("text\nhello\n")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("glue:sst2:validation", DataSpec("glue", "glue", "sst2", "validation")),
         ("owner/name", DataSpec("name", "owner/name")),
         ("far/textures=owner/name:test", DataSpec("textures", "owner/name", split="test", group="far")),
+        ("glue:sst2:", DataSpec("glue", "glue", "sst2")),
+        ("near=x.csv?text=a", DataSpec("near=x", "near=x.csv", columns=(("text", "a"),))),
+        ("a=b.csv%1/2", DataSpec("a=b", "a=b.csv", part=Part(1, 1, 2))),
     ],
 )
 def test_reads_every_spelling(text: str, expected: DataSpec) -> None:
@@ -67,11 +76,56 @@ def test_home_is_expanded_where_the_shell_does_not(tmp_path: Path, monkeypatch: 
         ("x%5/4", False, "no such part"),
         ("x%3-2/4", False, "no such part"),
         ("x%1/1001", False, "no such part"),
+        ("a.csv[:200]", False, r"write a.csv:\[:200\]"),
+        ("near//data/a.csv", True, "write near/NAME=/data/a.csv"),
+        ("far/a.csv", True, "write far/NAME=a.csv"),
+        ("near/", True, "write near/NAME=SOURCE"),
     ],
 )
 def test_refuses(text: str, grouped: bool, message: str) -> None:
     with pytest.raises(DataError, match=message):
         parse_data_spec(text, grouped)
+
+
+def parts() -> st.SearchStrategy[Part]:
+    return st.integers(1, 9).flatmap(
+        lambda last: st.builds(Part, st.integers(1, last), st.just(last), st.integers(last, 12), st.integers(0, 3))
+    )
+
+
+NAMES = st.from_regex(r"\A[\w][\w .%@-]{0,6}\Z")
+SPLITS = st.sampled_from(("train", "test[:9]", "a[1:2]+b[3:4]", "[:100]", "train[:10%]"))
+COLUMNS = st.sets(st.sampled_from(("text", "image", "label"))).flatmap(
+    lambda kinds: st.tuples(*(st.tuples(st.just(kind), st.sampled_from(("a.b", "x,y", "fine=x"))) for kind in kinds))
+)
+PLACES = st.sampled_from((*FILES, "cifar10", "deep/sst2", "C:", "owner/name", "glue"))
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_source_reads_what_it_writes_here_and_from_another_folder(tmp_path: Path, data: st.DataObject) -> None:
+    spec = parse_data_spec(data.draw(PLACES))
+    named = data.draw(st.none() | NAMES)
+    config, split = data.draw(st.sampled_from((None, "plain"))), data.draw(st.none() | SPLITS)
+    only = data.draw(st.sampled_from((None, "two words/classes.txt")))
+    group = data.draw(st.sampled_from((None, "near", "far"))) if named else None
+    spec = DataSpec(named or spec.name, spec.source, config, split, group, None, data.draw(COLUMNS), only)
+    for part in data.draw(st.lists(parts(), max_size=2)):
+        spec = spec.within(part)
+    assert parse_data_spec(str(spec), grouped=True) == spec
+    folder = data.draw(st.sampled_from(("two words", "deep/sst2", "cifar10")))
+    there = str(spec.seen_from(folder))
+    assert parse_data_spec(there, grouped=True, here=folder) == spec
+    with chdir(folder):
+        moved = parse_data_spec(there, grouped=True)
+        assert os.path.exists(moved.source) == (spec.source not in {"owner/name", "glue"})
+        assert (moved.name, moved.split, moved.part, moved.columns) == (spec.name, spec.split, spec.part, spec.columns)
+
+
+def test_a_list_of_sources_is_divided_at_commas_but_not_between_columns() -> None:
+    assert split_sources("a.csv?text=title,content&label=x,cifar10,glue:sst2:test") == [
+        "a.csv?text=title,content&label=x", "cifar10", "glue:sst2:test",
+    ]  # fmt: skip
 
 
 def test_texts_and_paths_always_are_sources_and_values_have_a_name() -> None:

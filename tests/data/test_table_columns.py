@@ -84,8 +84,13 @@ def test_why_there_is_no_label() -> None:
 @pytest.mark.parametrize(
     ("features", "modality", "reading", "message"),
     [
-        ({"text": TEXT}, "image", EVERYTHING, r"no image column among text \(string\); name it with `image_column`"),
-        ({"n": NUMBER}, "text", EVERYTHING, r"no text column among n \(int64\); name it with `text_column`"),
+        (
+            {"text": TEXT},
+            "image",
+            EVERYTHING,
+            r"no image column among text \(string\): give images, .* with `image_column`",
+        ),
+        ({"n": NUMBER}, "text", EVERYTHING, r"no text column among n \(int64\): give texts, .* with `text_column`"),
         ({"left": Image(), "right": Image()}, "image", EVERYTHING, "could be left or right"),
         ({"a": TEXT}, "text", Reading(text_column="b"), r"has no column 'b', only a \(string\)"),
         ({"a": TEXT}, "text", Reading(text_column="a,b"), "has no column 'b'"),

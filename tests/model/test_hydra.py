@@ -40,6 +40,18 @@ def test_missing_input_is_named(tmp_path: Path) -> None:
         model()
 
 
+def test_it_shows_what_it_is_in_a_few_lines(tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(build_reference("vit").save(tmp_path)))
+    model.labels = ("cat\x1b[31m", *"bcdefghijklmn")
+    title, *facts = repr(model).splitlines()
+    found = dict(fact.strip().split(maxsplit=1) for fact in facts)
+    tower = model.spec.towers[0]
+    assert (title, found["family"], found["members"]) == ("Hydra", "vit, image-classification", "1")
+    assert found["heads"] == f"{tower.layers * tower.heads} of {tower.layers * tower.heads} (vision)"
+    assert found["labels"].startswith("14: cat") and found["labels"].endswith("b, c, d, e, f, g, h, i, j, ...")
+    assert repr(model).replace("\n", "").isprintable() and "hydractl.calibrate" in repr(model)
+
+
 def test_temperature_divides_the_logits_of_each_member(tmp_path: Path) -> None:
     reference = build_reference("vit")
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))

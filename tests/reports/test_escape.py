@@ -228,7 +228,7 @@ def test_each_picture_with_the_worst_names() -> None:
         assert "$\\frac{$" in shown
         assert name not in ("roc", "scores") or ("$$\\n" in shown and "_<!--\\udcff" in shown)
     assert png(drawn["risk-coverage"]).startswith(b"\x89PNG")
-    page = html_page(report, {name: inline(figure) for name, figure in drawn.items()})
+    page = html_page(report, {name: inline(figure, name) for name, figure in drawn.items()})
     assert not controls(page)
     for panel in re.findall("<svg.*?</svg>", page, re.DOTALL):
         ElementTree.fromstring(panel.replace("xlink:href", "href"))

@@ -1,4 +1,6 @@
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -12,7 +14,7 @@ from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
 from hydractl.evaluation.results import Cost, LabelledMetrics, Results, System
 from hydractl.reports.analyses import budget_picture, noise_picture, similarity_figure
-from hydractl.reports.drawing import write_picture
+from hydractl.reports.drawing import Key, explained, inline, panels, write_picture
 from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.reports.head_maps import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, line
@@ -143,3 +145,16 @@ def test_a_head_of_width_one_lies_on_a_line() -> None:
     found = project("head", np.array([[0.0], [2.0]]), np.array([[4.0]]))
     np.testing.assert_allclose(np.abs(found.inside - found.outside), [[4, 0], [2, 0]], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.shares, [1, 0], rtol=0, atol=1e-12)
+
+
+def test_a_page_draws_each_panel_by_itself_so_that_they_wrap() -> None:
+    figure, _ = panels(["a", "b", "c"])
+    drawn = inline(explained(figure, [Key("x", "red")]), "some").replace("xlink:", "")
+    page = ElementTree.fromstring(f"<div>{drawn}</div>")
+    drawings = list(page.iter("svg"))
+    assert [drawing.get("class") for drawing in drawings] == ["panel", "panel", "panel", "legend"]
+    windows = [list(map(float, drawing.get("viewBox", "").split())) for drawing in drawings]
+    assert all(left + width <= right for (left, _, width, _), (right, *_) in pairwise(windows[:3]))
+    assert all(top + height <= windows[3][1] + 8 for _, top, _, height in windows[:3])  # each has a margin of 4
+    [whole] = [one for one in page.iter() if one.get("id") == "picture-some"]
+    assert whole in list(drawings[0]) and [one[0].get("href") for one in drawings[1:]] == ["#picture-some"] * 3

@@ -13,7 +13,7 @@ from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.reports.artifact import results
-from hydractl.reports.table import draw, result_table
+from hydractl.reports.table import draw, result_table, table_lines
 
 
 def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> System:
@@ -33,6 +33,12 @@ def printed(models: dict[str, System], width: int, colour: bool = False, full: b
     console = Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
     draw(result_table(results(models, DataInfo(), {}), full), console)
     return out.getvalue().split("OOD is positive")[0].rstrip()
+
+
+def test_its_lines_have_no_colours_in_a_notebook_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as kernels set it
+    table = result_table(results({"a": result(0.5)}, DataInfo(), {}))
+    assert "".join(table_lines(table, 120)).isprintable()
 
 
 def test_the_best_of_each_column_is_bold_and_ties_all_are() -> None:

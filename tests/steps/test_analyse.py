@@ -41,6 +41,8 @@ def test_a_written_member_answers_like_one_kept_in_memory(here: Path, vit: Path,
 def test_without_ood_data_there_is_no_detection(here: Path, vit: Path, images: Path) -> None:
     found = hydractl.analyse_budgets(vit, scores=["gate.json"], budgets="1/layer", id_data=images)
     assert [point.dropped for point in found.value] == [0, 2]
+    heading, first, *_ = found._repr_html_().removeprefix("<table><tr>").split("</tr><tr>")
+    assert heading == "<th></th><th>dropped</th><th>accuracy</th><th>NLL</th>" and first.startswith("<td>dense</td>")
     assert "AUROC" not in repr(found) and "mean_auroc" not in found.to_json()["points"][0]
     for asked in ({"budgets": "1"}, {"scores": ["gate.json"]}):
         with pytest.raises(OptionError, match="`budgets`"):

@@ -23,7 +23,7 @@ from hydractl.evaluation.latency_limit import most_multiply_adds
 from hydractl.options import Option
 from hydractl.steps import pipeline
 from hydractl.steps.build import cautions
-from hydractl.steps.pipeline import Given, Stage, makefile
+from hydractl.steps.pipeline import Given, Made, Stage, makefile
 from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher
@@ -82,15 +82,66 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     assert (other / "hydra.safetensors").read_bytes() == (built / "hydra.safetensors").read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
+def test_its_folder_moves_with_its_data_or_says_what_is_gone(
+    hydractl: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = here / "my project"
+    (project / "of mine").mkdir(parents=True)
+    (here / "pets").rename(project / "pets 50%")
+    (project / "of mine" / "classes.txt").write_text("\n".join(LABELS))
+    monkeypatch.chdir(project)
+    inside = "pets=pets 50%%1-8/9?image=image&only=of mine/classes.txt"
+    outside = f"near/odd={here / 'noise'}:train%1-3/4?image=image"
+    how = ("--budgets", "1", "--draws", "1", "--members", "2", "--device", "cpu", "-o", "built here", "--quiet")
+    hydractl("build", here / "vit", "--id-data", inside, "--ood-data", outside, *how, code=0)
+    text = Path("built here", "build.toml").read_text()
+    assert '"pets=../pets 50%%1-8/9?image=image&only=../of mine/classes.txt"' in text and f'"{outside}"' in text
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "hydra.safetensors", *arguments]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+    moved = project.rename(here / "our project") / "built here"
+    whole = (moved / "hydra.safetensors").read_bytes()
+    monkeypatch.chdir(here)
+    assert hydractl("build", moved / "build.toml", "--quiet", code=0).out.splitlines()[1].startswith(str(moved))
+    (moved / "hydra.safetensors").unlink()
+    before = sorted(moved.rglob("*"))
+    make(here, "-n", "-f", f"{moved}/Makefile").check_returncode()
+    assert sorted(moved.rglob("*")) == before and not (here / "work").exists()
+    including = moved.parent / "Makefile"
+    including.write_text("include built\\ here/Makefile\n")
+    dry = make(moved.parent, "-n")
+    assert '--id-data "pets=built here/../pets 50%%1-8/9?image=image&only=built here/../of mine/' in dry.stdout
+    make(moved).check_returncode()
+    assert (moved / "hydra.safetensors").read_bytes() == whole
+
+    alone = moved.rename(here / "sub")
+    assert "sub/../pets 50%" in hydractl("build", "sub/build.toml", "--quiet", code=1).err
+    (alone / "hydra.safetensors").unlink()
+    assert "../pets 50%%1-8/9?image=image&only=./../of mine" in make(alone).stderr
+    make(alone, f"ID_DATA={moved.parent}/pets 50%%1-8/9").check_returncode()
+    assert (alone / "hydra.safetensors").read_bytes() == whole
+
+
 def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path) -> None:
     (here / "mine.toml").write_text("steps = 2\noutlier_weight = 0\n")
     made = {}
-    asked = {"id_data": "pets", "train_data": "pets", "settings": ["steps=2"], "members": 2, "output": "built"}
+    asked = {
+        "id_data": "pets%1-8/9?image=image",
+        "train_data": "pets",
+        "settings": ["steps=2"],
+        "members": 2,
+    }
     for recipe in ("mine.toml", "sst2"):
-        planned = library.build("vit", **asked, recipe=recipe, dry_run=True)
+        planned = library.build("vit", **asked, recipe=recipe, output="built", dry_run=True)
         made[recipe] = makefile(planned.stages, here / "built", "report")
     assert "\nRECIPE ?= $(HERE)../mine.toml\n" in made["mine.toml"] and '--recipe "$(RECIPE)"' in made["mine.toml"]
     assert " --recipe sst2 " in made["sst2"]
+    assert "\nID_DATA ?= $(HERE)../pets%1-8/9?image=image\n" in made["sst2"]
 
 
 def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
@@ -220,7 +271,7 @@ class Show:
 def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     texts = [f"a{text}b" for text in (*FRAGMENTS, "$(touch here)", "`touch here`", '"; touch here; "')]
     texts = [printable(text) for text in texts if len(text) < 100]
-    given = [Given(f"V{place}", text, f"{text}=", f"%{text}") for place, text in enumerate(texts)]
+    given = [Given(f"V{place}", text) for place, text in enumerate(texts)] + [Made(text) for text in texts]
     (tmp_path / "hydractl").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done > said\n')
     (tmp_path / "hydractl").chmod(0o755)
     (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, "said"))
@@ -229,5 +280,5 @@ def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == before
     subprocess.run(["make"], cwd=tmp_path, check=True, capture_output=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     said = (tmp_path / "said").read_text().splitlines()
-    assert said[2::2] == [f"{text}={text}%{text}" for text in texts]
+    assert said[2::2] == texts * 2
     assert {file.name for file in tmp_path.iterdir()} == {"Makefile", "hydractl", "said", "work"}

@@ -1,5 +1,6 @@
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,8 @@ def test_python_takes_a_suite_as_a_value_and_saves_logits_by_task(suite: Path, v
     one = Suite("one", {"pets": whole.tasks["pets"]})
     found = hydractl.evaluate({"a": vit}, suite=one, bootstrap=0, save_logits="saved")
     assert Path("saved/pets/a").is_dir()
-    assert "mean of" not in repr(found) and "acc %" in found._repr_html_()
+    assert "mean of" not in repr(found) and "<th>acc %</th>" in found._repr_html_()
+    assert "<td>&lt;b&gt;</td>" in replace(found, reports={"<b>": found.reports["pets"]})._repr_html_()
 
 
 @pytest.mark.parametrize(
