@@ -199,7 +199,7 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
     try:
         return match_labels(samples, labels, match)
     except DataError as error:
-        if samples.labels is None:  # which a new classifier needs as well
+        if samples.labels is None or (samples.labels < 0).any():  # which a new classifier needs as well
             raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
