@@ -26,6 +26,8 @@ from hydractl.watch import LOG
 UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
 #: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
 COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
+#: The methods of quantization that transformers undoes.
+DEQUANTIZED = ("bitsandbytes", "higgs")
 REMEDY = "name a model that chooses among classes, or train a classifier for it by finetune with `new_classifier` zeros"
 
 
@@ -167,14 +169,15 @@ def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:
     """Raises CheckpointError for weights that are quantized, or of which transformers removed heads."""
     if quantized := config.get("quantization_config"):
         how = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        again = "load it with transformers, then model.dequantize() and model.save_pretrained(NEW)"
+        remedy = again if how in DEQUANTIZED else "name the model that it was made from"
         raise CheckpointError(
-            f"{name}: its weights are quantized by {shortened(str(how or 'an unknown method'), 60)}: load it with "
-            "transformers, then model.dequantize() and model.save_pretrained(NEW)"
+            f"{name}: its weights are quantized by {shortened(str(how or 'an unknown method'), 60)}: {remedy}"
         )
     if config.get("pruned_heads"):
         raise CheckpointError(
             f"{name}: config.json has pruned_heads, and its layers several sizes: name the network before "
-            "prune_heads, and remove its heads by `prune`"
+            "prune_heads, and remove its heads by hydractl prune"
         )
 
 

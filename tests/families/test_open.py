@@ -142,7 +142,12 @@ BAD_CONFIGS = {
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
     "a decoder": ("bert", {"model_type": "qwen3"}, "'qwen3' is not supported, it is a decoder"),
     "a near name": ("bert", {"model_type": "bertt"}, "the nearest known is bert:"),
-    "quantized": ("bert", {"quantization_config": {"quant_method": "gptq"}}, r"quantized by gptq: .*dequantize\(\)"),
+    "quantized": ("bert", {"quantization_config": {"quant_method": "gptq"}}, "quantized by gptq: name the model that"),
+    "quantized by bitsandbytes": (
+        "bert",
+        {"quantization_config": {"quant_method": "bitsandbytes"}},
+        r"quantized by bitsandbytes: .*dequantize\(\)",
+    ),
     "pruned": ("bert", {"pruned_heads": {"0": [1]}}, "pruned_heads"),
     "a null label": ("bert", {"id2label": {"0": None, "1": "b"}}, "id2label"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
