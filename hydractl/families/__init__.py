@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, timm_vit, vit
+from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, rotary_bert, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -19,6 +19,7 @@ FAMILIES: tuple[Family, ...] = (
     clip.CLIP_IMAGE,
     clip.METACLIP_2,
     clip.METACLIP_2_IMAGE,
+    clip.CHINESE_CLIP,
     open_clip.FAMILY,
     clip.SIGLIP,
     clip.SIGLIP_IMAGE,
@@ -36,6 +37,8 @@ FAMILIES: tuple[Family, ...] = (
     bert_kin.MEGATRON_BERT,
     bert.DISTILBERT,
     modernbert.FAMILY,
+    rotary_bert.NOMIC_BERT,
+    rotary_bert.JINA_V3,
 )
 
 #: Why architectures are not read, by their `model_type` in config.json.
