@@ -160,9 +160,23 @@ def _of_model_type(name: str, model_type: str | None) -> list[Family]:
     if not families:
         near = get_close_matches(str(model_type), {family.model_type for family in FAMILIES}, 1)
         found = [f"model_type {shortened(repr(model_type), 60)} is not supported"]
-        found += [REFUSED[model_type]] if model_type in REFUSED else [f"the nearest known is {kind}" for kind in near]
+        reason = REFUSED.get(str(model_type)) or _decodes(model_type)
+        found += [reason] if reason else [f"the nearest known is {kind}" for kind in near]
         raise CheckpointError(f"{name}: {', '.join(found)}: `hydractl list families` shows those that are")
     return families
+
+
+def _decodes(model_type: str | None) -> str | None:
+    """Returns what transformers' tables tell of an architecture that decodes; None if it does not."""
+    from transformers.models.auto import modeling_auto as auto
+
+    if model_type in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+        return "it has an encoder and a decoder"
+    # An encoder can be made a decoder, but only it guesses masked words.
+    decodes = (
+        model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys()
+    )
+    return "it is a decoder" if decodes else None
 
 
 def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:

@@ -141,6 +141,9 @@ BAD_CONFIGS = {
     "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported, its attention works in windows"),
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
     "a decoder": ("bert", {"model_type": "qwen3"}, "'qwen3' is not supported, it is a decoder"),
+    "a decoder by a table": ("bert", {"model_type": "olmo3"}, "'olmo3' is not supported, it is a decoder"),
+    "a pair by a table": ("bert", {"model_type": "mvp"}, "'mvp' is not supported, it has an encoder and a decoder"),
+    "an encoder by a table": ("bert", {"model_type": "rembert"}, "'rembert' is not supported, the nearest known is"),
     "a near name": ("bert", {"model_type": "bertt"}, "the nearest known is bert:"),
     "quantized": ("bert", {"quantization_config": {"quant_method": "gptq"}}, "quantized by gptq: name the model that"),
     "quantized by bitsandbytes": (
