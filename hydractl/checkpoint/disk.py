@@ -80,8 +80,8 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
             f"{path}: holds a LoRA adapter and no network: name the network first: hydractl fuse NETWORK {path} -o FILE"
         )
     for pattern, found in FOREIGN.items():
-        if (file := next(path.glob(pattern), None)) is not None:
-            remedy = found.replace("{folder}", str(file.parent))
+        if (left := next(path.glob(pattern), None)) is not None:
+            remedy = found.replace("{folder}", str(left.parent))
             raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder, but {remedy}")
     raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
 

@@ -155,7 +155,9 @@ def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[
             raise DataError(f"{where}: column {column} holds {kind}, not text; name another with `text_column`")
     rows = table.select_columns(list(columns)).with_format("arrow")[:]
     # An empty cell among floating-point numbers is no number.
-    read = [["" if x is None or x != x else str(x) for x in rows[column].to_pylist()] for column in columns]
+    read: list[list[Any]] = [
+        ["" if x is None or x != x else str(x) for x in rows[column].to_pylist()] for column in columns
+    ]
     return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 
 

@@ -245,7 +245,7 @@ CHINESE_CLIP = replace(
     model_type="chinese_clip",
     architectures=("ChineseCLIPModel",),
     config=ChineseClipConfig,
-    spellings=(CLIP.spellings[0] | spelling("text_model", {}),),
+    spellings=({**CLIP.spellings[0], **spelling("text_model", {})},),
     inert=(*CLIP.inert, r"text_model\.pooler\..*"),
 )
 METACLIP_2 = replace(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hydractl.checkpoint.spec import Activation, Rotary, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Activation, Rotary, TextEmbeddings, TowerSpec, Unbiased
 from hydractl.families import config as read
 from hydractl.families.bert import DENSE_ENDS, KinConfig
 from hydractl.families.family import Base, Family, layer_names
@@ -64,7 +64,8 @@ class NomicBertConfig(JinaConfig):
         tower = super().encoder()
         if self.head_dim not in (None, tower.head_width):
             raise ValueError(f"head_dim is {self.head_dim}, should be {tower.head_width}")
-        return replace(tower, gated=True, unbiased=(*(f"attention.{part}" for part in "qkvo"), "mlp"))
+        unbiased: tuple[Unbiased, ...] = ("attention.q", "attention.k", "attention.v", "attention.o", "mlp")
+        return replace(tower, gated=True, unbiased=unbiased)
 
 
 def spelling(model: str, attention: str, mlp: tuple[str, str]) -> dict[str, str]:
