@@ -6,7 +6,10 @@ from hydractl.families.rotary_bert import JINA_V3, NOMIC_BERT
 from tests.families.bert import text_model
 from tests.references import SIZES, Architecture, Built
 
-WIDE = 8 * SIZES["num_attention_heads"]  # a head's is a multiple of 2
+
+def wide() -> int:
+    """A width of other heads than those of the other variants, whose halves are turned."""
+    return 8 * SIZES["num_attention_heads"]
 
 
 def nomic(**changes: Any) -> Built:
@@ -22,10 +25,10 @@ VARIANTS = Architecture(
     variants={
         "nomic-bert": nomic,
         "nomic-bert-base-500": lambda: nomic(
-            padded=False, hidden_size=WIDE, rope_parameters={"rope_type": "default", "rope_theta": 500.0}
+            padded=False, hidden_size=wide(), rope_parameters={"rope_type": "default", "rope_theta": 500.0}
         ),
         "jina-v3": jina,
-        "jina-v3-two-types": lambda: jina(types=True, type_vocab_size=2, hidden_size=WIDE),
+        "jina-v3-two-types": lambda: jina(types=True, type_vocab_size=2, hidden_size=wide()),
     },
     typical=("nomic-bert", "jina-v3"),
     configs=((JINA_V3.config, hf.JinaEmbeddingsV3Config), (NOMIC_BERT.config, hf.NomicBertConfig)),

@@ -15,12 +15,16 @@ def timm_model(name: str = "vit_tiny_patch16_224", **changes: Any) -> Built:
     return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
 
 
-POOLED = SIZES["intermediate_size"] / (8 * SIZES["num_attention_heads"])
-
-
 def turned(name: str, **changes: Any) -> Built:
     width = 8 * SIZES["num_attention_heads"]  # a head's is a multiple of 4
     return timm_model(name, embed_dim=width, mlp_ratio=SIZES["intermediate_size"] / width, **changes)
+
+
+def pe_core() -> Built:
+    """A network whose pooling has heads of another number."""
+    ratio = SIZES["intermediate_size"] / (8 * SIZES["num_attention_heads"])
+    pooling = {"attn_pool_num_heads": 2, "attn_pool_mlp_ratio": ratio}
+    return turned("vit_pe_core_base_patch16_224", ref_feat_shape=[2, 5], **pooling)
 
 
 def rotary_norms() -> dict[str, bool]:
@@ -50,9 +54,7 @@ VARIANTS = Architecture(
         "timm-rope-registers": lambda: turned("vit_base_patch16_rope_reg1_gap_256", num_reg_tokens=2, **rotary_norms()),
         "timm-rope-columns": lambda: turned("vit_base_patch16_rope_224", img_size=[8, 12]),
         "timm-dinov3": lambda: turned("vit_base_patch16_dinov3", img_size=[8, 12]),
-        "timm-pe-core": lambda: turned(
-            "vit_pe_core_base_patch16_224", ref_feat_shape=[2, 5], attn_pool_num_heads=2, attn_pool_mlp_ratio=POOLED
-        ),
+        "timm-pe-core": pe_core,
         "timm-beit": lambda: timm_model("beit_base_patch16_224", img_size=[8, 12]),
         "timm-beit-shared-first": lambda: timm_model(
             "beit_base_patch16_224",
