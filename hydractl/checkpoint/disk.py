@@ -26,16 +26,21 @@ SENTENCE_FOLDER = "0_Transformer"  # of early sentence-transformers, for the net
 INDEX_ENDING = ".index.json"
 #: Pickles of torch.save; the names of the others do not tell what they hold, whole programs often.
 STATE_SUFFIX, PICKLE_SUFFIXES = ".bin", (".pt", ".pth", ".ckpt", ".pkl")
-#: What other programs leave in a folder, and what makes weights of it.
+DEEPSPEED = (
+    "the shards of DeepSpeed: python {folder}/zero_to_fp32.py {folder} NEW --safe_serialization, and put the model's "
+    "config.json into NEW"
+)
+FSDP = "the shards of FSDP: accelerate merge-weights {folder} NEW, and put the model's config.json into NEW"
+#: What other programs leave in a folder, and what makes weights of it; DeepSpeed and accelerate write no config.json.
 FOREIGN = {
     "tf_model.h5": "TensorFlow weights: load them by transformers 4 with from_tf=True and save them again",
     "flax_model.msgpack": "Flax weights: load them by transformers 4 with from_flax=True and save them again",
-    "*.gguf": "GGUF weights: load them by transformers with gguf_file= and save them again",
+    "*.gguf": "GGUF weights, of which transformers reads decoders alone: name the model that they were made from",
     "*.onnx": "an ONNX graph: name the model that it was exported from",
-    "zero_to_fp32.py": "the shards of DeepSpeed: python zero_to_fp32.py FOLDER NEW --safe_serialization",
-    "global_step*": "the shards of DeepSpeed: python zero_to_fp32.py FOLDER NEW --safe_serialization",
-    "*.distcp": "the shards of FSDP: accelerate merge-weights FOLDER NEW",
-    "*/*.distcp": "the shards of FSDP: accelerate merge-weights FOLDER NEW",
+    "zero_to_fp32.py": DEEPSPEED,
+    "global_step*": DEEPSPEED,
+    "*.distcp": FSDP,
+    "*/*.distcp": FSDP,
 }
 #: How raw images and texts become inputs; these files are carried along, so that a weights file stands alone.
 JSON_FILES = (
@@ -79,8 +84,9 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
             f"{path}: holds a LoRA adapter and no network: name the network first: hydractl fuse NETWORK {path} -o FILE"
         )
     for pattern, found in FOREIGN.items():
-        if next(path.glob(pattern), None) is not None:
-            raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder, but {found}")
+        if (left := next(path.glob(pattern), None)) is not None:
+            remedy = found.replace("{folder}", str(left.parent))
+            raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder, but {remedy}")
     raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: {ANOTHER}")
 
 

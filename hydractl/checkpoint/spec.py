@@ -80,6 +80,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "most": (2, 2**20),
     "distances": (1, 2**16),
     "extent": (1, 2**14),
+    "offset": (-(2**14), 2**14),
+    "pool_heads": (1, 1000),
 }
 
 
@@ -184,6 +186,7 @@ class Rotary:
     extent: tuple[int, int] | None = _later(None)  # the grid to which steps are scaled
     columns_first: bool = _later(False)  # the first half of the pairs tells columns
     interleaved: bool = _later(False)  # pairs are neighbours, not a half apart
+    offset: float = _later(0.0)  # added to steps
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -271,6 +274,7 @@ class TowerSpec:
     head_norm: bool = _later(False)  # each head's queries and keys are normed
     unit_norm: bool = _later(False)  # the MLP's activations are normed, so that no unit can be dropped alone
     pool_all: bool = _later(False)  # tokens before the patches are pooled, too, where patches are
+    pool_heads: int | None = _later(None)  # of a pooling by attention; None: as many as a layer has
     projected: bool = _later(True)  # of a zero-shot model: pooled tokens are mapped to the width of embeddings
     projection_bias: bool = _later(False)
 
@@ -289,6 +293,8 @@ class TowerSpec:
                 raise ValueError(
                     "relative.buckets should be 4 or more in a text tower, relative.most more than a quarter"
                 )
+        if self.pool_heads is not None and self.width % self.pool_heads:
+            raise ValueError(f"pool_heads is {self.pool_heads}, should divide width {self.width}")
         if self.pool == "attention" and (self.gated or self.unit_norm):
             raise ValueError("pool is attention, which has no gated or normed MLP")
         if self.disentangled is not None and self.head_norm:

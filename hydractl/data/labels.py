@@ -79,10 +79,11 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
         samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
     if samples.labels is None:
         raise DataError(f"{samples.name}: {samples.label_problem or 'holds no labels'}")
-    if missing := int((samples.labels < 0).sum()):
+    if len(missing := np.flatnonzero(samples.labels < 0)):
+        column = f" in column {samples.label_column}" if samples.label_column else ""
         raise DataError(
-            f"{samples.name}: {missing} of {len(samples)} samples have no label (-1 or empty): "
-            "is this a test split whose labels are kept back?"
+            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), {len(missing)} of {len(samples)} "
+            "have none: fill in or remove them, or name a split whose labels are not kept back"
         )
     if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
         raise DataError(f"{samples.name}: a label is {most}, its classes are {_listed(samples.label_names)}")

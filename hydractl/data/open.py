@@ -26,7 +26,7 @@ from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
-from hydractl.data.table_columns import choose_columns, is_text, nested_columns, type_name
+from hydractl.data.table_columns import choose_columns, nested_columns, reads_as_text, type_name
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -140,18 +140,24 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
     if isinstance(read, str):
         samples = replace(samples, label_problem=read)
     else:
-        samples = replace(samples, labels=read[0], label_names=read[1])
+        samples = replace(samples, labels=read[0], label_names=read[1], label_column=chosen.label)
     return _without_bad(samples, request)
 
 
 def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
-    """Returns the text of each sample, or the pair of texts from two columns, empty ones included."""
+    """Returns the text of each sample, or the pair of texts from two columns, empty ones included.
+
+    Numbers and dates are written as Python writes them.
+    """
     for column in columns:
-        if not is_text(table.features[column]):
+        if not reads_as_text(table.features[column]):
             kind = type_name(table.features[column])
             raise DataError(f"{where}: column {column} holds {kind}, not text; name another with `text_column`")
     rows = table.select_columns(list(columns)).with_format("arrow")[:]
-    read = [[text or "" for text in rows[column].to_pylist()] for column in columns]
+    # An empty cell among floating-point numbers is no number.
+    read: list[list[Any]] = [
+        ["" if x is None or x != x else str(x) for x in rows[column].to_pylist()] for column in columns
+    ]
     return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 
 

@@ -36,6 +36,7 @@ class Samples:
     labels: Labels | None = None
     label_names: tuple[str, ...] | None = None
     label_problem: str | None = None
+    label_column: str | None = None
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     hashes: Hashes | None = None

@@ -135,10 +135,16 @@ def is_text(feature: Any) -> bool:
     return _is_a(feature, "Value") and feature.dtype in ("string", "large_string")
 
 
+def reads_as_text(feature: Any) -> bool:
+    """Returns whether a column of this type holds strings, or numbers or dates that read as such."""
+    return _is_a(feature, "Value") and feature.dtype not in ("binary", "large_binary", "null")
+
+
 def _text_candidates(features: datasets.Features, label: str | None) -> list[tuple[str, ...]]:
     # A webdataset's own columns, __key__ and __url__, are no data.
-    texts = [name for name, feature in features.items() if is_text(feature) and name != label and name[:2] != "__"]
+    own = [name for name in features if reads_as_text(features[name]) and name != label and name[:2] != "__"]
     for pair in TEXT_PAIRS:
-        if set(pair) <= set(texts):
+        if set(pair) <= set(own):
             return [pair]
-    return [(name,) for name in _preferred(texts, TEXT_NAMES) or texts]
+    # Numbers are texts where a name says so: others are identifiers, most often.
+    return [(name,) for name in _preferred(own, TEXT_NAMES) or [name for name in own if is_text(features[name])]]

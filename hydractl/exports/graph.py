@@ -1,5 +1,6 @@
 """A model as one traced graph: files of torch.export, which torch alone runs, and of ONNX for other runtimes."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,7 +161,8 @@ def write_onnx(model: Hydra, path: Path, force: bool = False) -> float | None:
     """
     traced = trace(model)
     names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(traced.outputs)}
-    program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
+    with _without_remarks():
+        program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
     proto = program.model_proto
     for key, value in traced.metadata.items():
         proto.metadata_props.add(key=key, value=value)
@@ -182,7 +184,9 @@ def write_torch_export(model: Hydra, path: Path, force: bool = False) -> float:
         torch.export.save(traced.program, file, extra_files=dict(traced.metadata))
         file.flush()
         with _running(path):
-            graph = torch.export.load(file.name).module()
+            # By its name it would warn of the ending, which is that of an unfinished file.
+            with open(file.name, "rb") as written:
+                graph = torch.export.load(written).module()
             return require_same_answers(str(path), model, lambda inputs: graph(**inputs)[0])
 
 
@@ -196,6 +200,18 @@ def _onnx_runner(file: str) -> Callable[[Inputs], Tensor]:
         return torch.from_numpy(session.run(["probabilities"], arrays)[0])
 
     return run
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Silences what the converter logs about its own work, such as constants that it does not fold."""
+    logger = logging.getLogger("onnxscript")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

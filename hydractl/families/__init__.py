@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, timm_vit, vit
+from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, rotary_bert, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -19,6 +19,7 @@ FAMILIES: tuple[Family, ...] = (
     clip.CLIP_IMAGE,
     clip.METACLIP_2,
     clip.METACLIP_2_IMAGE,
+    clip.CHINESE_CLIP,
     open_clip.FAMILY,
     clip.SIGLIP,
     clip.SIGLIP_IMAGE,
@@ -36,9 +37,11 @@ FAMILIES: tuple[Family, ...] = (
     bert_kin.MEGATRON_BERT,
     bert.DISTILBERT,
     modernbert.FAMILY,
+    rotary_bert.NOMIC_BERT,
+    rotary_bert.JINA_V3,
 )
 
-#: Why architectures are not read, by their `model_type` in config.json.
+#: Why architectures are not read, by their `model_type` in config.json; transformers tells other decoders.
 REASONS = {
     "its layers share one set of weights, so a head is dropped in all of them or in none": "albert",
     "its queries, keys and values lie head by head in one map, which only version 1 does": "deberta",
@@ -47,11 +50,7 @@ REASONS = {
         "convnext convnextv2 resnet regnet bit efficientnet mobilenet_v1 mobilenet_v2 poolformer focalnet mamba mamba2 "
         "rwkv fnet hgnet_v2 van"
     ),
-    "it is a decoder": (
-        "gpt2 gpt_neo gpt_neox gptj gpt_bigcode gpt_oss openai-gpt opt bloom falcon llama llama4_text mistral mixtral "
-        "qwen2 qwen2_moe qwen3 qwen3_moe gemma gemma2 gemma3_text phi phi3 stablelm starcoder2 olmo olmo2 cohere "
-        "cohere2 granite deepseek_v2 deepseek_v3 glm glm4 smollm3 codegen biogpt ctrl xglm mpt persimmon nemotron jamba"
-    ),
+    "it is a decoder": "gpt2 gpt_neox opt bloom llama mistral mixtral qwen2 qwen3 gemma2 phi3 olmo2",  # and so on
     "it has an encoder and a decoder": (
         "bart mbart pegasus plbart led marian blenderbot prophetnet m2m_100 encoder-decoder vision-encoder-decoder "
         "longt5 mt5 umt5 switch_transformers whisper speech_to_text detr conditional_detr deformable_detr blip"
@@ -71,6 +70,13 @@ REASONS = {
         "pvt pvt_v2 segformer levit cvt mobilevit mobilevitv2 efficientformer swiftformer glpn funnel"
     ),
     "its layers are bottlenecks": "mobilebert",
+    "its heads stand beside convolutions": "convbert",
+    "its norms shift nothing and divide by a root mean square": "eurobert",
+    "it computes in integers": "ibert",
+    "it has adapters of languages": "xmod",
+    "it reads characters, tables or entities": "canine roc_bert tapas luke",
+    "it scales embeddings by the number of masks in a text": "esm",
+    "its queries are latents": "perceiver",
     "its maps are grouped convolutions": "squeezebert",
     "its attention adds relative positions": "t5 xlnet transfo-xl",
     "it takes images cut to patches of many sizes": "siglip2 pix2struct",

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler
 
 from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
+from hydractl.families.bert import spelling
 from hydractl.families.family import Base, Family, layer_names
 
 LEGACY_EOS = 2  # configs written before transformers fixed the field: their models pool the largest id instead
@@ -101,6 +102,31 @@ class MetaClip2Config(ClipConfig):
     @property
     def eos(self) -> int:
         return self.text_config.eos_token_id
+
+
+class ChineseTextFields(read.PlainEncoder):
+    """The fields under `text_config` of a ChineseCLIP, whose texts a BERT reads."""
+
+    vocab_size: read.Vocabulary = 30522
+    max_position_embeddings: read.Positions = 512
+    type_vocab_size: read.TokenTypes = 2
+    hidden_dropout_prob: read.Rate = 0.1
+    attention_probs_dropout_prob: read.Rate = 0.1
+
+
+class ChineseClipConfig(VisionConfig):
+    """The fields of a ChineseCLIP's config.json."""
+
+    text_config: ChineseTextFields
+    projection_dim: read.Projection = 512
+
+    def spec(self) -> ModelSpec:
+        part = self.text_config
+        embeddings = TextEmbeddings(
+            part.vocab_size, part.max_position_embeddings, token_types=part.type_vocab_size, norm=True
+        )
+        text = replace(part.plain_tower("text", embeddings), pre_norm=False, final_norm=False)
+        return ModelSpec("zero-shot", (self.vision(), text), projection=self.projection_dim)
 
 
 class ClipImageConfig(VisionConfig, read.Labelled):
@@ -211,6 +237,16 @@ CLIP_IMAGE = Family(
     base=Base("vision_model.", model_type="clip_vision_model", part="vision_config"),
     # Only the class token goes through this norm, and this classifier does not read it.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
+)
+CHINESE_CLIP = replace(
+    CLIP,
+    name="chinese-clip",
+    title="ChineseCLIP",
+    model_type="chinese_clip",
+    architectures=("ChineseCLIPModel",),
+    config=ChineseClipConfig,
+    spellings=({**CLIP.spellings[0], **spelling("text_model", {})},),
+    inert=(*CLIP.inert, r"text_model\.pooler\..*"),
 )
 METACLIP_2 = replace(
     CLIP,

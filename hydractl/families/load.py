@@ -26,6 +26,8 @@ from hydractl.watch import LOG
 UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
 #: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
 COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
+#: The methods of quantization that transformers undoes.
+DEQUANTIZED = ("bitsandbytes", "higgs")
 REMEDY = "name a model that chooses among classes, or train a classifier for it by finetune with `new_classifier` zeros"
 
 
@@ -158,23 +160,38 @@ def _of_model_type(name: str, model_type: str | None) -> list[Family]:
     if not families:
         near = get_close_matches(str(model_type), {family.model_type for family in FAMILIES}, 1)
         found = [f"model_type {shortened(repr(model_type), 60)} is not supported"]
-        found += [REFUSED[model_type]] if model_type in REFUSED else [f"the nearest known is {kind}" for kind in near]
+        reason = REFUSED.get(str(model_type)) or _decodes(model_type)
+        found += [reason] if reason else [f"the nearest known is {kind}" for kind in near]
         raise CheckpointError(f"{name}: {', '.join(found)}: `hydractl list families` shows those that are")
     return families
+
+
+def _decodes(model_type: str | None) -> str | None:
+    """Returns what transformers' tables tell of an architecture that decodes; None if it does not."""
+    from transformers.models.auto import modeling_auto as auto
+
+    if model_type in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+        return "it has an encoder and a decoder"
+    # An encoder can be made a decoder, but only it guesses masked words.
+    decodes = (
+        model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys()
+    )
+    return "it is a decoder" if decodes else None
 
 
 def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:
     """Raises CheckpointError for weights that are quantized, or of which transformers removed heads."""
     if quantized := config.get("quantization_config"):
         how = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        again = "load it with transformers, then model.dequantize() and model.save_pretrained(NEW)"
+        remedy = again if how in DEQUANTIZED else "name the model that it was made from"
         raise CheckpointError(
-            f"{name}: its weights are quantized by {shortened(str(how or 'an unknown method'), 60)}: load it with "
-            "transformers, then model.dequantize() and model.save_pretrained(NEW)"
+            f"{name}: its weights are quantized by {shortened(str(how or 'an unknown method'), 60)}: {remedy}"
         )
     if config.get("pruned_heads"):
         raise CheckpointError(
             f"{name}: config.json has pruned_heads, and its layers several sizes: name the network before "
-            "prune_heads, and remove its heads by `prune`"
+            "prune_heads, and remove its heads by hydractl prune"
         )
 
 

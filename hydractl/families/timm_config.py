@@ -16,7 +16,7 @@ class _Pretrained(read.Fields):
 
 
 class _Arguments(Schema):
-    """The arguments of timm's VisionTransformer and Eva that JSON can hold; null leaves one to timm."""
+    """The arguments of timm's VisionTransformer, Eva and Beit that JSON can hold; null leaves one to timm."""
 
     img_size: read.ImageSize | None = None
     patch_size: read.PatchSize | None = None
@@ -84,6 +84,9 @@ class _Arguments(Schema):
     attn_pool_mlp_ratio: read.MlpRatio | None = None
     ref_feat_shape: read.ImageSize | None = None
     head_init_scale: float | None = None
+    # Beit's
+    use_rel_pos_bias: bool | None = None
+    use_shared_rel_pos_bias: bool | None = None
 
 
 class Foreign(read.ClassNames):

@@ -10,6 +10,7 @@ from hydractl.checkpoint.spec import (
     ImageEmbeddings,
     ModelSpec,
     Pool,
+    Relative,
     Rotary,
     TowerSpec,
     Unbiased,
@@ -31,7 +32,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 POOLS: dict[str, Pool] = {"token": "first", "avg": "mean", "map": "attention"}
 #: timm's modules with plain vision transformers in them.
-MODULES = ("vision_transformer", "deit", "eva")
+MODULES = ("vision_transformer", "deit", "eva", "beit")
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
@@ -129,11 +130,12 @@ def _pretrained(config: Mapping[str, Any]) -> Any:
 
 def _reasons_against(model: Any) -> Iterator[str]:
     """Yields each property of a timm module that our forward does not compute, the most telling first."""
+    from timm.models.beit import Beit
     from timm.models.deit import VisionTransformerDistilled
     from timm.models.eva import Eva
     from timm.models.vision_transformer import VisionTransformer
 
-    if type(model) not in (VisionTransformer, VisionTransformerDistilled, Eva):
+    if type(model) not in (VisionTransformer, VisionTransformerDistilled, Eva, Beit):
         yield f"is a {type(model).__name__}, not a plain VisionTransformer"
         return
     for part, (called, kinds) in PARTS.items():
@@ -145,7 +147,7 @@ def _reasons_against(model: Any) -> Iterator[str]:
     checks = {
         f"pools by {model.global_pool!r}": model.global_pool not in POOLS,
         "norms before pooling and after it": not (_is_nothing(model.norm) or _is_nothing(model.fc_norm)),
-        "pools with an attention of another size": model.attn_pool is not None and not _pools_plainly(model),
+        "pools with an attention of another size": _part(model, "attn_pool") is not None and not _pools_plainly(model),
         "does not cut plain patches": _kind(model.patch_embed) != "PatchEmbed"
         or not _is_nothing(model.patch_embed.norm)
         or model.patch_embed.dynamic_img_pad,
@@ -174,12 +176,13 @@ def _reasons_against_block(block: Any, model: Any) -> Iterator[str]:
     norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
     scales = [getattr(block, name, None) is not None for name in ("gamma_1", "gamma_2")]
     checks = {
-        "norms what attention mixes": not _is_nothing(attention.norm),
+        "norms what attention mixes": not _is_nothing(_part(attention, "norm")),
+        "adds relative positions of a layer to those of all": _has_table(attention) and _has_shared_table(model),
         "gates its attention": getattr(attention, "gate", None) is not None,
         "shares keys among heads": getattr(attention, "num_kv_groups", 1) > 1,
         "scales its attention alone": scales[0] != scales[1],
         "has norms other than LayerNorm with scale and shift": not _is_plain(block.norm1)
-        or not (_is_nothing(attention.q_norm) or _is_plain(attention.q_norm))
+        or not (_is_nothing(_part(attention, "q_norm")) or _is_plain(attention.q_norm))
         or not (_is_nothing(mlp.norm) or _is_plain(mlp.norm))
         or any(not _is_plain(norm) or norm.eps != norms[0].eps for norm in norms),
         "gates by the second half of its maps": getattr(mlp, "gate_last", False),
@@ -188,17 +191,28 @@ def _reasons_against_block(block: Any, model: Any) -> Iterator[str]:
     yield from (reason for reason, applies in checks.items() if applies)
 
 
+def _part(module: Any, name: str) -> Any:
+    """Returns a part that not all of timm's modules have; None without it."""
+    return getattr(module, name, None)
+
+
 def _is_nothing(module: Any) -> bool:
-    return _kind(module) == "Identity"
+    return module is None or _kind(module) == "Identity"
+
+
+def _has_table(attention: Any) -> bool:
+    return _part(attention, "relative_position_bias_table") is not None
+
+
+def _has_shared_table(model: Any) -> bool:
+    return _part(model, "rel_pos_bias") is not None
 
 
 def _pools_plainly(model: Any) -> bool:
     pool, block = model.attn_pool, model.blocks[0]
-    sizes = getattr(pool, "num_heads", 0), getattr(pool, "latent_len", 0), getattr(pool, "pool", "")
     return (
         _kind(pool) == "AttentionPoolLatent"
-        and sizes == (block.attn.num_heads, 1, "token")
-        and pool.head_dim == block.attn.head_dim
+        and (pool.latent_len, pool.pool) == (1, "token")
         and pool.pos_embed is None
         and not _is_nothing(pool.q)
         and pool.q.bias is not None
@@ -219,7 +233,8 @@ def _rotary(rope: Any) -> Rotary | None:
         places, extent = "periods", None
     else:
         return None
-    if getattr(rope, "grid_offset", 0):
+    offset = float(getattr(rope, "grid_offset", 0))
+    if offset and places != "steps":
         return None
     return Rotary(
         base=float(rope.temperature),
@@ -227,6 +242,7 @@ def _rotary(rope: Any) -> Rotary | None:
         extent=None if extent is None else tuple(extent),
         columns_first=getattr(rope, "grid_indexing", "ij") == "xy",
         interleaved=not getattr(rope, "rotate_half", False),
+        offset=offset,
     )
 
 
@@ -245,7 +261,8 @@ def _spec(model: Any) -> ModelSpec:
     from torch import nn
 
     block, distilled = model.blocks[0], hasattr(model, "dist_token")
-    attention, mlp, rope, names = block.attn, block.mlp, getattr(model, "rope", None), _names(model)
+    attention, mlp, rope, names = block.attn, block.mlp, _part(model, "rope"), _names(model)
+    pool = _part(model, "attn_pool")
     q, k = (attention.q_proj, attention.k_proj) if names["attention_names"] == "apart" else (attention.qkv,) * 2
     has_q = q.bias is not None or names["attention_names"] == "biases"
     embeddings = ImageEmbeddings(
@@ -253,11 +270,11 @@ def _spec(model: Any) -> ModelSpec:
         image_size=tuple(model.patch_embed.img_size),
         patch_size=tuple(model.patch_embed.patch_size),
         patch_bias=model.patch_embed.proj.bias is not None,
-        norm=not _is_nothing(model.norm_pre),
+        norm=not _is_nothing(_part(model, "norm_pre")),
         class_token=model.cls_token is not None,
         distillation_token=distilled,
-        registers=0 if model.reg_token is None else model.reg_token.shape[1],
-        unplaced=model.num_prefix_tokens if model.no_embed_class else 0,
+        registers=0 if _part(model, "reg_token") is None else model.reg_token.shape[1],
+        unplaced=model.num_prefix_tokens if _part(model, "no_embed_class") else 0,
         learned=model.pos_embed is not None,
     )
     activation = _activation(mlp.act)
@@ -271,7 +288,7 @@ def _spec(model: Any) -> ModelSpec:
         name="vision",
         layers=len(model.blocks),
         heads=attention.num_heads,
-        head_width=attention.head_dim,
+        head_width=attention.proj.in_features // attention.num_heads,
         width=model.embed_dim,
         mlp_width=mlp.fc2.in_features,
         activation=activation,
@@ -285,14 +302,16 @@ def _spec(model: Any) -> ModelSpec:
         dropout=attention.proj_drop.p,
         attention_dropout=attention.attn_drop.p,
         rotary=None if rope is None else _rotary(rope),
+        relative=Relative() if _has_table(attention) or _has_shared_table(model) else None,
         unbiased=tuple(name for name, has_one in biases.items() if not has_one),
         gated=names["mlp_names"] != "plain",
-        head_norm=not _is_nothing(attention.q_norm),
+        head_norm=not _is_nothing(_part(attention, "q_norm")),
         unit_norm=not _is_nothing(mlp.norm),
         # Eva's attention reads them without saying so.
         pool_all=model.num_prefix_tokens > 0
         and model.global_pool != "token"
-        and getattr(model, "pool_include_prefix", model.attn_pool is not None),
+        and getattr(model, "pool_include_prefix", pool is not None),
+        pool_heads=None if pool is None or pool.num_heads == attention.num_heads else pool.num_heads,
     )
     return ModelSpec(
         "image-classification",
@@ -313,6 +332,7 @@ def _names(model: Any) -> dict[str, str]:
         "attention_names": "apart" if apart else "biases" if biases else "fused",
         "mlp_names": {"GluMlp": "fused", "SwiGLU": "apart"}.get(_kind(block.mlp), "plain"),
         "scale_names": "gamma" if getattr(block, "gamma_1", None) is not None else "ls",
+        "relative_names": "shared" if _has_shared_table(model) else "own",
     }
 
 
@@ -324,6 +344,7 @@ class TimmConfig(read.Labelled):
     attention_names: Literal["fused", "biases", "apart"] = "fused"
     mlp_names: Literal["plain", "fused", "apart"] = "plain"
     scale_names: Literal["ls", "gamma"] = "ls"
+    relative_names: Literal["own", "shared"] = "own"
     model_args: dict[str, Any] | None = None
 
     def spec(self) -> ModelSpec:
@@ -333,7 +354,8 @@ class TimmConfig(read.Labelled):
 
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
     """Returns timm's own config.json, with the present classes."""
-    ours = {"structure", "norm_name", "attention_names", "mlp_names", "scale_names", "id2label", "label2id"}
+    ours = {"structure", "norm_name", "attention_names", "mlp_names", "scale_names", "relative_names"}
+    ours |= {"id2label", "label2id"}
     theirs = {name: value for name, value in config.items() if name not in ours}
     count = len(labels or ())
     theirs["num_classes"] = count
@@ -377,6 +399,7 @@ def _spelling(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
         **MLPS[config.get("mlp_names", "plain")],
         **dict(zip(("attention_scale", "mlp_scale"), SCALES[config.get("scale_names", "ls")], strict=True)),
     }
+    table = "rel_pos_bias" if config.get("relative_names") == "shared" else "blocks.{i}.attn"
     return {
         "vision.embeddings.patch": prefix + "patch_embed.proj",
         "vision.embeddings.class_token": prefix + "cls_token:3",
@@ -385,6 +408,7 @@ def _spelling(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
         "vision.embeddings.position": prefix + "pos_embed:3",
         "vision.embeddings.norm": prefix + "norm_pre",
         **{f"vision.layers.{{i}}.{ours}": f"{prefix}blocks.{{i}}.{theirs}" for ours, theirs in within.items()},
+        "vision.layers.{i}.attention.relative": f"{prefix}{table}.relative_position_bias_table^T",
         "vision.attention_pool.probe": prefix + "attn_pool.latent:3",
         **{f"vision.attention_pool.{ours}": f"{prefix}attn_pool.{theirs}" for ours, theirs in POOL.items()},
         "vision.norm": prefix + config["norm_name"],
@@ -399,13 +423,14 @@ def _spellings(config: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
 
 FAMILY = Family(
     name="timm",
-    title="timm ViT, EVA-02",
+    title="timm ViT, EVA-02, PE-Core, BEiT",
     model_type="timm_wrapper",
     architectures=("TimmWrapperForImageClassification",),
     config=TimmConfig,
     spellings=_spellings({"norm_name": "norm"}),
     spelled_by=_spellings,
     base=Base(""),  # timm writes a network without classifier under the same names
+    inert=(r".*\.relative_position_index",),
     library="timm",
     to_source=to_source,
 )

@@ -179,7 +179,7 @@ class AttentionPool(nn.Module):
 
     def __init__(self, tower: TowerSpec, stored: Stored) -> None:
         super().__init__()
-        prefix, self.head_width = f"{tower.name}.attention_pool", tower.head_width
+        prefix, self.head_width = f"{tower.name}.attention_pool", tower.width // (tower.pool_heads or tower.heads)
         self.probe = empty(stored.shapes[f"{prefix}.probe"])
         self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
         self.norm = LayerNorm(f"{prefix}.norm", stored, tower.norm_eps)

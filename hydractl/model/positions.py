@@ -151,7 +151,7 @@ def _angles(positions: Positions, tokens: int, device: torch.device, dtype: torc
         angles = torch.arange(tokens, device=device).float()[:, None] * speeds
         return angles.cos().to(dtype), angles.sin().to(dtype)
     if rotary.places == "steps":
-        sides = [torch.arange(side, device=device).float() for side in positions.grid]
+        sides = [torch.arange(side, device=device).float() + rotary.offset for side in positions.grid]
         if rotary.extent is not None:
             sides = [x / side * most for x, side, most in zip(sides, positions.grid, rotary.extent, strict=True)]
     else:

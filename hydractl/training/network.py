@@ -152,7 +152,7 @@ def with_new_classifier(
     if checkpoint.spec.adapter is not None and "classifier" in checkpoint.spec.adapter.parts:
         raise OptionError(
             f"{checkpoint.name}: its members adapt the classifier that they share: give each its own first, "
-            "with `fuse` and `separate` all"
+            "with hydractl fuse and `separate` all"
         )
     if len(labels) < 2:
         raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")

@@ -180,7 +180,10 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
         labels = _label_names(data.train)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
     if checkpoint.labels is None:
-        raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
+        raise OptionError(
+            f"{checkpoint.name}: is a zero-shot model: fine-tune it on images with texts, with `recipe` clip-lit, or "
+            "train a classifier in its place with `new_classifier` zeros"
+        )
     unread = training.teachers is not None and recipe.teacher_weight == 1
     step = partial(_with_some_class if unread else _match_or_advise, labels=checkpoint.labels, match=training.match)
     train = step(data.train)
@@ -199,7 +202,7 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
     try:
         return match_labels(samples, labels, match)
     except DataError as error:
-        if samples.labels is None:  # which a new classifier needs as well
+        if samples.labels is None or (samples.labels < 0).any():  # which a new classifier needs as well
             raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 

@@ -36,12 +36,12 @@ def test_truncated_files(size: int, tmp_path: Path) -> None:
 FOREIGN = {
     "tf_model.h5": "from_tf=True",
     "flax_model.msgpack": "from_flax=True",
-    "model.Q4_K_M.gguf": "gguf_file=",
+    "model.Q4_K_M.gguf": "name the model that they were made from",
     "onnx.onnx": "an ONNX graph",
-    "zero_to_fp32.py": "python zero_to_fp32.py",
-    "global_step10/mp_rank_00_model_states.pt": "python zero_to_fp32.py",
-    "pytorch_model_fsdp_0/__0_0.distcp": "accelerate merge-weights",
-    "__0_0.distcp": "accelerate merge-weights",
+    "zero_to_fp32.py": r"python \S+/zero_to_fp32.py \S+ NEW",
+    "global_step10/mp_rank_00_model_states.pt": r"python \S+/zero_to_fp32.py \S+ NEW",
+    "pytorch_model_fsdp_0/__0_0.distcp": r"accelerate merge-weights \S+ NEW",
+    "__0_0.distcp": r"accelerate merge-weights \S+ NEW",
 }
 
 

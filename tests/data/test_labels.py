@@ -109,7 +109,7 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
         ([0, 2], None, ("LABEL_0", "LABEL_1"), "name", "1 of 2 labels lie outside the model's classes 0 to 1"),
         ([0, 1], ("a", "b"), ("A", "a", "B"), "name", r"no single match for \[a\]"),
         ([0, 2, 3], None, ("cat", "dog"), "index", "2 of 3 labels lie outside .* classes 0 to 1, the largest is 3"),
-        ([0, -1, -1], ("cat", "dog"), ("cat", "dog"), "name", "2 of 3 samples have no label"),
+        ([0, -1, -1], ("cat", "dog"), ("cat", "dog"), "name", r"data: sample 1 has no label \(-1 or empty\), 2 of 3"),
         (None, None, ("cat", "dog"), "name", "holds no labels"),
         ([0, 1], ("False", "True"), ("true", "fake"), "name", r"no single match for \[False\]"),
         ([0], tuple(f"c{i}" for i in range(99)), ("cat",), "name", r"c11, \.\.\. \(99 in all\)"),

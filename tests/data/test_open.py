@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,39 @@ def test_pairs_of_texts(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_or_no_class_is_named_by_its_column(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="column label holds int64, not text"):
-        opened(texts(tmp_path / "a.csv", "a,1"), reading=Reading(text_column="label"))
+    datasets.Dataset.from_dict({"words": [["a", "b"]]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="column words holds List, not text"):
+        opened(tmp_path / "a.parquet", reading=Reading(text_column="words"))
     assert opened(texts(tmp_path / "a.csv", "a,0.5")).label_problem == "column label holds float64, not classes"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([12, 2024], ["12", "2024"]),
+        ([1.5, -2.0], ["1.5", "-2.0"]),
+        ([True, False], ["True", "False"]),
+        ([date(2024, 1, 2), date(2024, 2, 3)], ["2024-01-02", "2024-02-03"]),
+        ([datetime(2024, 1, 2, 3, 4, 5), datetime(1999, 1, 1)], ["2024-01-02 03:04:05", "1999-01-01 00:00:00"]),
+    ],
+)
+def test_numbers_and_dates_are_texts_in_a_column_that_is_called_so(
+    tmp_path: Path, values: list[Any], expected: list[str]
+) -> None:
+    datasets.Dataset.from_dict({"text": values, "title": ["a", "b"]}).to_parquet(tmp_path / "a.parquet")
+    assert opened(tmp_path / "a.parquet").inputs == expected
+    assert opened(f"{tmp_path}/a.parquet?text=title").inputs == ["a", "b"]
+    datasets.Dataset.from_dict({"sentence1": values, "sentence2": ["a", "b"]}).to_parquet(tmp_path / "b.parquet")
+    assert opened(tmp_path / "b.parquet").inputs == list(zip(expected, "ab", strict=True))
+    datasets.Dataset.from_dict({"code": values, "title": ["a", "b"]}).to_parquet(tmp_path / "c.parquet")
+    assert opened(tmp_path / "c.parquet").inputs == ["a", "b"]
+    assert opened(tmp_path / "c.parquet", reading=Reading(text_column="code")).inputs == expected
+
+
+def test_an_empty_cell_among_numbers_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n1,x\n,y\n")
+    with pytest.raises(DataError, match="1 of 2 texts are empty, the first is sample 1"):
+        opened(tmp_path / "a.csv")
 
 
 def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:

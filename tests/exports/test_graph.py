@@ -1,6 +1,7 @@
 """What is exported answers as the model does, at every batch size and text length."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,17 @@ def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
     return model
 
 
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What libraries print on stderr, quiet or not."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", family_variants())
-def test_onnx(name: str, tmp_path: Path) -> None:
+def test_onnx(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = hydra(name, tmp_path)
     assert graph.write_onnx(model, tmp_path / "m.onnx") < 1e-5
+    assert not warnings(caplog)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     inputs = graph.example_inputs(model, batch=4, tokens=6, seed=9)
     arrays = {key: value.numpy() for key, value in inputs.items()}
@@ -64,9 +71,10 @@ def test_members_that_share_weights_are_exported_alike(method: type[Method], tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", family_variants())
-def test_torch_export_in_float64(name: str, tmp_path: Path) -> None:
+def test_torch_export_in_float64(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = hydra(name, tmp_path, torch.float64)
     assert graph.write_torch_export(model, tmp_path / "m.pt2") < 1e-10
+    assert not warnings(caplog)
 
 
 @pytest.mark.parametrize("name", ["vit", "bert"])

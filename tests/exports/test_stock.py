@@ -40,7 +40,7 @@ def reload(folder: Path, like: nn.Module) -> nn.Module:
         model: Any = type(like)(**{k: v for k, v in config.items() if k != "custom_text"}).double()
         open_clip.load_checkpoint(model, str(folder / "open_clip_model.safetensors"))
         return model.eval()
-    if isinstance(like, timm.models.VisionTransformer | timm.models.Eva):
+    if isinstance(like, timm.models.VisionTransformer | timm.models.Eva | timm.models.Beit):
         model = timm.create_model(f"local-dir:{folder}", pretrained=False).double()
         timm.models.load_checkpoint(model, str(folder / "model.safetensors"))
         return model.eval()

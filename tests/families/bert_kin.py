@@ -16,7 +16,8 @@ VARIANTS = Architecture(
         "xlm-roberta-xl": lambda: roberta(hf.XLMRobertaXLForSequenceClassification, hf.XLMRobertaXLConfig),
         "megatron-bert": lambda: text_model(hf.MegatronBertForSequenceClassification, hf.MegatronBertConfig),
     },
-    typical=("ernie", "xlm-roberta-xl"),
+    # Of the others, graphs are those of BERT and RoBERTa.
+    typical=("roberta-prelayernorm", "xlm-roberta-xl", "megatron-bert"),
     configs=(
         (ours.CAMEMBERT.config, hf.CamembertConfig),
         (ours.DATA2VEC_TEXT.config, hf.Data2VecTextConfig),

@@ -32,6 +32,13 @@ def images_and_prompts(padded: bool) -> dict[str, Tensor]:
     return inputs | ({"attention_mask": mask} if padded else {})
 
 
+def chinese_clip(**text: Any) -> Built:
+    """A ChineseCLIP, whose text tower is a BERT."""
+    vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
+    config = hf.ChineseCLIPConfig(text_config={**TEXT, **SIZES, **text}, vision_config=vision, projection_dim=8)
+    return hf.ChineseCLIPModel(config), images_and_prompts(padded=True)
+
+
 def image_tower(model: Any = hf.CLIPForImageClassification, config: Any = hf.CLIPConfig, **changes: Any) -> Built:
     """The image tower of a model of images and texts, with a classifier."""
     vision = {**SIZES, "image_size": 12, "patch_size": 4, **changes}
@@ -56,11 +63,12 @@ VARIANTS = Architecture(
         "clip-image-small-patches": lambda: image_tower(patch_size=3),
         "metaclip-2": lambda: clip(model=hf.MetaClip2Model, kind=hf.MetaClip2Config),
         "metaclip-2-image": lambda: image_tower(hf.MetaClip2ForImageClassification, hf.MetaClip2Config),
+        "chinese-clip": chinese_clip,
         "siglip": lambda: image_tower(hf.SiglipForImageClassification, hf.SiglipConfig),
         "siglip-zero-shot": siglip,
         "siglip-zero-shot-narrow-text": lambda: siglip(padded=True, hidden_size=8, num_attention_heads=2),
     },
-    typical=("clip", "clip-image", "siglip", "siglip-zero-shot"),
+    typical=("clip", "clip-image", "chinese-clip", "siglip", "siglip-zero-shot"),
     configs=(
         (ours.VisionFields, hf.CLIPVisionConfig),
         (ours.TextFields, hf.CLIPTextConfig),
@@ -68,6 +76,9 @@ VARIANTS = Architecture(
         (ours.VisionFields, hf.MetaClip2VisionConfig),
         (ours.TextFields, hf.MetaClip2TextConfig),
         (ours.METACLIP_2.config, hf.MetaClip2Config),
+        (ours.VisionFields, hf.ChineseCLIPVisionConfig),
+        (ours.ChineseTextFields, hf.ChineseCLIPTextConfig),
+        (ours.CHINESE_CLIP.config, hf.ChineseCLIPConfig),
         (ours.SiglipVisionFields, hf.SiglipVisionConfig),
         (ours.SiglipTextFields, hf.SiglipTextConfig),
         (ours.SIGLIP.config, hf.SiglipConfig),

@@ -141,8 +141,16 @@ BAD_CONFIGS = {
     "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported, its attention works in windows"),
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
     "a decoder": ("bert", {"model_type": "qwen3"}, "'qwen3' is not supported, it is a decoder"),
+    "a decoder by a table": ("bert", {"model_type": "olmo3"}, "'olmo3' is not supported, it is a decoder"),
+    "a pair by a table": ("bert", {"model_type": "mvp"}, "'mvp' is not supported, it has an encoder and a decoder"),
+    "an encoder by a table": ("bert", {"model_type": "rembert"}, "'rembert' is not supported, the nearest known is"),
     "a near name": ("bert", {"model_type": "bertt"}, "the nearest known is bert:"),
-    "quantized": ("bert", {"quantization_config": {"quant_method": "gptq"}}, r"quantized by gptq: .*dequantize\(\)"),
+    "quantized": ("bert", {"quantization_config": {"quant_method": "gptq"}}, "quantized by gptq: name the model that"),
+    "quantized by bitsandbytes": (
+        "bert",
+        {"quantization_config": {"quant_method": "bitsandbytes"}},
+        r"quantized by bitsandbytes: .*dequantize\(\)",
+    ),
     "pruned": ("bert", {"pruned_heads": {"0": [1]}}, "pruned_heads"),
     "a null label": ("bert", {"id2label": {"0": None, "1": "b"}}, "id2label"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
@@ -167,7 +175,13 @@ REMOVED = {  # by transformers, from configs that older files still have
     "position_embedding_type",
     *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "rope_scaling"),
 }
-COMPUTED = {"layer_types", "rope_parameters", "projection_size", "pooler_hidden_size"}  # by transformers, if missing
+COMPUTED = {
+    "head_dim",
+    "layer_types",
+    "rope_parameters",
+    "projection_size",
+    "pooler_hidden_size",
+}  # by transformers, if missing
 UNDECLARED = {  # by DeBERTa's config, but read by its model
     *("cls_dropout", "embedding_size", "attention_head_size", "position_buckets", "share_att_key", "norm_rel_ebd"),
     "conv_kernel_size",

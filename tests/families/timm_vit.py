@@ -20,6 +20,13 @@ def turned(name: str, **changes: Any) -> Built:
     return timm_model(name, embed_dim=width, mlp_ratio=SIZES["intermediate_size"] / width, **changes)
 
 
+def pe_core() -> Built:
+    """A network whose pooling has heads of another number."""
+    ratio = SIZES["intermediate_size"] / (8 * SIZES["num_attention_heads"])
+    pooling = {"attn_pool_num_heads": 2, "attn_pool_mlp_ratio": ratio}
+    return turned("vit_pe_core_base_patch16_224", ref_feat_shape=[2, 5], **pooling)
+
+
 def rotary_norms() -> dict[str, bool]:
     """Norms of queries and keys, which timm gives no rotary network before 1.0.30."""
     from timm.models.eva import Eva
@@ -47,8 +54,18 @@ VARIANTS = Architecture(
         "timm-rope-registers": lambda: turned("vit_base_patch16_rope_reg1_gap_256", num_reg_tokens=2, **rotary_norms()),
         "timm-rope-columns": lambda: turned("vit_base_patch16_rope_224", img_size=[8, 12]),
         "timm-dinov3": lambda: turned("vit_base_patch16_dinov3", img_size=[8, 12]),
+        "timm-pe-core": pe_core,
+        "timm-beit": lambda: timm_model("beit_base_patch16_224", img_size=[8, 12]),
+        "timm-beit-shared-first": lambda: timm_model(
+            "beit_base_patch16_224",
+            use_rel_pos_bias=False,
+            use_shared_rel_pos_bias=True,
+            use_abs_pos_emb=True,
+            global_pool="token",
+            init_values=0.0,
+        ),
         "timm-deit": lambda: timm_model("deit_tiny_distilled_patch16_224"),
         "timm-deit3": lambda: timm_model("deit3_small_patch16_224"),
     },
-    typical=("timm-registers", "timm-deit", "timm-eva02-tiny", "timm-rope-registers"),
+    typical=("timm-registers", "timm-deit", "timm-eva02-tiny", "timm-rope-registers", "timm-pe-core", "timm-beit"),
 )

@@ -85,7 +85,7 @@ VARIANTS = Architecture(
             use_gated_mlp=True, hidden_act="silu", image_size=WIDE, key_bias=True, mlp_bias=False, proj_bias=False
         ),
     },
-    typical=("vit", "vit-msn", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
+    typical=("vit", "vit-msn", "ijepa", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
     configs=(
         (VIT.config, hf.ViTConfig),
         (MSN.config, hf.ViTMSNConfig),

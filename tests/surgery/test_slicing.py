@@ -18,7 +18,7 @@ from tests.references import Reference
 TOWER_INPUTS = {"pixel_values", "input_ids"}
 OUTPUT_PROJECTIONS = (
     *("attention.o_proj", "attention.output.dense", "self_attn.out_proj", "attention.out_lin"),
-    *("attn.proj", "attn.Wo", "attention.attn.o", "attn.out_proj"),
+    *("attn.proj", "attn.Wo", "attention.attn.o", "attn.out_proj", "self_attn.o_proj"),
 )
 
 

@@ -1,0 +1,385 @@
+"""The remedies that messages name, each followed to the letter: what was refused then works, by kind of refusal."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import timm
+import torch
+import transformers as hf
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
+
+import hydractl as library
+from tests.cli.conftest import LABELS, NAMED, SIZES, WORDS, Command, save_clip
+from tests.references import save_timm
+
+OWN: dict[str, Any] = {**SIZES, **NAMED}
+
+
+@dataclass(frozen=True)
+class Here:
+    """A current folder with small networks and data, and the command line."""
+
+    hydractl: Command
+
+    def follow(self, command: str) -> None:
+        """Runs a command that has to work."""
+        self.hydractl(*shlex.split(command), "--quiet", code=0)
+
+
+#: Gets the groups that a message's remedy has, and does what it says.
+Follow = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is prepared, the command that is refused, the remedy in its message, and how a person follows that.
+
+    `remedy` is a regular expression; its groups are what `follow` gets, a command to run by default.
+    """
+
+    prepare: Callable[[], object]
+    command: str
+    remedy: str
+    follow: str | Follow
+
+
+def saved(maker: Any, name: str = "bert", **changes: Any) -> Callable[[], None]:
+    """Saves a network of another task, with the tokenizer or processor of `vit` and `bert`."""
+
+    def save() -> None:
+        shutil.copytree(name, "net")
+        config = hf.AutoConfig.from_pretrained(name)
+        for field, value in changes.items():
+            setattr(config, field, value)
+        maker.from_config(config).save_pretrained("net")
+
+    return save
+
+
+def roberta(maker: Any, **changes: Any) -> Callable[[], None]:
+    def save() -> None:
+        shutil.copytree("bert", "net")
+        config = hf.RobertaConfig(vocab_size=len(WORDS), max_position_embeddings=18, pad_token_id=0, **OWN)
+        for field, value in changes.items():
+            setattr(config, field, value)
+        maker.from_config(config).save_pretrained("net")
+
+    return save
+
+
+def beit(maker: Any) -> Callable[[], None]:
+    def save() -> None:
+        shutil.copytree("vit", "net")
+        maker(hf.BeitConfig(image_size=8, patch_size=4, vocab_size=8, use_mask_token=True, **OWN)).save_pretrained(
+            "net"
+        )
+
+    return save
+
+
+def bare_timm() -> None:
+    made: Any = timm.create_model(
+        "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=24, depth=2, num_classes=0
+    )
+    made.built_from = {"img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_classes": 0}
+    save_timm(made, Path("net"))
+
+
+def renewed(data: str) -> Follow:
+    """Trains a new classifier by the flag and the value in the message, and does what was refused."""
+
+    def follow(here: Here, flag: str) -> None:
+        here.follow(f"finetune net --train-data {data} --steps 1 --set lr=1e-3 {flag} -o trained")
+        here.follow(f"evaluate trained --id-data {data} --allow-leak")
+
+    return follow
+
+
+def saved_as(here: Here, classes: str) -> None:
+    """Saves the network as the class that the message names."""
+    getattr(hf, classes.split(" or ")[0]).from_pretrained("net", **NAMED).save_pretrained("net")
+    here.follow("inspect net")
+
+
+NEW = r"(?:train one|train a classifier for it) by finetune with (--new-classifier zeros)"
+TEXTS, IMAGES = "texts.csv", "pets"
+
+
+def other_task(prepare: Callable[[], object], data: str = TEXTS) -> Refusal:
+    return Refusal(prepare, "inspect net", NEW, renewed(data))
+
+
+def sharded() -> None:
+    """What accelerate leaves of training by FSDP."""
+    save_shards({"model": load_file("vit/model.safetensors")}, checkpoint_id="net/pytorch_model_fsdp_0", no_dist=True)
+    shutil.copy("vit/config.json", "kept.json")
+
+
+def merged(here: Here, command: str) -> None:
+    script = "from accelerate.commands.accelerate_cli import main; main()"
+    done = [sys.executable, "-c", script, *shlex.split(command.replace("NEW", "new"))[1:]]
+    subprocess.run(done, check=True, capture_output=True)
+    shutil.copy("kept.json", "new/config.json")
+    here.follow("inspect new")
+
+
+def pickled() -> None:
+    Path("net").mkdir()
+    torch.save(hf.ViTForImageClassification.from_pretrained("vit"), "net/model.pth")
+
+
+def unpickled(here: Here, method: str) -> None:
+    getattr(torch.load("net/model.pth", weights_only=False), method)("new")
+    here.follow("inspect new")
+
+
+def pickled_timm(here: Here, path: str) -> None:
+    model = timm.create_model("vit_tiny_patch16_224", img_size=8, patch_size=4, num_classes=3)
+    module, _, name = path.rpartition(".")
+    getattr(sys.modules[module], name)(
+        model, "new", model_args={"img_size": 8, "patch_size": 4}, safe_serialization=True
+    )
+    here.follow("inspect new")
+
+
+def rewritten(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[..., None]:
+    """Makes `net` of `vit`, or changes the `net` that is there, by its tensors."""
+
+    def write(*_: object) -> None:
+        if not Path("net").exists():
+            shutil.copytree("vit", "net")
+        tensors = load_file("net/model.safetensors")
+        change(tensors)
+        save_file(tensors, "net/model.safetensors")
+
+    return write
+
+
+def then(change: Callable[..., object], command: str) -> Follow:
+    """Does by hand what a message asks for, and then what was refused."""
+
+    def follow(here: Here, *found: str) -> None:
+        change(*found)
+        here.follow(command)
+
+    return follow
+
+
+BIAS, SCALE = "classifier.bias", "bert.encoder.layer.0.output.LayerNorm"
+
+
+def twice() -> None:
+    """A BERT with one norm by the names of both releases."""
+    shutil.copytree("bert", "net")
+    rewritten(lambda tensors: tensors.update({f"{SCALE}.gamma": tensors[f"{SCALE}.weight"].clone()}))()
+
+
+def as_bytes(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[BIAS] = tensors[BIAS].to(torch.float8_e4m3fn)
+
+
+def as_floats(tensors: dict[str, torch.Tensor]) -> None:
+    tensors[BIAS] = tensors[BIAS].float()
+
+
+def adapter() -> None:
+    model = hf.ViTForImageClassification.from_pretrained("vit")
+    asked = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"])
+    get_peft_model(model, asked).save_pretrained("lora")
+
+
+def shared_classifier() -> None:
+    data = {"train_data": "pets", "steps": 1, "settings": {"lr": 1e-3}}
+    library.finetune("vit", method="batch-ensemble", members=2, output="net", **data)
+
+
+def configured(**changes: object) -> Callable[[], None]:
+    def change() -> None:
+        shutil.copytree("vit", "net")
+        config = json.loads(Path("net/config.json").read_text())
+        Path("net/config.json").write_text(json.dumps(config | changes))
+
+    return change
+
+
+def clip() -> None:
+    save_clip(Path("net"))
+    Path("classes.txt").write_text("\n".join(LABELS))
+
+
+def captions() -> None:
+    """A zero-shot network, and images with texts."""
+    clip()
+    files = sorted(map(str, Path("pets").rglob("*.png")))
+    made = datasets.Dataset.from_dict({"image": files, "text": ["a good film", "bad owl", "film"] * (len(files) // 3)})
+    made.cast_column("image", datasets.Image()).to_parquet("captions.parquet")
+
+
+def table(**columns: object) -> Callable[[], None]:
+    return lambda: datasets.Dataset.from_dict(columns).to_parquet("rows.parquet")
+
+
+def filled_in(here: Here, place: str, column: str) -> None:
+    rows = datasets.load_dataset("parquet", data_files="rows.parquet", split="train").to_dict()
+    rows[column][int(place)] = "dog"
+    table(**rows)()
+    here.follow("evaluate bert --id-data rows.parquet")
+
+
+def fused_apart(here: Here, step: str, flag: str) -> None:
+    here.follow(f"{step} net {flag} -o apart")
+    here.follow("finetune apart --train-data pets --steps 1 --set lr=1e-3 --new-classifier zeros --joint -o t")
+
+
+ROWS: dict[str, Any] = {"title": ["good", "bad", "film"], "body": ["a", "owl", "good"]}
+REFUSALS: dict[str, Refusal] = {
+    "spans": other_task(saved(hf.AutoModelForQuestionAnswering)),
+    "spans of a RoBERTa": other_task(roberta(hf.AutoModelForQuestionAnswering)),
+    "a label a token": other_task(saved(hf.AutoModelForTokenClassification)),
+    "a label a token of a RoBERTa": other_task(roberta(hf.AutoModelForTokenClassification)),
+    "choices": other_task(saved(hf.AutoModelForMultipleChoice)),
+    "choices of a RoBERTa": other_task(roberta(hf.AutoModelForMultipleChoice)),
+    "several labels": other_task(
+        saved(hf.AutoModelForSequenceClassification, problem_type="multi_label_classification")
+    ),
+    "several labels of a ViT": other_task(
+        saved(hf.AutoModelForImageClassification, "vit", problem_type="multi_label_classification"), IMAGES
+    ),
+    "a number": other_task(saved(hf.AutoModelForSequenceClassification, problem_type="regression", num_labels=1)),
+    "one output": other_task(roberta(hf.AutoModelForSequenceClassification, num_labels=1)),
+    "masked words": other_task(saved(hf.AutoModelForMaskedLM)),
+    "a bare RoBERTa": other_task(roberta(hf.AutoModel)),
+    "a bare BEiT": other_task(beit(hf.BeitModel), IMAGES),
+    "masked patches of a BEiT": other_task(beit(hf.BeitForMaskedImageModeling), IMAGES),
+    "a bare timm": other_task(bare_timm, IMAGES),
+    "a base saved as": Refusal(saved(hf.AutoModel), "inspect net", r"or save it as (\w+)", saved_as),
+    "another task saved as": Refusal(
+        saved(hf.AutoModelForTokenClassification), "inspect net", r"or save it as (\w+(?: or \w+)*)", saved_as
+    ),
+    "shards of FSDP": Refusal(
+        sharded, "inspect net", r"(accelerate merge-weights \S+ NEW), and put the model's config.json into NEW", merged
+    ),
+    "a pickle of transformers": Refusal(
+        pickled, "inspect net", r"model\.(save_pretrained)\(NEW\) of transformers", unpickled
+    ),
+    "a pickle of timm": Refusal(
+        pickled, "inspect net", r"of timm (timm\.models\.\w+)\(model, NEW, safe_serialization=True\)", pickled_timm
+    ),
+    "no config": Refusal(
+        lambda: shutil.copy("vit/model.safetensors", "."),
+        "inspect model.safetensors",
+        "put the model's config.json beside it",
+        then(lambda: shutil.copy("vit/config.json", "."), "inspect model.safetensors"),
+    ),
+    "a type that is not read": Refusal(
+        rewritten(as_bytes), "inspect net", "convert it to float32", then(rewritten(as_floats), "inspect net")
+    ),
+    "a tensor twice": Refusal(
+        twice,
+        "inspect net",
+        "two spellings: keep one",
+        then(rewritten(lambda tensors: tensors.pop(f"{SCALE}.gamma")), "inspect net"),
+    ),
+    "a lone adapter": Refusal(
+        adapter,
+        "inspect lora",
+        "(hydractl fuse NETWORK lora -o FILE)",
+        lambda here, command: here.follow(command.removeprefix("hydractl ").replace("NETWORK", "vit")),
+    ),
+    "pruned heads": Refusal(
+        configured(pruned_heads={"0": [1]}),
+        "inspect net",
+        "name the network before prune_heads, and remove its heads by hydractl (prune)",
+        lambda here, step: here.follow(f"{step} vit --method random --budget 1 -o member"),
+    ),
+    "classes of a zero-shot network": Refusal(
+        clip, "export net -o net.onnx", "name them with (--classes)", "export net -o net.onnx {} classes.txt"
+    ),
+    "a classifier for a zero-shot network": Refusal(
+        clip,
+        "finetune net --train-data pets --steps 1 --set lr=1e-3 -o tuned",
+        "or train a classifier in its place with (--new-classifier zeros)",
+        "finetune net --train-data pets --steps 1 --set lr=1e-3 -o tuned {}",
+    ),
+    "texts for a zero-shot network": Refusal(
+        captions,
+        "finetune net --train-data captions.parquet --steps 1 --set lr=1e-3 -o tuned",
+        "fine-tune it on images with texts, with (--recipe clip-lit)",
+        "finetune net --train-data captions.parquet --steps 1 --set batch=4 --set warmup=0 -o tuned {}",
+    ),
+    "an unnamed text column": Refusal(
+        table(**ROWS, label=list(LABELS)),
+        "evaluate bert --id-data rows.parquet",
+        "could be title or body; name it with (--text-column)",
+        "evaluate bert --id-data rows.parquet {} title",
+    ),
+    "numbers under another name": Refusal(
+        table(code=[1, 2, 3], label=list(LABELS)),
+        "evaluate bert --id-data rows.parquet",
+        "no text column among code .*; name it with (--text-column)",
+        "evaluate bert --id-data rows.parquet {} code",
+    ),
+    "an unnamed label column": Refusal(
+        table(text=ROWS["title"], kind=list(LABELS)),
+        "evaluate bert --id-data rows.parquet",
+        "has no label column .*; name it with (--label-column)",
+        "evaluate bert --id-data rows.parquet {} kind",
+    ),
+    "a null label": Refusal(
+        table(text=ROWS["title"], label=["cat", None, "owl"]),
+        "evaluate bert --id-data rows.parquet",
+        r"sample (\d+) has no label in column (\w+) .*: fill in",
+        filled_in,
+    ),
+    "labels of another model": Refusal(
+        table(text=ROWS["title"], label=["x", "y", "z"]),
+        "evaluate bert --id-data rows.parquet",
+        "pass (--match-labels index)",
+        "evaluate bert --id-data rows.parquet {}",
+    ),
+    "labels of another model in training": Refusal(
+        table(text=ROWS["title"], label=["x", "y", "z"]),
+        "finetune bert --train-data rows.parquet --steps 1 --set lr=1e-3 -o tuned",
+        "or train a new classifier with (--new-classifier zeros)",
+        "finetune bert --train-data rows.parquet --steps 1 --set lr=1e-3 -o tuned {}",
+    ),
+    "an output that exists": Refusal(
+        lambda: Path("member").write_text(""),
+        "prune vit --method random --budget 1 -o member",
+        r"(--force)",
+        "prune vit --method random --budget 1 -o member {}",
+    ),
+    "adapted classifiers": Refusal(
+        shared_classifier,
+        "finetune net --train-data pets --steps 1 --set lr=1e-3 --new-classifier zeros --joint -o tuned",
+        "give each its own first, with hydractl (fuse) and (--separate all)",
+        fused_apart,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_what_a_message_advises_works(hydractl: Command, place: Path, kind: str) -> None:
+    Path(TEXTS).write_text("text,label\ngood,cat\nbad,dog\nfilm,owl\nowl,cat\n")
+    case, here = REFUSALS[kind], Here(hydractl)
+    case.prepare()
+    refused = hydractl(*shlex.split(case.command))
+    assert refused.code in (1, 2)
+    found = re.search(case.remedy, refused.err)
+    assert found, refused.err
+    if callable(case.follow):
+        case.follow(here, *found.groups())
+    else:
+        here.follow(case.follow.format(*found.groups()))
