@@ -20,9 +20,8 @@ from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.evaluation.ood_fit import thinned
 from hydractl.ood.fit import Fitting, score_samples, totals
-from hydractl.ood.head import flagged, typicality
-from hydractl.ood.score import FitSamples
-from hydractl.ood.table import DEFAULT, find_ood_score
+from hydractl.ood.ood_scores import DEFAULT, find_ood_score
+from hydractl.ood.score import FitSamples, flagged, typicality
 
 LAYERS, WIDTH, NEW = 12, 192, 1000
 

@@ -22,16 +22,17 @@ import numpy as np
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import write_bytes
+from hydractl.circuit.material import Material
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
+from hydractl.inputs.compute import DEFAULT_BATCH_SIZE, Compute
+from hydractl.inputs.references import named_circuits
+from hydractl.inputs.search_data import open_material
 from hydractl.metrics.scaling import fit_temperature
 from hydractl.selection.candidates import Sources, candidate_set, counts
 from hydractl.selection.greedy import CandidateLogits, quality
 from hydractl.selection.pool import CandidatePool, Criteria, choose, gather
-from hydractl.steps.compute import DEFAULT_BATCH_SIZE, Compute
-from hydractl.steps.material import Material, open_material
-from hydractl.steps.references import named_circuits
-from hydractl.steps.select_run import SelectionRun
+from hydractl.selection.selection_run import SelectionRun
 from hydractl.watch import LOG
 
 CHOSEN_ON = "choose"  # the OOD set

@@ -15,6 +15,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hydractl.inputs.models import load as load
+    from hydractl.inputs.models import save as save
     from hydractl.steps.analyse import analyse_heads as analyse_heads
     from hydractl.steps.analyse import analyse_members as analyse_members
     from hydractl.steps.analyse import analyse_noise as analyse_noise
@@ -33,32 +35,30 @@ if TYPE_CHECKING:
     from hydractl.steps.listings import list_families as list_families
     from hydractl.steps.listings import list_recipes as list_recipes
     from hydractl.steps.listings import list_suites as list_suites
-    from hydractl.steps.models import load as load
-    from hydractl.steps.models import save as save
     from hydractl.steps.predict import predict as predict
     from hydractl.steps.prune import prune as prune
     from hydractl.steps.report import report as report
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
 
-#: The names in each file of steps. None is imported before it is asked for: `hydractl --help` imports this package too.
-_STEPS = {
-    "analyse": ("analyse_heads", "analyse_members", "analyse_noise"),
-    "listings": ("list_families", "list_recipes", "list_suites"),
-    "models": ("load", "save"),
+#: The names in each file. None is imported before it is asked for: `hydractl --help` imports this package too.
+_FILES = {
+    "inputs.models": ("load", "save"),
+    "steps.analyse": ("analyse_heads", "analyse_members", "analyse_noise"),
+    "steps.listings": ("list_families", "list_recipes", "list_suites"),
 }
 _ALONE = (
     "analyse_budgets", "analyse_overlap", "analyse_speed", "build", "calibrate", "evaluate", "export",
     "extract_circuit", "finetune", "fuse", "guide", "inspect", "predict", "prune", "report", "score_heads", "select",
 )  # fmt: skip
-_PLACES = dict.fromkeys(_ALONE) | {name: file for file, names in _STEPS.items() for name in names}
+_PLACES = {name: f"steps.{name}" for name in _ALONE} | {name: file for file, names in _FILES.items() for name in names}
 
 __all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
     if name in _PLACES:
-        return getattr(import_module(f"hydractl.steps.{_PLACES[name] or name}"), name)
+        return getattr(import_module(f"hydractl.{_PLACES[name]}"), name)
     if name == "__version__":
         from importlib.metadata import version
 

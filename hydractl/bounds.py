@@ -5,6 +5,8 @@ Numbers inside a text (`mc-dropout=10`, `0-5`, `fit|1.5`) are read here too, so 
 
 from math import isfinite
 
+from hydractl.errors import OptionError
+
 SAMPLES = 10**9
 BATCH = 2**20  # samples of a forward pass
 STEPS = 10**7  # of an optimiser
@@ -38,3 +40,18 @@ def real(text: object, low: float, high: float) -> float | None:
     except ValueError:
         return None
     return number if low <= number <= high and isfinite(number) else None
+
+
+def parse_ratio(name: str, text: str) -> float:
+    """Returns a multiple of the network's cost, such as 1.3x.
+
+    Args:
+        name: the option, for messages.
+
+    Raises:
+        OptionError: the text is not a multiple.
+    """
+    value = real(str(text).removesuffix("x"), 0.01, 1000)
+    if value is None:
+        raise OptionError(f"`{name}` {text}: expected a multiple of the network's, as in 1.3x")
+    return value

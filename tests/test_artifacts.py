@@ -14,7 +14,6 @@ from hydractl.circuit.scores import read_scores
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.saved_predictions import read_about
 from hydractl.reports.artifact import read_report
-from hydractl.selection.joint import TurnsJournal as Turns
 from tests.damage import refuse_all
 
 MODEL = {"reference": "vit", "sha256": "0a" * 32, "towers": {"vision": [12, 12]}}
@@ -32,12 +31,6 @@ SCORES = {"format": "hydractl-scores", "version": 1, "method": "taylor", "towers
 MEASURE = [3, 4, 10, 5, 0.25]
 RANKING = {"objective": "acc", "baseline": MEASURE, "steps": [[["vision", 0, 1], MEASURE]], "shortcut": ["gap", 1, [2]]}
 STATE = {"format": "hydractl-search-state", "version": 1, "conditions": {"seed": 1}, "rankings": [RANKING]}
-TURNS = {
-    "format": "hydractl-joint-search-state",
-    "version": 1,
-    "conditions": {"seed": 1},
-    "turns": [[["vision", 0, 1], ["vision", 1, 0]], []],
-}
 NETWORK = {"reference": "vit", "sha256": "0a" * 32, "heads": {"vision": {"of": 2, "kept": [[[0], [1]], [[0, 1], []]]}}}
 LEAK = {"set": "id", "name": "a", "samples": 4, "overlap": 2, "used_as": ["search"]}
 ABOUT = {
@@ -87,7 +80,6 @@ READERS: dict[str, tuple[dict[str, Any], Callable[[str], object], float]] = {
     "circuit": (CIRCUIT, read_circuit, 0.7),
     "scores": (SCORES, read_scores, 0.8),
     "state": (STATE, lambda source: SearchJournal(Path(source), {"seed": 1}).read(), 0.8),
-    "turns": (TURNS, lambda source: Turns(Path(source), {"seed": 1}).read(), 0.8),
     "about": (ABOUT, read_about, 0.7),
     "report": (REPORT, read_report, 0.7),
 }

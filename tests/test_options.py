@@ -150,6 +150,7 @@ HOSTILE = ("1" + "0" * 12, MANY, "-1", "nan", "inf", "1e400", "0x10", "", " ")
 
 def texts() -> Iterator[tuple[str, Any]]:
     """What reads a number out of a text, each with the text around it."""
+    from hydractl.bounds import parse_ratio
     from hydractl.circuit.ranking import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.sources import parse_data_spec
@@ -157,7 +158,6 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
     from hydractl.steps.analyse_speed import _size
-    from hydractl.steps.limits import parse_ratio
     from hydractl.steps.select import parse_members
 
     yield "vit,mc-dropout={}", parse_networks

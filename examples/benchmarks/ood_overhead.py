@@ -17,9 +17,9 @@ from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
+from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import OodScore
-from hydractl.ood.table import OOD_SCORES
 from hydractl.process import prepare
 
 BATCH = 64

@@ -19,14 +19,15 @@ import torch
 from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
+from hydractl.circuit.material import Material
 from hydractl.circuit.modes import Exact, Screened
 from hydractl.circuit.objective import OBJECTIVES, Objective, ScoringData
 from hydractl.circuit.ranking import Mode, Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.steps.compute import Compute, choose_device
-from hydractl.steps.material import Material, open_material
+from hydractl.inputs.compute import Compute, choose_device
+from hydractl.inputs.search_data import open_material
 from hydractl.watch import LOG
 
 BATCH = 64

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
 from hydractl.ood.knn import NEIGHBOURS
+from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import PROFILE, QUANTILES
-from hydractl.ood.table import OOD_SCORES
 from hydractl.schema import Checked
 
 PREFIX = "ood."

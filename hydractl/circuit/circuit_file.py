@@ -22,6 +22,7 @@ from hydractl.schema import Checked, Items, Schema
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
+CircuitLike = Any  #: a path, a `Circuit`, or the result of a search for one circuit
 
 
 def _each_once(heads: tuple[Head, ...]) -> tuple[Head, ...]:
@@ -83,6 +84,19 @@ def read_circuit(source: str) -> Circuit:
         ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.
     """
     return follow_artifact(source, Circuit, FORMAT, VERSION)
+
+
+def as_circuit(circuit: CircuitLike) -> Circuit:
+    """Returns a circuit from its file (`-` is standard input), or from the search that found it.
+
+    Raises:
+        ArtifactError: the file cannot be read, or is no circuit.
+        OptionError: not a circuit.
+    """
+    found = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
+    if not isinstance(found, Circuit):
+        raise OptionError(f"expected a circuit (a path, or the result of extract_circuit), got {type(found).__name__}")
+    return found
 
 
 PLACEHOLDER = "{objective}"

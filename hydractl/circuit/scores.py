@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Annotated, Any
 
 from hydractl.artifacts import Artifact, TowerName, artifact_in_memory, follow_artifact
 from hydractl.checkpoint.heads import Head, KeptHeads, Piece, Unit, member_heads
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.errors import ArtifactError
+from hydractl.errors import ArtifactError, OptionError
 from hydractl.schema import Checked, Items
 
 FORMAT = "hydractl-scores"
 VERSION = 1
+ScoresLike = Any  #: a path, a `ScoreTable`, or the result of scoring heads
 
 #: By tower, [L][H] or [L][F]: a value per head or unit, None for one that was not there.
 Towers = dict[TowerName, Items[Items[float | None]]]
@@ -106,3 +108,17 @@ def read_scores(source: str) -> ScoreTable:
         ArtifactError: not scores, an unknown tower, or an entry that is no finite number.
     """
     return follow_artifact(source, ScoreTable, FORMAT, VERSION)
+
+
+def as_scores(scores: ScoresLike) -> ScoreTable:
+    """Returns head scores from their file (`-` is standard input), or from the step that computed them.
+
+    Raises:
+        ArtifactError: the file cannot be read, or holds no scores.
+        OptionError: not head scores.
+    """
+    found = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
+    if not isinstance(found, ScoreTable):
+        kind = type(found).__name__
+        raise OptionError(f"expected head scores (a path, or the result of score_heads), got {kind}")
+    return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hydractl.steps.result import Result
+from hydractl.inputs.result import Result
 from hydractl.text import one_line, printable, without_secrets, wrapped
 from hydractl.watch import Advance
 

@@ -17,8 +17,8 @@ import typer
 from hydractl.cli import console
 from hydractl.cli.help import STDOUT, help_text, metavar, respelled
 from hydractl.errors import HydractlError, OptionError
+from hydractl.inputs.result import Result
 from hydractl.options import Declared, Option, declared, flags_of, make, run
-from hydractl.steps.result import Result
 
 STEPS = Path(__file__).parents[1] / "steps"
 FORMS = ("json", "csv")

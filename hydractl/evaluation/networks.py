@@ -27,7 +27,7 @@ from hydractl.metrics.checks import FloatArray
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Reads
 
 SHARE = "share"  # asks each rank for its share of the answers

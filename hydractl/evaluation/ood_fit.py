@@ -16,10 +16,9 @@ from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.metrics.selective import sure_from
 from hydractl.model.prediction import prediction
 from hydractl.ood.fit import Fitting, totals
-from hydractl.ood.head import flagged, typicality
 from hydractl.ood.knn import NEIGHBOURS
-from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads
-from hydractl.ood.table import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
+from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
+from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typicality
 
 AUTO = "auto"
 #: How sure a broken promise must be before it is an error: one in a thousand files that keep it would be refused.

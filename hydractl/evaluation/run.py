@@ -18,10 +18,10 @@ from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.conformal import ConformalMetrics, conformal_threshold, nonconformity, prediction_sets
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
+from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
-from hydractl.ood.head import OodHead, typicality
-from hydractl.ood.score import QUANTILES, OodScore, Reads
-from hydractl.ood.table import BASELINE, find_ood_score
+from hydractl.ood.ood_scores import BASELINE, find_ood_score
+from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]

@@ -40,9 +40,9 @@ from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Net
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
+from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import QUANTILES, Reads
-from hydractl.ood.table import find_ood_score
 from hydractl.schema import Checked, Items
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1

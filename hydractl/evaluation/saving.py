@@ -20,7 +20,7 @@ from hydractl.evaluation.saved_file import HIDDEN, read_answers
 from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import OnBatch, Predictor, SetAnswers
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Origin, parse_json, read_json
 

@@ -13,8 +13,8 @@ from hydractl.data.corruptions import Corruption, describe_kinds
 from hydractl.data.reading import OOD_SOURCE, DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError, require
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
+from hydractl.ood.ood_scores import BASELINE, OOD_SCORES, find_ood_score
 from hydractl.ood.score import OodScore
-from hydractl.ood.table import BASELINE, OOD_SCORES, find_ood_score
 from hydractl.options import Option, Rows, brief, option
 
 FITTED = ", ".join(score.name for score in OOD_SCORES if score.fit is not None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.results import Cost, Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
     from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
-    from hydractl.ood.head import OodHead
+    from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
 
 #: Called with the number of samples in each finished batch.

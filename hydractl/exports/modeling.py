@@ -19,7 +19,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import spec_from_json
 from hydractl.exports.configuration import HydraConfig
 from hydractl.model.hydra import Hydra, HydraOutput
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
 
 
 @dataclass

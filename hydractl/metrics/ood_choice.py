@@ -8,7 +8,7 @@ import numpy as np
 from hydractl.metrics.bootstrap import percentile_interval, sets_replicates
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_detection import ood_metrics
-from hydractl.ood.table import BASELINE
+from hydractl.ood.ood_scores import BASELINE
 from hydractl.text import aligned
 
 

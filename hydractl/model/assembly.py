@@ -13,7 +13,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
 
 
 def from_checkpoint(

@@ -17,8 +17,8 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Hidden, Tower
 from hydractl.model.linear import Linear, Stored, build_linear, empty
+from hydractl.model.ood_head import OodHead
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
-from hydractl.ood.head import OodHead
 from hydractl.ood.score import Answers
 from hydractl.text import counted, printable
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.errors import DataError
-from hydractl.ood.head import flagged, typicality
-from hydractl.ood.score import Answers, FitSamples, OodScore, State, as_state
+from hydractl.ood.score import Answers, FitSamples, OodScore, State, as_state, flagged, typicality
 from hydractl.ood.statistics import even_by_class, rank_in_class
 
 FloatArray = NDArray[np.float64]

@@ -174,3 +174,27 @@ def as_state(fitted: Fitted) -> State:
     import torch
 
     return {name: torch.from_numpy(values) for name, values in fitted.items()}
+
+
+def flagged(typical: Tensor, accept: float) -> Tensor:
+    """Returns where samples are less typical than all but the share of ID samples to accept."""
+    return typical < 1 - accept - 1e-6  # typicality has steps of 1/1001 or more
+
+
+def typicality(score: Tensor, quantiles: Tensor) -> Tensor:
+    """Returns (1 + #{calibration scores >= s}) / (n + 1), a conformal p-value, `[...,B]`.
+
+    For exchangeable samples it is at most a with a probability of at most a.
+
+    Args:
+        score: s `[...,B]`.
+        quantiles: `[...,n]` calibration scores.
+
+    Source: Vovk et al. 2005.
+
+    >>> import torch
+    >>> typicality(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([1.0, 2.0, 3.0])).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    as_odd = (quantiles.unsqueeze(-2) >= score.unsqueeze(-1)).sum(-1)
+    return (1 + as_odd).to(score.dtype) / (1 + quantiles.shape[-1])

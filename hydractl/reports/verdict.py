@@ -10,7 +10,7 @@ from typing import Any
 from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, System
 from hydractl.metrics.bootstrap import LEVEL
 from hydractl.metrics.styles import OURS, STYLES
-from hydractl.ood.table import BASELINE, OOD_SCORES
+from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
 from hydractl.reports.columns import Column, Outcome, at
 
 LEAK = "†"

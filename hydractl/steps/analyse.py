@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
+from hydractl.circuit.circuit_file import CircuitLike
 from hydractl.data.corruptions import describe_kinds
 from hydractl.data.reading import SOURCE, DataLike, Reading
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import Model, ModelLike, PlotOptions, Seed, as_member
+from hydractl.inputs.compute import Compute
+from hydractl.inputs.references import named_circuits
+from hydractl.inputs.result import Finding
+from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import Option, Without, function, option, remembered
-from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Seed, as_member
-from hydractl.steps.material import LabelledData, open_material, origin_of
-from hydractl.steps.references import named_circuits
-from hydractl.steps.result import Finding
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -182,9 +183,9 @@ class AnalyseMembers:
         from hydractl.data.labels import name_classes
         from hydractl.data.open import open_samples
         from hydractl.evaluation.results import plain
+        from hydractl.inputs.arguments import as_checkpoint
+        from hydractl.inputs.models import running
         from hydractl.reports.analyses import similarity_figure, similarity_lines
-        from hydractl.steps.inputs import as_checkpoint
-        from hydractl.steps.models import running
 
         self.picture.check()
         checkpoint, reading = as_checkpoint(self.model), self.reading

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.circuit.circuit_file import CircuitLike
+from hydractl.circuit.material import Material
+from hydractl.circuit.scores import ScoresLike
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import Model, ModelLike, PlotOptions, as_member, model_name
+from hydractl.inputs.compute import Compute
+from hydractl.inputs.references import existing_members, named_circuits, named_scores
+from hydractl.inputs.result import Finding
+from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
 from hydractl.options import function, option, remembered
-from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, ScoresLike, as_member, model_name
-from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
-from hydractl.steps.references import existing_members, named_circuits, named_scores
-from hydractl.steps.result import Finding
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
+from hydractl.circuit.circuit_file import as_circuit
+from hydractl.circuit.scores import as_scores
 from hydractl.errors import ArtifactError, OptionError
+from hydractl.inputs.arguments import PlotOptions, as_checkpoint
+from hydractl.inputs.result import Finding
 from hydractl.options import Option, function, option
-from hydractl.steps.inputs import PlotOptions, as_checkpoint, as_circuit, as_scores
-from hydractl.steps.result import Finding
 from hydractl.surgery.choose import Scope
 from hydractl.text import aligned
 from hydractl.watch import Watcher

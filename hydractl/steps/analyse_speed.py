@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import Compiled
+from hydractl.inputs.compute import Device, DtypeLike, choose_device, choose_dtype
+from hydractl.inputs.result import Result
 from hydractl.options import Option, function
-from hydractl.steps.compute import Device, DtypeLike, choose_device, choose_dtype
-from hydractl.steps.inputs import Compiled
-from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

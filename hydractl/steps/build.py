@@ -7,29 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, write_bytes
-from hydractl.circuit.modes import MODES
-from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
-from hydractl.options import Option, function, option
-from hydractl.selection.candidates import SelectionObjective, counts, require_measurable
-from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
-from hydractl.steps.compute import Compute
+from hydractl.inputs.arguments import as_checkpoint, as_member
+from hydractl.inputs.result import Result
+from hydractl.inputs.search_data import modality_of
+from hydractl.options import function
+from hydractl.pipeline.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
+from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.latency import latency_limit
+from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
+from hydractl.pipeline.plan_units import thinning
+from hydractl.pipeline.schedule import NO_CIRCUITS, scheduled
+from hydractl.pipeline.stages import Stage, makefile, run_stages
+from hydractl.selection.candidates import counts, require_measurable
 from hydractl.steps.evaluate import Evaluate
-from hydractl.steps.inputs import Precision, Seed, as_checkpoint, as_member
-from hydractl.steps.limits import Limits, latency_limit
-from hydractl.steps.material import modality_of
-from hydractl.steps.pipeline import Stage, makefile, run_stages
-from hydractl.steps.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
-from hydractl.steps.plan_units import thinning
-from hydractl.steps.result import Result
-from hydractl.steps.schedule import NO_CIRCUITS, scheduled
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -90,7 +87,7 @@ class Built(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Build:
+class Build(BuildOptions):
     """Build the Hydra worth keeping, and report what it gains.
 
     Divides the data by the content of its samples into one part each to search circuits, select members, fit a
@@ -119,101 +116,6 @@ class Build:
         OptionError: options contradict each other.
         OutputError: the folder is not a build's, or a build began there with other options, or the disk refuses it.
     """
-
-    model: Annotated[
-        str,
-        Option(
-            "The network: a folder of transformers, timm or OpenCLIP, a file of ours, or a hub id; or a build.toml.",
-            "Model",
-            "MODEL|build.toml",
-            positional=True,
-        ),
-    ]
-    members: int = option(3, "Number of members.", minimum=1, maximum=100)
-    objective: SelectionObjective = option(
-        "nll", "What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."
-    )
-    budgets: str = option(
-        "8%,17%,33%", "Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%"
-    )
-    draws: int | None = option(None, "Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100)
-    random: int | None = option(None, "Draws from all heads, per budget.", minimum=0, maximum=1000)
-    trunks: str | None = option(
-        None,
-        "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
-        metavar="0,2,4",
-    )
-    max_accuracy_drop: float = option(
-        0.005, "Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1
-    )
-    limits: Limits = Limits()
-    units: Literal["yes", "no"] | None = option(
-        None,
-        "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
-        "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
-        "members is given.",
-    )
-    budget_latency: str | None = option(
-        None, "Time that the Hydra may take against the network's, measured on this machine.", metavar="1.5x"
-    )
-    teacher: Sequence[str] = option(
-        (), "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.", metavar="MODEL"
-    )
-    recipe: str | None = option(
-        None, "Recipe by which members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml"
-    )
-    settings: Sequence[str] = option(
-        (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",)
-    )
-    seed: Seed = 0
-    id_data: str = option("", "Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
-    ood_data: Sequence[str] = option(
-        (), "Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", OOD_SOURCE
-    )
-    train_data: str | None = option(None, "Labelled data to fine-tune members on.", "Data", SOURCE)
-    eval_data: str | None = option(
-        None, "Labelled data to measure on, in place of a part of `id_data`.", "Data", SOURCE
-    )
-    eval_ood_data: Sequence[str] = option(
-        (),
-        "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.",
-        "Data",
-        OOD_SOURCE,
-    )
-    reading: Reading = Reading()
-    search: str | None = option(
-        None,
-        "How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows.",
-        choices=("none", *(mode.name for mode in MODES)),
-    )
-    search_samples: int | None = option(
-        None,
-        "Samples of each set to search circuits on; a search takes most of the time.",
-        "Data",
-        minimum=1,
-        maximum=bounds.SAMPLES,
-    )
-    train_samples: int | None = option(
-        None, "Samples to train on. Default: `limit`, or all.", "Data", minimum=1, maximum=bounds.SAMPLES
-    )
-    time: str = option(
-        "30m",
-        "Time to take; it decides the search, the draws, the samples and the steps of training that are not given. "
-        "none: all of them, and 10 epochs.",
-        "Compute",
-        "30m|2h|none",
-    )
-    compute: Compute = Compute()
-    precision: Precision = "no"
-    output: str | Path | None = option(
-        None, "Folder of all results; a build begun there continues.", "Output", "FOLDER", flags=("--output", "-o")
-    )
-    dry_run: bool = option(False, "Print the commands, and do nothing.", "Output")
-
-    @property
-    def folder(self) -> Path:
-        """The folder of all results."""
-        return Path(self.output or "")
 
     def run(self, watch: Watcher) -> Built:
         if is_build_file(self.model):

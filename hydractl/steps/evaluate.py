@@ -11,11 +11,10 @@ from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
+from hydractl.inputs.arguments import Compiled, Workers
+from hydractl.inputs.compute import Compute, dtype_name
+from hydractl.inputs.reported import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import Option, flat, function, make, option
-from hydractl.steps.compute import Compute, dtype_name
-from hydractl.steps.inputs import Compiled, Workers
-from hydractl.steps.report import Outputs, Reported
-from hydractl.steps.suites import SuiteLike, SuiteReported
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -246,8 +245,8 @@ def _named(system: Any) -> tuple[str, SystemSpec]:
     from hydractl.evaluation.checkpoints import NetworkSystem
     from hydractl.evaluation.saved_predictions import SavedPredictions
     from hydractl.evaluation.spelling import parse_system
+    from hydractl.inputs.arguments import as_checkpoint
     from hydractl.model.hydra import Hydra
-    from hydractl.steps.inputs import as_checkpoint
 
     if isinstance(system, str):
         return parse_system(system)

@@ -14,10 +14,10 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, make_folder, output_paths
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import as_checkpoint, as_several
+from hydractl.inputs.compute import choose_device
+from hydractl.inputs.result import Result
 from hydractl.options import Option, Rows, Without, function, option
-from hydractl.steps.compute import choose_device
-from hydractl.steps.inputs import as_checkpoint, as_several
-from hydractl.steps.result import Result
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 from hydractl.watch import LOG, Watcher

@@ -9,12 +9,12 @@ from typing import Any
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import CheckpointError, OptionError
+from hydractl.inputs.arguments import Force, ModelLike, Output, as_checkpoint, as_several
+from hydractl.inputs.compute import Dtype, choose_dtype
+from hydractl.inputs.references import SelectionLike, follow
+from hydractl.inputs.result import MadeModel
 from hydractl.options import function, option, remembered
 from hydractl.reports.summary import fusing_line
-from hydractl.steps.compute import Dtype, choose_dtype
-from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint, as_several
-from hydractl.steps.references import SelectionLike, follow
-from hydractl.steps.result import MadeModel
 from hydractl.surgery.provenance import alike, headless, with_provenance
 from hydractl.watch import Watcher
 

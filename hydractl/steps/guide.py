@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hydractl.errors import OptionError, require
+from hydractl.inputs.arguments import Force
+from hydractl.inputs.result import Result
 from hydractl.options import function, option
-from hydractl.steps.inputs import Force
-from hydractl.steps.result import Result
 from hydractl.text import continued
 from hydractl.watch import Watcher
 
@@ -30,7 +30,7 @@ Topic = Literal[
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 #: A line of a page that becomes a table of rows; Markdown readers do not show it.
-#: `<!-- table: hydractl.ood.table.OOD_SCORES: score = name, what it is = help -->`
+#: `<!-- table: hydractl.ood.ood_scores.OOD_SCORES: score = name, what it is = help -->`
 TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
 TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydractl.artifacts import file_of_ours
+from hydractl.inputs.arguments import ModelLike, as_checkpoint
+from hydractl.inputs.result import Finding
 from hydractl.options import Option, function
-from hydractl.steps.inputs import ModelLike, as_checkpoint
-from hydractl.steps.result import Finding
 from hydractl.watch import Watcher
 
 

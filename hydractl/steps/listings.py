@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydractl.inputs.result import Finding
 from hydractl.options import function, option
-from hydractl.steps.result import Finding
 from hydractl.text import aligned
 from hydractl.watch import Watcher
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
+from hydractl.inputs.arguments import Model
+from hydractl.inputs.compute import Compute
+from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
+from hydractl.inputs.rows import STDIN, Readable, Row, lines_as_they_come, read_image_file, read_lines, text_rows
 from hydractl.options import Without, function, option
-from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Model
-from hydractl.steps.predictions import Predictions, PredictionStream, Promise
-from hydractl.steps.rows import STDIN, Readable, Row, lines_as_they_come, read_image_file, read_lines, text_rows
 from hydractl.text import shortened
 from hydractl.watch import Watcher
 
@@ -150,7 +150,7 @@ class Predict:
 
     def _model(self) -> Hydra:
         from hydractl.data.labels import name_classes
-        from hydractl.steps.models import running
+        from hydractl.inputs.models import running
 
         hydra = running(self.model, self.compute)
         if hydra is self.model and self.reading.classes is not None:

@@ -11,15 +11,16 @@ from hydractl.artifacts import write_json
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, require_heads
 from hydractl.checkpoint.output import refuse_existing
+from hydractl.circuit.material import Material
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, Scored, ScoreMethod, Scoring
 from hydractl.circuit.scores import ScoreTable, as_towers, scores_json, scores_of
 from hydractl.data.reading import Reading
+from hydractl.inputs.arguments import Model, Output, PlotOptions, as_member
+from hydractl.inputs.compute import Compute, choose_device
+from hydractl.inputs.result import Result
+from hydractl.inputs.search_data import open_material, origin_of
 from hydractl.options import Option, Rows, function, remembered
-from hydractl.steps.compute import Compute, choose_device
-from hydractl.steps.inputs import Model, Output, PlotOptions, as_member
-from hydractl.steps.material import Material, open_material, origin_of
-from hydractl.steps.result import Result
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:

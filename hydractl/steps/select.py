@@ -13,19 +13,20 @@ from hydractl.bounds import MEMBERS, whole
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
-from hydractl.circuit.circuit_file import Circuit
+from hydractl.circuit.circuit_file import Circuit, CircuitLike
+from hydractl.circuit.material import Material
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import Force, Model, ModelLike, Resume, Seed
+from hydractl.inputs.compute import Compute
+from hydractl.inputs.limits import Limits, UnitLoss
+from hydractl.inputs.references import existing_members, named_circuits
+from hydractl.inputs.result import Result
+from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
 from hydractl.options import Option, function, remembered
 from hydractl.reports.describe import curve_lines
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
 from hydractl.selection.selection_file import selection_json, with_selection
-from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
-from hydractl.steps.limits import Limits, UnitLoss
-from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
-from hydractl.steps.references import existing_members, named_circuits
-from hydractl.steps.result import Result
 from hydractl.surgery.provenance import SEEN, samples_behind
 from hydractl.watch import LOG, Watcher
 
@@ -209,7 +210,7 @@ class Select:
         from hydractl.data.ranks import join_ranks
         from hydractl.selection.greedy import require_enough
         from hydractl.selection.pool import Criteria, choose
-        from hydractl.steps.select_run import SelectionRun
+        from hydractl.selection.selection_run import SelectionRun
 
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a selection lies beside its file")

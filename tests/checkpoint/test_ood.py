@@ -17,7 +17,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load
 from hydractl.model.assembly import to_checkpoint
-from hydractl.ood.table import OOD_SCORES, find_ood_score
+from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, pick_members, split_members
 from tests.conftest import build_reference

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from hydractl.evaluation import networks
 from hydractl.model.fast import optimize
-from hydractl.ood.table import OOD_SCORES
+from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.reports import table
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
 

@@ -15,7 +15,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.data.hashes import sketch
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.steps.prune_methods import PRUNE_METHODS
+from hydractl.surgery.prune_methods import PRUNE_METHODS
 from tests.cli.conftest import Command, save_circuit
 from tests.cli.conftest import circuit as ranked
 from tests.conftest import build_reference

@@ -10,9 +10,9 @@ from hydractl.errors import DataError
 from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood, thinned
 from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
-from hydractl.ood.head import OodHead
+from hydractl.model.ood_head import OodHead
+from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import Answers
-from hydractl.ood.table import OOD_SCORES, find_ood_score
 
 CLASSES, WIDTH = 3, 12
 

@@ -22,7 +22,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.exports.folder import CLASSES, write_hydra
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
-from hydractl.ood.table import OOD_SCORES
+from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe

@@ -15,7 +15,7 @@ from hydractl.metrics.other_tools import (
 )
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.styles import find_style
-from hydractl.ood.table import find_ood_score
+from hydractl.ood.ood_scores import find_ood_score
 
 OPENOOD, THEIRS = map(find_style, ("openood", "torch-uncertainty"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)

@@ -17,9 +17,8 @@ from hydractl.families.load import read_checkpoint
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.model.assembly import from_checkpoint
 from hydractl.ood.fit import Fitting, score_samples, totals
-from hydractl.ood.head import flagged, typicality
-from hydractl.ood.score import FitSamples
-from hydractl.ood.table import DEFAULT, OOD_SCORES
+from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
+from hydractl.ood.score import FitSamples, flagged, typicality
 from tests.conftest import build_reference
 from tests.references import SIZES
 

@@ -11,14 +11,14 @@ ADDED = """
 import json, re, sys
 from pathlib import Path
 import hydractl
-from hydractl.ood import table
+from hydractl.ood import ood_scores
 
 page = (Path(hydractl.__file__).parent / "guide" / "extending.md").read_text(encoding="utf-8")
 section = page.split("## An OOD score")[1].split("\\n## ")[0]
 names = {}
 for block in re.findall(r"```python\\n(.*?)```", section, re.S):
     exec(block, names)
-table.OOD_SCORES += (names["CENTRE"],)
+ood_scores.OOD_SCORES += (names["CENTRE"],)
 
 import onnxruntime, torch
 from torch.testing import assert_close

@@ -5,8 +5,8 @@ import pytest
 
 from hydractl.errors import OptionError
 from hydractl.ood.fit import score_samples
+from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import FitSamples
-from hydractl.ood.table import find_ood_score
 
 
 def scores(logits, name, temperature=1.0):

@@ -8,9 +8,9 @@ from sklearn.decomposition import PCA
 
 from hydractl.errors import DataError
 from hydractl.ood.fit import fitted_scorer, score_samples
+from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import FitSamples, as_state
 from hydractl.ood.statistics import shrunk_covariance, unit_length
-from hydractl.ood.table import OOD_SCORES, find_ood_score
 from hydractl.ood.vim import principal_dimensions
 
 CLASSES, WIDTH, COUNT = 4, 10, 200

@@ -20,11 +20,11 @@ import hydractl as library
 from hydractl.checkpoint.folders import mark
 from hydractl.errors import OptionError
 from hydractl.evaluation.latency_limit import most_multiply_adds
+from hydractl.inputs.result import Result
 from hydractl.options import Option
-from hydractl.steps import pipeline
+from hydractl.pipeline import stages as pipeline
+from hydractl.pipeline.stages import Given, Made, Stage, makefile
 from hydractl.steps.build import cautions
-from hydractl.steps.pipeline import Given, Made, Stage, makefile
-from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher
 from tests.cli.conftest import LABELS, Command, save_vit

@@ -20,7 +20,7 @@ from transformers import AutoImageProcessor, ViTForImageClassification
 
 import hydractl as library
 from hydractl.errors import NotFiniteError, OptionError
-from hydractl.steps.predictions import Predictions, Promise
+from hydractl.inputs.predictions import Predictions, Promise
 from hydractl.text import printable
 from tests.cli.conftest import HYDRACTL, LABELS, Command
 from tests.hostile import NAMES, controls, generated

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from hydractl.steps.schedule import Sizes, TrainingTime, fitting, seconds_of
+from hydractl.pipeline.schedule import Sizes, TrainingTime, fitting, seconds_of
 
 #: ViT-B's heads, on as many samples as CIFAR-10's validation split has.
 SIZES = Sizes(144, 3, 3, inside=1250, outside=[1000], sample=0.0)

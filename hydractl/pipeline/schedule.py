@@ -9,17 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
-from hydractl.steps.limits import Limits
-from hydractl.steps.material import modality_of, open_material
+from hydractl.inputs.limits import Limits
+from hydractl.inputs.search_data import modality_of, open_material
+from hydractl.pipeline.build_options import BuildOptions
 from hydractl.watch import LOG, Advance, Log, Watcher
 
-if TYPE_CHECKING:
-    from hydractl.steps.build import Build
-
+B = TypeVar("B", bound=BuildOptions)
 NO_CIRCUITS = "none"
 #: Samples of each set in a step, and draws from all heads per budget; from the most to the least.
 SAMPLES = ((None, 12), (5000, 12), (2000, 12), (1000, 12), (1000, 6), (500, 6), (200, 4))
@@ -150,7 +149,7 @@ def fitting(sizes: Sizes, given: Mapping[str, Any], seconds: float | None) -> di
     return found | {"steps": training.fitting(None if seconds is None else seconds - sizes.seconds(found))}
 
 
-def scheduled(build: Build, network: Checkpoint, limits: Limits, thin: bool, watch: Watcher) -> Build:
+def scheduled(build: B, network: Checkpoint, limits: Limits, thin: bool, watch: Watcher) -> B:
     """Returns the build with a search, draws, samples and steps that fit its time, and prints what it does.
 
     Args:
@@ -184,7 +183,7 @@ def _shown(seconds: float) -> str:
     return f"{minutes} minute{'s' if minutes > 1 else ''}"
 
 
-def _as_options(build: Build, found: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
+def _as_options(build: BuildOptions, found: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
     """Returns a plan by the names of options; the steps of training become a setting of its recipe."""
     options = {name: value for name, value in found.items() if name != "steps"}
     if sizes.training is None:
@@ -196,14 +195,14 @@ def _as_options(build: Build, found: Mapping[str, Any], sizes: Sizes) -> dict[st
     return options
 
 
-def with_plan(build: Build, planned: Mapping[str, Any]) -> Build:
+def with_plan(build: B, planned: Mapping[str, Any]) -> B:
     """Returns a build with a search, draws, samples and steps."""
     values = dict(planned)
     reading = replace(build.reading, limit=values.pop("limit", build.reading.limit))
     return replace(build, **values, reading=reading)
 
 
-def _sizes(build: Build, network: Checkpoint, limits: Limits, thin: bool, seconds: float | None) -> Sizes:
+def _sizes(build: BuildOptions, network: Checkpoint, limits: Limits, thin: bool, seconds: float | None) -> Sizes:
     """Returns the sizes of a build, and the time that a sample and a step of training take here."""
     reading = replace(build.reading, limit=None)
     ood_data = [*build.ood_data] or None
@@ -226,7 +225,9 @@ def _sizes(build: Build, network: Checkpoint, limits: Limits, thin: bool, second
     )
 
 
-def _training_time(build: Build, network: Checkpoint, trial: float, networks: float, *, thin: bool) -> TrainingTime:
+def _training_time(
+    build: BuildOptions, network: Checkpoint, trial: float, networks: float, *, thin: bool
+) -> TrainingTime:
     """Returns the time of training, from a few steps of the network on the training data.
 
     Args:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from hydractl.checkpoint.ood import FittedOod, OodFit
-from hydractl.ood.score import PROFILE, QUANTILES, Answers, State
-from hydractl.ood.table import find_ood_score
+from hydractl.ood.ood_scores import find_ood_score
+from hydractl.ood.score import PROFILE, QUANTILES, Answers, State, flagged, typicality
 
 
 class Oddity(NamedTuple):
@@ -71,26 +71,3 @@ class OodHead(nn.Module):
     def flags(self, typical: Tensor) -> Tensor:
         """Returns where a sample looks OOD: less typical than all but the share of ID samples to accept."""
         return flagged(typical, self.fit.accept)
-
-
-def flagged(typical: Tensor, accept: float) -> Tensor:
-    """Returns where samples are less typical than all but the share of ID samples to accept."""
-    return typical < 1 - accept - 1e-6  # typicality has steps of 1/1001 or more
-
-
-def typicality(score: Tensor, quantiles: Tensor) -> Tensor:
-    """Returns (1 + #{calibration scores >= s}) / (n + 1), a conformal p-value, `[...,B]`.
-
-    For exchangeable samples it is at most a with a probability of at most a.
-
-    Args:
-        score: s `[...,B]`.
-        quantiles: `[...,n]` calibration scores.
-
-    Source: Vovk et al. 2005.
-
-    >>> typicality(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([1.0, 2.0, 3.0])).tolist()
-    [1.0, 0.5, 0.25]
-    """
-    as_odd = (quantiles.unsqueeze(-2) >= score.unsqueeze(-1)).sum(-1)
-    return (1 + as_odd).to(score.dtype) / (1 + quantiles.shape[-1])

@@ -10,6 +10,7 @@ from typing import Any
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.circuit.material import Material
 from hydractl.circuit.objective import ScoringData
 from hydractl.data.ranks import Ranks
 from hydractl.errors import DataError
@@ -18,7 +19,6 @@ from hydractl.selection.answers import Answering, Store, answer
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
 from hydractl.selection.pool import CandidatePool
-from hydractl.steps.material import Material
 from hydractl.surgery.fusion import fuse
 from hydractl.watch import Watcher
 

@@ -1,11 +1,11 @@
-"""Options and inputs that steps share: models, circuits and scores, by path or by value."""
+"""Options that steps share, and models by path or by value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
@@ -16,13 +16,7 @@ from hydractl.reports.drawing import check_picture, write_picture
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import ScoreTable
-
-T = TypeVar("T")
 ModelLike = Any  #: a path or a hub id, a `Hydra`, a `Checkpoint`, or the result of a step that made a model
-CircuitLike = Any  #: a path, a `Circuit`, or the result of a search for one circuit
-ScoresLike = Any  #: a path, a `ScoreTable`, or the result of scoring heads
 
 # Options that several steps share.
 Model = Annotated[
@@ -119,38 +113,6 @@ def as_member(model: ModelLike) -> Checkpoint:
     if checkpoint.members > 1:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: name one network")
     return checkpoint
-
-
-def as_circuit(circuit: CircuitLike) -> Circuit:
-    """Returns a circuit from its file (`-` is standard input), or from the search that found it.
-
-    Raises:
-        ArtifactError: the file cannot be read, or is no circuit.
-        OptionError: not a circuit.
-    """
-    from hydractl.circuit.circuit_file import Circuit, read_circuit
-
-    found = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
-    return _checked(found, Circuit, "a circuit (a path, or the result of extract_circuit)")
-
-
-def as_scores(scores: ScoresLike) -> ScoreTable:
-    """Returns head scores from their file (`-` is standard input), or from the step that computed them.
-
-    Raises:
-        ArtifactError: the file cannot be read, or holds no scores.
-        OptionError: not head scores.
-    """
-    from hydractl.circuit.scores import ScoreTable, read_scores
-
-    found = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
-    return _checked(found, ScoreTable, "head scores (a path, or the result of score_heads)")
-
-
-def _checked(found: object, kind: type[T], wanted: str) -> T:
-    if not isinstance(found, kind):
-        raise OptionError(f"expected {wanted}, got {type(found).__name__}")
-    return found
 
 
 def model_name(model: ModelLike) -> str:

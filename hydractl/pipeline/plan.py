@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
 from hydractl.data.sources import Part, parse_data_spec
 from hydractl.evaluation.settings import Procedure, Sets
+from hydractl.inputs.limits import Limits
+from hydractl.inputs.reported import Outputs
 from hydractl.options import Rows
+from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.plan_units import Thinning, thinned
+from hydractl.pipeline.schedule import NO_CIRCUITS
+from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.steps.calibrate import Calibrate
 from hydractl.steps.evaluate import Evaluate
 from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.steps.finetune import Finetune
 from hydractl.steps.fuse import Fuse
-from hydractl.steps.limits import Limits
-from hydractl.steps.pipeline import Given, Made, Stage
-from hydractl.steps.plan_units import Thinning, thinned
-from hydractl.steps.report import Outputs
-from hydractl.steps.schedule import NO_CIRCUITS
 from hydractl.steps.select import Candidates, Select
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
-
-if TYPE_CHECKING:
-    from hydractl.steps.build import Build
 
 HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
     Made(f"{one}.safetensors") for one in ("hydra", "network", "trained", "teacher", "soup")
@@ -36,7 +33,7 @@ REPORT = Made("report")
 
 
 def plan(
-    build: Build,
+    build: BuildOptions,
     limits: Limits,
     trunks: str,
     thin: Thinning | None = None,
@@ -86,27 +83,27 @@ def plan(
     return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 
 
-def _searches(build: Build) -> bool:
+def _searches(build: BuildOptions) -> bool:
     return bool(build.ood_data) and build.search != NO_CIRCUITS
 
 
-def _reading(build: Build) -> Reading:
+def _reading(build: BuildOptions) -> Reading:
     classes = build.reading.classes
     return build.reading if classes is None else replace(build.reading, classes=Given("CLASSES", str(classes)))
 
 
-def _network(build: Build) -> Given:
+def _network(build: BuildOptions) -> Given:
     return Given("MODEL", build.model)
 
 
-def _id_data(build: Build, part: int) -> Given:
+def _id_data(build: BuildOptions, part: int) -> Given:
     count = 3 if build.eval_data else 4
     if part > count:
         return Given("EVAL_DATA", parse_data_spec(build.eval_data or ""))
     return Given("ID_DATA", parse_data_spec(build.id_data), Part(part, part, count, build.seed))
 
 
-def _ood_data(build: Build, part: int) -> list[Given]:
+def _ood_data(build: BuildOptions, part: int) -> list[Given]:
     """Returns a part of every OOD set: members and OOD scores are chosen by part 2, so 3 is the part to evaluate on."""
     count = 2 if build.eval_ood_data else 3
     own = part > count
@@ -115,7 +112,7 @@ def _ood_data(build: Build, part: int) -> list[Given]:
     return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), whole) for i, text in enumerate(texts, 1)]
 
 
-def _search(build: Build) -> Stage:
+def _search(build: BuildOptions) -> Stage:
     most, limit = build.search_samples, build.reading.limit
     step = ExtractCircuit(
         _network(build),
@@ -132,7 +129,7 @@ def _search(build: Build) -> Stage:
     return Stage(step, tuple(CIRCUITS.values()))
 
 
-def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
+def _selection(build: BuildOptions, limits: Limits, trunks: str) -> Stage:
     draws = build.draws
     sources = Candidates(random=build.random or 0)
     if _searches(build):
@@ -160,7 +157,7 @@ def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
     return Stage(step, ("work/selection.json", SELECTED))
 
 
-def _training(build: Build, together: bool) -> list[Stage]:
+def _training(build: BuildOptions, together: bool) -> list[Stage]:
     """Returns the commands that train members: each with its own seed and then fused, or all together."""
     apart, recipe = build.members > 1 and not together, build.recipe
     name = "work/selected-member{member}.safetensors"
@@ -185,11 +182,11 @@ def _training(build: Build, together: bool) -> list[Stage]:
     return [*stages, Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else stages
 
 
-def _teachers(build: Build) -> list[Given]:
+def _teachers(build: BuildOptions) -> list[Given]:
     return [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)]
 
 
-def _as_long(build: Build, joint: Stage) -> Stage:
+def _as_long(build: BuildOptions, joint: Stage) -> Stage:
     """Returns the command that trains the network alone as members train together."""
     assert isinstance(joint.step, Finetune)
     output = Made("work/trained.safetensors")
@@ -197,7 +194,7 @@ def _as_long(build: Build, joint: Stage) -> Stage:
     return Stage(replace(joint.step, models=[_network(build)], joint=False, execution=execution), (output,))
 
 
-def _outliers(build: Build) -> Sequence[Given]:
+def _outliers(build: BuildOptions) -> Sequence[Given]:
     """Returns the OOD samples of search and selection if the recipe gives them a weight.
 
     Members never train on the last of several sets that they are measured on too: it decides the verdict.
@@ -208,7 +205,7 @@ def _outliers(build: Build) -> Sequence[Given]:
     return [one for part in parts for one in (part[:-1] if kept else part)]
 
 
-def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
+def _calibration(build: BuildOptions, model: Made | Given, output: Made) -> Stage:
     step = Calibrate(
         model,
         id_data=_id_data(build, 3),
@@ -221,7 +218,7 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
     return Stage(step, (output,))
 
 
-def _evaluation(build: Build, systems: dict[str, Made]) -> Stage:
+def _evaluation(build: BuildOptions, systems: dict[str, Made]) -> Stage:
     step = Evaluate(
         systems,
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),

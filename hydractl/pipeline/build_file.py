@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from os.path import lexists
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import tomli_w
 
 from hydractl.data.sources import parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import declared, flat, make
+from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.schedule import with_plan
 from hydractl.schema import Origin, parse_toml, read_json, read_text
-from hydractl.steps.schedule import with_plan
 from hydractl.text import printable, shortened
 
-if TYPE_CHECKING:
-    from hydractl.steps.build import Build
-
+B = TypeVar("B", bound=BuildOptions)
 BUILD_TOML = "build.toml"
 BEGUN = "work/begun.json"
 #: Options that do not change the result; a config has no use for them.
@@ -36,7 +35,7 @@ def is_build_file(model: object) -> bool:
     return isinstance(model, str | Path) and str(model).endswith(".toml")
 
 
-def options_of(build: Build, folder: Path) -> dict[str, Any]:
+def options_of(build: BuildOptions, folder: Path) -> dict[str, Any]:
     """Returns the options that are not the default, by name; paths are seen from a folder."""
     values = flat(build)
     found = {}
@@ -67,14 +66,14 @@ def _placed(name: str, value: Any, here: str, there: str) -> Any:
     return str(parse_data_spec(str(value), True, here).seen_from(there))
 
 
-def written(build: Build, folder: Path) -> bytes:
+def written(build: BuildOptions, folder: Path) -> bytes:
     """Returns a readable file of the options of a build; `hydractl build` reads it."""
     head = "# Written by hydractl build. To repeat or change it: hydractl build build.toml -o FOLDER\n"
     lines = tomli_w.dumps(options_of(build, folder)).splitlines()
     return (head + "".join(f"{printable(line)}\n" for line in lines)).encode()
 
 
-def read_build_file(build: Build) -> Build:
+def read_build_file(build: B) -> B:
     """Returns the build that a file describes, with what was given beside the file in place of its own.
 
     Raises:
@@ -96,7 +95,7 @@ def read_build_file(build: Build) -> Build:
     return make(type(build), {"output": str(file.parent), **values, **own})
 
 
-def begun(build: Build, folder: Path) -> Build | None:
+def begun(build: B, folder: Path) -> B | None:
     """Returns the build that began in a folder, with the plan it began with; None if none did.
 
     Raises:
@@ -122,7 +121,7 @@ def begun(build: Build, folder: Path) -> Build | None:
     return with_plan(build, planned)
 
 
-def record(asked: Build, planned: Build, folder: Path) -> bytes:
+def record(asked: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:
     """Returns the record of a build that begins."""
     values = flat(planned)
     content = {"options": options_of(asked, folder), "plan": {name: values[name] for name in PLANNED}}

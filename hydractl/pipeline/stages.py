@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.data.sources import DataSpec, Part, path_seen_from
+from hydractl.inputs.result import Result
 from hydractl.options import Declared, Step, declared, flags_of, flat, make, run
-from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher
 

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from hydractl.artifacts import ModelReference
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.circuit.circuit_file import Circuit
-from hydractl.circuit.scores import ScoreTable
+from hydractl.circuit.circuit_file import Circuit, CircuitLike, as_circuit
+from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import ModelLike, as_member, as_several
 from hydractl.selection.selection_file import Followed, Selection, read_selection, selection_of
-from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_circuit, as_member, as_scores, as_several
 from hydractl.surgery.provenance import require_same_model
 
 SelectionLike = Any  #: a path, or the result of `select`

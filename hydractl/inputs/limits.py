@@ -1,7 +1,4 @@
-"""Limits on what a Hydra may cost against the network, and the MLP units that its members lose for them.
-
-A limit on time is measured once and kept by its build.
-"""
+"""Limits on what a Hydra may cost against the network, and the MLP units that its members lose for them."""
 
 from __future__ import annotations
 
@@ -10,25 +7,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hydractl.bounds import real
+from hydractl.bounds import parse_ratio
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, without
 from hydractl.checkpoint.layout import member_units, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
-from hydractl.circuit.scores import ScoreTable
-from hydractl.errors import OptionError, OutputError
+from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
+from hydractl.errors import OptionError
 from hydractl.options import option
-from hydractl.schema import Origin, read_json
-from hydractl.steps.inputs import ScoresLike, as_scores
 from hydractl.surgery.choose import units_leaving
 from hydractl.surgery.provenance import require_same_model
-from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.selection.pool import UnitDeal
-    from hydractl.steps.build import Build
 
 
 @dataclass(frozen=True)
@@ -130,42 +123,3 @@ class UnitLoss:
         for trunk in trunks:
             drop_units(network, *deal.dropped(1, trunk))
         return deal
-
-
-def parse_ratio(name: str, text: str) -> float:
-    """Returns a multiple of the network's cost, such as 1.3x.
-
-    Args:
-        name: the option, for messages.
-
-    Raises:
-        OptionError: the text is not a multiple.
-    """
-    value = real(str(text).removesuffix("x"), 0.01, 1000)
-    if value is None:
-        raise OptionError(f"`{name}` {text}: expected a multiple of the network's, as in 1.3x")
-    return value
-
-
-def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyLimit | None:
-    """Returns a build's latency limit in multiply-adds; times Hydras of random members if no earlier run did.
-
-    Raises:
-        OptionError: the budget is not a multiple, or no network is that fast.
-        OutputError: the record of an earlier run is damaged.
-    """
-    from hydractl.evaluation.latency_limit import FILE, LatencyLimit, most_multiply_adds, sketches, time_ratios
-
-    budget, file = build.budget_latency, build.folder / FILE
-    if budget is None:
-        return None
-    ratio = parse_ratio("budget_latency", budget)
-    if file.is_file():
-        origin = Origin(str(file), OutputError, "remove it, or name another folder")
-        begun: LatencyLimit = read_json(file, origin).read(LatencyLimit)
-        if begun.budget == budget:
-            return begun
-    watch.note("note: timing Hydras of random members beside the network")
-    heads = sum(tower.layers * tower.heads for tower in network.spec.towers)
-    points = time_ratios(network, sketches(network, max(build.members, 2), heads // 6), build.compute.torch_device)
-    return LatencyLimit(budget=budget, multiply_adds=most_multiply_adds(points, ratio), measured=tuple(points))

@@ -3,8 +3,8 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.checkpoint.ood import FittedOod, OodFit
-from hydractl.ood.head import OodHead, typicality
-from hydractl.ood.score import Answers
+from hydractl.model.ood_head import OodHead
+from hydractl.ood.score import Answers, typicality
 from tests.checkpoint.test_ood import lazy
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hydractl.steps.result import Result
+from hydractl.inputs.result import Result
 from hydractl.text import printable
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from hydractl.checkpoint.heads import Head, Unit, without
 from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.score_methods import Taylor
 from hydractl.errors import OptionError
+from hydractl.inputs.limits import Limits
+from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.steps.fuse import Fuse
-from hydractl.steps.limits import Limits
-from hydractl.steps.pipeline import Given, Made, Stage
 from hydractl.steps.prune import Prune
-from hydractl.steps.prune_methods import AtRandom, ByScores, Spread, UnitCut
 from hydractl.steps.score_heads import ScoreHeads
+from hydractl.surgery.prune_methods import AtRandom, ByScores, Spread, UnitCut
 
 if TYPE_CHECKING:
     from hydractl.data.reading import Reading
-    from hydractl.steps.build import Build
 
 MOST = 2.0  # from this multiple of the network's multiply-adds on, members need not lose units
 SAMPLES = 1000  # that units are scored on
@@ -38,7 +38,7 @@ class Thinning:
     units: int  # that it loses; members share the best half of the others and divide the rest
 
 
-def thinning(build: Build, network: Checkpoint, limits: Limits) -> Thinning | None:
+def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinning | None:
     """Returns what members lose to keep to a limit of multiply-adds; None if they lose no units.
 
     Raises:
@@ -92,7 +92,7 @@ def sized(network: Checkpoint, members: int, most: float) -> Thinning | None:
 
 
 def thinned(
-    build: Build, thin: Thinning, id_data: Given, reading: Reading, *, network: Given, fused: Made
+    build: BuildOptions, thin: Thinning, id_data: Given, reading: Reading, *, network: Given, fused: Made
 ) -> list[Stage]:
     """Returns the commands that make members without some heads and units, and fuse them.
 

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hydractl.circuit.material import Material
 from hydractl.circuit.objective import SearchData
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.data.sources import split_sources
 from hydractl.errors import OptionError
+from hydractl.inputs.arguments import ModelLike, as_several
+from hydractl.inputs.compute import Compute
+from hydractl.inputs.search_data import open_materials
 from hydractl.options import Option
-from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import ModelLike, as_several
-from hydractl.steps.material import Material, open_materials
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

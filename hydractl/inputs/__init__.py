@@ -1,0 +1,1 @@
+"""What commands share: references to models, data that searches run on, results."""

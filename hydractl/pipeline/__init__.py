@@ -1,0 +1,1 @@
+"""What `build` decides: its plan, its time, its stages and its record."""
