@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +13,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
-from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint, to_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.model.prediction import finite_on_cpu
 from hydractl.ood.score import Reads
@@ -28,34 +26,17 @@ class Logits(NamedTuple):
     labels: Tensor | None  # `[N]` int64, or None for samples without labels
 
 
-def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
-    """Returns a model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
-
-    Args:
-        dtype: of the weights; default: the stored one.
-
-    Raises:
-        CheckpointError: see `read_checkpoint`.
-    """
-    return load_checkpoint(read_checkpoint(reference), device, dtype)
-
-
 def load_checkpoint(
     checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Hydra:
-    """Returns a model as `load` does, from an open checkpoint."""
+    """Returns a model in eval mode with its preprocessing.
+
+    Args:
+        dtype: of the weights; default: the stored one.
+    """
     model = from_checkpoint(checkpoint, device, dtype)
     model.preprocessor = _Preprocessing(checkpoint)
     return model
-
-
-def save(model: Hydra, path: str | Path, force: bool = False) -> None:
-    """Writes a model as one self-contained file.
-
-    Raises:
-        OutputError: the file exists and `force` is not set, or the disk refuses it.
-    """
-    write_checkpoint(to_checkpoint(model), path, force)
 
 
 def load_to_compute(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype | None) -> Hydra:

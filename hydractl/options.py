@@ -353,7 +353,7 @@ def _plain_json(value: Any) -> Any:
     return [_plain_json(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def run(step: Step[R_co], watch: Watcher = LOG) -> R_co:
+def run_step(step: Step[R_co], watch: Watcher = LOG) -> R_co:
     """Runs a command; a missing package of an extra is named with its extra."""
     with naming_extras():
         return step.run(watch)
@@ -367,7 +367,7 @@ def function(step: type[Step[R_co]]) -> Callable[..., R_co]:
     def call(*args: Any, **kwargs: Any) -> R_co:
         given = dict(signature.bind(*args, **kwargs).arguments)
         watch = given.pop("watch", LOG)
-        return run(make(step, given), watch)
+        return run_step(make(step, given), watch)
 
     call.__name__ = call.__qualname__ = re.sub(r"(?<!^)(?=[A-Z])", "_", step.__name__).lower()
     call.__module__ = step.__module__

@@ -58,7 +58,7 @@ def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Sepa
     return Separated(found, dropped, last, every)
 
 
-def shown(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
+def shown_heads(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
     """Returns up to SHOWN of the heads dropped first and up to SHOWN of those dropped last; no head is in both."""
     count = min(SHOWN, max(1, len(dropped) // 2))
     return list(dropped[:count]), list(dropped[count:][-count:])

@@ -180,7 +180,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
     return read_json_file(index, _origin(index)).read(_Index).weight_map
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file of a checkpoint.
 
     Raises:
@@ -195,7 +195,7 @@ def _origin(path: Path) -> Origin:
 
 def read_preprocessing(folder: Path) -> dict[str, Any]:
     """Returns the content (a JSON object, or text) of every preprocessing file in a checkpoint folder, by name."""
-    files: dict[str, Any] = {name: read_json(folder / name) for name in JSON_FILES if (folder / name).is_file()}
+    files: dict[str, Any] = {name: read_json_object(folder / name) for name in JSON_FILES if (folder / name).is_file()}
     if "tokenizer.json" in files:  # the vocabulary that it was built from is a second copy
         files.pop("vocab.json", None)
         return files

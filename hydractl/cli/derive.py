@@ -18,7 +18,7 @@ from hydractl.cli import console
 from hydractl.cli.help import STDOUT, help_text, metavar, respelled
 from hydractl.errors import HydractlError, OptionError
 from hydractl.inputs.result import Result
-from hydractl.options import Declared, Option, declared, flags_of, make, run
+from hydractl.options import Declared, Option, declared, flags_of, make, run_step
 
 STEPS = Path(__file__).parents[1] / "steps"
 FORMS = ("json", "csv")
@@ -116,7 +116,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
     try:
         with terminal.progress(command.name, None):
-            result: Result = run(make(command.step, values), terminal)
+            result: Result = run_step(make(command.step, values), terminal)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.
         partial = getattr(error, "partial", None)

@@ -66,7 +66,7 @@ class StepCommand(typer.core.TyperCommand):
             parameter = parameters.pop(option.name)
             default = parameter.default if parameter.show_default is True else parameter.show_default
             group = ARGUMENTS if option.option.positional else option.option.heading
-            groups[group].append(record(option, parameter.help, default and str(default)))
+            groups[group].append(_record(option, parameter.help, default and str(default)))
         groups[HEADINGS[-1]] += [parameter.get_help_record(ctx) for parameter in parameters.values()]  # --help
         for heading, records in groups.items():
             if records:
@@ -93,11 +93,11 @@ def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> li
 
 def respelled(text: str, options: Sequence[Declared]) -> str:
     """Returns a message with flags in place of options in backquotes, which are Python's names."""
-    spelled = {option.name: spelling(option) for option in options}
+    spelled = {option.name: option_spelling(option) for option in options}
     return re.sub(r"`(\w+)`", lambda found: spelled.get(found[1], found[0]), text)
 
 
-def spelling(option: Declared) -> str:
+def option_spelling(option: Declared) -> str:
     """Returns an option's name on the command line: its first flag, or the placeholder of an argument."""
     return metavar(option).removesuffix("...") if option.option.positional else flags_of(option)[0]
 
@@ -130,7 +130,7 @@ def usage(option: Declared) -> str:
     return metavar(option) if option.required else f"[{metavar(option)}]"
 
 
-def record(option: Declared, text: str, default: str | None) -> tuple[str, str]:
+def _record(option: Declared, text: str, default: str | None) -> tuple[str, str]:
     """Returns an option's two columns: its spelling and its description."""
     written = metavar(option)
     if not option.option.positional:

@@ -87,7 +87,7 @@ def sketch(hashes: Hashes) -> dict[str, Any]:
     return _written(len(hashes), len(keys) <= EXACT, keys[:EXACT])
 
 
-def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
+def remembered_samples(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
     """Returns a mask `[N]` of the remembered samples; an incomplete sketch misses some.
 
     Args:

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from hydractl.data.samples import Samples, spread
+from hydractl.data.samples import Samples, spread_places
 from hydractl.errors import DataError
 
 LOOKED_AT = 200  # images of each set
 ALONE = 0.95  # AUROC from which a measure alone tells sets apart
 
 
-class Measure(NamedTuple):
+class FormMeasure(NamedTuple):
     """One property of an image's form, and the words for it."""
 
     name: str
@@ -30,8 +30,8 @@ def _coarseness(image: Image.Image) -> float:
 
 
 MEASURES = (
-    Measure("size", lambda image: max(image.size), "pixels", "bring them to one size"),
-    Measure("compression", _coarseness, "mean JPEG step, 0 without", "save them alike"),
+    FormMeasure("size", lambda image: max(image.size), "pixels", "bring them to one size"),
+    FormMeasure("compression", _coarseness, "mean JPEG step, 0 without", "save them alike"),
 )
 
 
@@ -59,7 +59,7 @@ def _told_apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 def _measured(samples: Samples) -> list[NDArray[np.float64]]:
     """Returns each measure of some of the images, of those that can be read."""
     found: list[list[float]] = []
-    for place in spread(len(samples), LOOKED_AT):
+    for place in spread_places(len(samples), LOOKED_AT):
         try:
             image = samples.inputs[place]
         except DataError:

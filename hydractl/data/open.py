@@ -24,7 +24,7 @@ from hydractl.data.hashes import hash_inputs, positions
 from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
 from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read_labels
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
-from hydractl.data.samples import Samples, few_for_chance, spread
+from hydractl.data.samples import Samples, few_for_chance, spread_places
 from hydractl.data.sources import DataSpec, DataValues, parse_data
 from hydractl.data.table_columns import choose_columns, nested_columns, reads_as_text, type_name
 from hydractl.errors import DataError, OptionError
@@ -121,13 +121,13 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
     taken = np.arange(len(samples)) if spec.part is None else positions(spec.part, samples.content_hashes())
     if not len(taken):
         raise DataError(f"{samples.name}{spec.part}: holds none of the {len(samples)} samples: take fewer parts")
-    return samples.subset(taken[list(spread(len(taken), limit))])
+    return samples.subset(taken[list(spread_places(len(taken), limit))])
 
 
 def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
     table = table.flatten() if nested_columns(table.features, request.reading) else table
     if request.reading.limit is not None:
-        table = table.select(spread(len(table), request.reading.limit))
+        table = table.select(spread_places(len(table), request.reading.limit))
     if not len(table):
         raise DataError(f"{request}: holds no samples")
     chosen = choose_columns(table.features, request.modality, request.reading, str(request), strict=request.strict)
@@ -200,7 +200,7 @@ def _of_values(values: Indexed, request: _Request) -> Samples:
     if not len(values):
         raise DataError(f"{where}: holds no samples")
     read = _Values(values, _is_pair(_read(values, 0, where)), request)
-    places = spread(len(values), request.reading.limit)
+    places = spread_places(len(values), request.reading.limit)
     inputs: Sequence[Any] = Lazy(places, read.input)
     samples = Samples(where, request.modality, inputs if request.modality == "image" else list(inputs))
     if not read.paired:

@@ -152,7 +152,7 @@ def join(sets: Sequence[Samples]) -> Samples:
     return Samples(" and ".join(samples.name for samples in sets), sets[0].modality, inputs, hashes=known)
 
 
-def spread(size: int, limit: int | None) -> Sequence[int]:
+def spread_places(size: int, limit: int | None) -> Sequence[int]:
     """Returns the places of at most `limit` samples, evenly over `size`.
 
     Data are often sorted by class, so that the first samples would be of one class only.

@@ -57,20 +57,20 @@ def choose_columns(
     named = () if column is None else _named_inputs(features, column, modality, where)
     missing = [name for name in named if name not in features]
     if missing and strict:
-        raise DataError(f"{where}: has no column {missing[0]!r}, only {describe(features)}")
+        raise DataError(f"{where}: has no column {missing[0]!r}, only {_describe(features)}")
     if named and not missing:
         return ChosenColumns(named, label, problem)
     found = _image_candidates(features) if modality == "image" else _text_candidates(features, label)
     if not found:
         remedy = f"give {modality}s, which the model takes, or name their column with {option}"
-        raise DataError(f"{where}: no {modality} column among {describe(features)}: {remedy}")
+        raise DataError(f"{where}: no {modality} column among {_describe(features)}: {remedy}")
     if len(found) > 1:
         many = " or ".join(", ".join(inputs) for inputs in found)
         raise DataError(f"{where}: the {modality} column could be {many}; name it with {option}")
     return ChosenColumns(found[0], label, problem)
 
 
-def describe(features: datasets.Features) -> str:
+def _describe(features: datasets.Features) -> str:
     """Returns names and types of columns, for one line of an error."""
     return ", ".join(f"{name} ({type_name(feature)})" for name, feature in features.items()) or "no columns at all"
 
@@ -97,7 +97,7 @@ def _label(features: datasets.Features, column: str | None, where: str, strict: 
     if column in features:
         return column, None
     if column is not None and strict:
-        raise DataError(f"{where}: has no column {column!r}, only {describe(features)}")
+        raise DataError(f"{where}: has no column {column!r}, only {_describe(features)}")
     classes = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
     found = classes or [name for name in features if name.lower() in LABEL_NAMES]
     found = _preferred(found, LABEL_NAMES) or found
@@ -109,7 +109,7 @@ def _label(features: datasets.Features, column: str | None, where: str, strict: 
     if len(features) == 1:
         is_image = _is_a(next(iter(features.values())), "Image")
         remedy = "sort images into a folder for each class" if is_image else "add it, with commas between CSV's columns"
-    return None, f"has no label column among {describe(features)}; {remedy}"
+    return None, f"has no label column among {_describe(features)}; {remedy}"
 
 
 def _preferred(found: list[str], names: tuple[str, ...]) -> list[str]:

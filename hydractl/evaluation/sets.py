@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hydractl.data.corruptions import corrupted
-from hydractl.data.hashes import remembered
+from hydractl.data.hashes import remembered_samples
 from hydractl.data.image_form import form_notes
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
@@ -150,7 +150,7 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
         if key.role == "calibration":
             continue
         hashes = samples.content_hashes()
-        hits = [(name, remembered(entry, hashes, f"{system}: {name}")) for name, entry in seen]
+        hits = [(name, remembered_samples(entry, hashes, f"{system}: {name}")) for name, entry in seen]
         if calibration is not None:
             hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
         overlap = int(np.any([hit for _, hit in hits], axis=0).sum())

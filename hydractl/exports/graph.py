@@ -60,7 +60,7 @@ class _TensorModel(nn.Module):
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
         )
-        return tuple(_wide(getattr(output, name)) for name in outputs_of(self.model))
+        return tuple(_wide(getattr(output, name)) for name in graph_outputs(self.model))
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def outputs_of(model: Hydra) -> tuple[str, ...]:
+def graph_outputs(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
     if model.ood_head is None:
         return OUTPUTS
@@ -91,7 +91,7 @@ def trace(model: Hydra) -> Traced:
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():
         program = torch.export.export(_TensorModel(model).eval(), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
-    outputs = outputs_of(model)
+    outputs = graph_outputs(model)
     metadata = {**to_metadata(to_checkpoint(model)), "outputs": ", ".join(outputs)}
     return Traced(program, tuple(inputs), outputs, metadata)
 

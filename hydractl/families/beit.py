@@ -38,7 +38,7 @@ class BeitConfig(read.Images, read.PlainEncoder, read.Labelled):
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
-def spellings(model: str) -> tuple[dict[str, str], ...]:
+def _spellings(model: str) -> tuple[dict[str, str], ...]:
     """Returns the names of the encoder `model`: tables per layer or of all, the norm behind the mean or before it."""
     ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
     norms, mlp = ("layernorm_before", "layernorm_after"), ("intermediate.dense", "output.dense")
@@ -65,7 +65,7 @@ BEIT = Family(
     model_type="beit",
     architectures=("BeitForImageClassification",),
     config=BeitConfig,
-    spellings=spellings("beit"),
+    spellings=_spellings("beit"),
     saved_as=lambda config: (
         2 * (not config.get("use_mean_pooling", True)) + bool(config.get("use_shared_relative_position_bias"))
     ),
@@ -80,7 +80,7 @@ DATA2VEC_VISION = replace(
     title="data2vec (images)",
     model_type="data2vec-vision",
     architectures=("Data2VecVisionForImageClassification",),
-    spellings=spellings("data2vec_vision"),
+    spellings=_spellings("data2vec_vision"),
     base=Base("data2vec_vision.", untrained=("vision.norm",)),
     inert=(r"data2vec_vision\.embeddings\.mask_token", r".*\.relative_position_index"),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json, read_preprocessing
+from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json_object, read_preprocessing
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
@@ -71,13 +71,13 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     preprocessing = read_preprocessing(folder)
     config: Mapping[str, Any]
     if (folder / OPEN_CLIP_CONFIG).is_file() and not _claims_model_type(folder):
-        config = {**read_json(folder / OPEN_CLIP_CONFIG), "model_type": open_clip.FAMILY.model_type}
+        config = {**read_json_object(folder / OPEN_CLIP_CONFIG), "model_type": open_clip.FAMILY.model_type}
         preprocessing["preprocessor_config.json"] = open_clip.preprocessing(name, config)
     else:
-        config = read_json(folder / "config.json")
+        config = read_json_object(folder / "config.json")
     _refuse_changed(name, config)
     if timm_vit.is_timm(config):
-        preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
+        preprocessing = {"preprocessor_config.json": timm_vit.timm_preprocessing(config)}
         config = timm_vit.describe(name, folder, config, without_classifier)
     if without_classifier:
         # It tells what the classifier was trained for that a new one replaces.
@@ -111,7 +111,7 @@ def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:
 
 def _claims_model_type(folder: Path) -> bool:
     # Many repositories hold a model in both forms; more tools read that of transformers.
-    return (folder / "config.json").is_file() and "model_type" in read_json(folder / "config.json")
+    return (folder / "config.json").is_file() and "model_type" in read_json_object(folder / "config.json")
 
 
 def spec_of(name: str, family_name: str, config: Mapping[str, Any]) -> ModelSpec:

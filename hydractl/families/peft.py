@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
-from hydractl.checkpoint.disk import open_weights, read_json
+from hydractl.checkpoint.disk import open_weights, read_json_object
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
@@ -130,7 +130,7 @@ def _our_names(base: Checkpoint) -> dict[str, str]:
 
 def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
-    given = document(read_json(folder / CONFIG), origin)
+    given = document(read_json_object(folder / CONFIG), origin)
     config = given.read(_AdapterConfig)
     other = sorted(
         name for name, value in given.fields.items() if value and name not in DESCRIPTIVE | vars(config).keys()

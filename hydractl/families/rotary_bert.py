@@ -68,7 +68,7 @@ class NomicBertConfig(JinaConfig):
         return replace(tower, gated=True, unbiased=unbiased)
 
 
-def spelling(model: str, attention: str, mlp: tuple[str, str]) -> dict[str, str]:
+def _spelling(model: str, attention: str, mlp: tuple[str, str]) -> dict[str, str]:
     """Returns the names of the encoder `model`; `attention` is theirs of a layer's, `mlp` are those of two maps."""
     maps = [*(f"{attention}.Wqkv[{part}/3]" for part in range(3)), f"{attention}.out_proj"]
     return {
@@ -85,7 +85,7 @@ JINA_V3 = Family(
     model_type="jina_embeddings_v3",
     architectures=("JinaEmbeddingsV3ForSequenceClassification",),
     config=JinaConfig,
-    spellings=(spelling("roberta", "mixer", ("mlp.fc1", "mlp.fc2")) | DENSE_ENDS,),
+    spellings=(_spelling("roberta", "mixer", ("mlp.fc1", "mlp.fc2")) | DENSE_ENDS,),
     base=Base("roberta."),
     inert=(r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
     task="text-classification",
@@ -97,7 +97,7 @@ NOMIC_BERT = Family(
     architectures=("NomicBertForSequenceClassification",),
     config=NomicBertConfig,
     spellings=(
-        spelling("nomic_bert", "attn", ("mlp.fc12", "mlp.fc2"))
+        _spelling("nomic_bert", "attn", ("mlp.fc12", "mlp.fc2"))
         | {
             "text.layers.{i}.mlp.factor": "nomic_bert.encoder.layers.{i}.mlp.fc11",
             "text.pooler": "nomic_bert.pooler.dense",

@@ -118,7 +118,7 @@ def _label_names(config: Foreign) -> Mapping[int, str]:
     return named
 
 
-def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of timm's transforms in the form of transformers' image processor."""
     return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": _pretrained(config)}
 

@@ -136,7 +136,7 @@ SAVED_HEADS = [f"attention.{name}" for name in ("attention.query", "attention.ke
 HEADS = [f"attention.{part}_proj" for part in "qkvo"]
 
 
-def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
+def _spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the names of the encoder `model` as saved, and as in memory."""
     outside, norms = _outside(model), ("layernorm_before", "layernorm_after")
     layer = f"{model}.encoder.layer.{{i}}."
@@ -184,7 +184,7 @@ def _outside(model: str) -> dict[str, str]:
     }
 
 
-SAVED, IN_MEMORY = spellings("vit")
+SAVED, IN_MEMORY = _spellings("vit")
 #: ViT-MSN as transformers 5 writes it: with the layers outside of the encoder that holds all other tensors.
 OUTSIDE = {ours: theirs.removeprefix("vit.") if ".encoder." in theirs else theirs for ours, theirs in SAVED.items()}
 
@@ -216,7 +216,7 @@ IJEPA = Family(
     model_type="ijepa",
     architectures=("IJepaForImageClassification",),
     config=IjepaConfig,
-    spellings=spellings("ijepa"),
+    spellings=_spellings("ijepa"),
     base=Base("ijepa."),
     inert=(r"ijepa\.pooler\.dense\.(weight|bias)", r"ijepa\.embeddings\.mask_token"),
 )
@@ -230,7 +230,7 @@ DEIT = Family(
     model_type="deit",
     architectures=("DeiTForImageClassification",),
     config=DeitConfig,
-    spellings=tuple(spelling | TOKEN for spelling in spellings("deit")),
+    spellings=tuple(spelling | TOKEN for spelling in _spellings("deit")),
     base=Base("deit."),
     inert=DEIT_INERT,
 )
@@ -240,7 +240,7 @@ DISTILLED_DEIT = Family(
     model_type="deit",
     architectures=("DeiTForImageClassificationWithTeacher",),
     config=DistilledDeitConfig,
-    spellings=tuple(spelling | TOKEN | CLASSIFIERS for spelling in spellings("deit")),
+    spellings=tuple(spelling | TOKEN | CLASSIFIERS for spelling in _spellings("deit")),
     inert=DEIT_INERT,
 )
 DINOV2 = Family(

@@ -76,9 +76,9 @@ class Reported(Result):
     def _repr_html_(self) -> str:
         from markdown_it import MarkdownIt
 
-        from hydractl.reports.table import markdown, result_table
+        from hydractl.reports.table import markdown_table, result_table
 
-        return MarkdownIt().enable("table").render(markdown(result_table(self.report, self.full)))
+        return MarkdownIt().enable("table").render(markdown_table(result_table(self.report, self.full)))
 
 
 @dataclass(frozen=True)

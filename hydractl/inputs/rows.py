@@ -24,7 +24,7 @@ STDIN = "-"
 CHUNK = 2**16  # bytes of standard input that are taken together
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """One input: its name in messages, how to read it, its place in its file or data set, and columns to keep."""
 
     name: str
@@ -42,7 +42,7 @@ class Readable:
         bad: the reason for each place that could not be.
     """
 
-    def __init__(self, entries: Sequence[Row], watch: Watcher, *, skip_bad: bool, stand_in: str | None) -> None:
+    def __init__(self, entries: Sequence[InputRow], watch: Watcher, *, skip_bad: bool, stand_in: str | None) -> None:
         self.good, self.bad = list[int](), dict[int, str]()
         self._entries, self._watch, self._skip_bad, self._stand_in = entries, watch, skip_bad, stand_in
 
@@ -86,10 +86,10 @@ class Readable:
         return values
 
 
-def text_rows(texts: Iterable[str], first: int = 0) -> Iterator[Row]:
+def text_rows(texts: Iterable[str], first: int = 0) -> Iterator[InputRow]:
     """Yields a row for each text, of which the first has the number given."""
     for row, text in enumerate(texts, first):
-        yield Row(text, partial(str, text), row)
+        yield InputRow(text, partial(str, text), row)
 
 
 def read_lines(file: str) -> list[str]:

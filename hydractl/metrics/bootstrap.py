@@ -19,7 +19,7 @@ from hydractl.metrics.prediction_table import PredictionTable
 LEVEL = 0.95  # share of the resampled values inside an interval
 
 
-def draw(sizes: Sequence[int], replicates: int = 1000, seed: int = 0) -> Iterator[list[IntArray]]:
+def draw_places(sizes: Sequence[int], replicates: int = 1000, seed: int = 0) -> Iterator[list[IntArray]]:
     """Yields for each resample the places of the samples drawn with replacement, `[N]` of each data set of N samples.
 
     Equal sizes and seed draw equal samples, so replicates of two systems on the same data are paired.
@@ -53,7 +53,7 @@ def classification_replicates(table: PredictionTable, replicates: int = 1000, se
             adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), gap_sums, samples),
         )
 
-    return _by_field(ClassificationMetrics, [of(places) for [places] in draw([samples], replicates, seed)])
+    return _by_field(ClassificationMetrics, [of(places) for [places] in draw_places([samples], replicates, seed)])
 
 
 def accuracy_replicates(correct: NDArray[np.bool_], replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
@@ -62,7 +62,9 @@ def accuracy_replicates(correct: NDArray[np.bool_], replicates: int = 1000, seed
     Args:
         correct: [N] booleans.
     """
-    return {"accuracy": np.array([correct[places].mean() for [places] in draw([correct.size], replicates, seed)])}
+    return {
+        "accuracy": np.array([correct[places].mean() for [places] in draw_places([correct.size], replicates, seed)])
+    }
 
 
 def sets_replicates(
@@ -82,7 +84,7 @@ def sets_replicates(
     ranked = {name: rank_scores(id_scores, scores) for name, scores in ood_scores.items()}
     found: dict[str, list[OodMetrics]] = {name: [] for name in ood_scores}
     sizes = [len(id_scores), *map(len, ood_scores.values())]
-    for inside, *outside in draw(sizes, replicates, seed):
+    for inside, *outside in draw_places(sizes, replicates, seed):
         for (name, (levels, id_ranks, ood_ranks)), places in zip(ranked.items(), outside, strict=True):
             id_counts = np.bincount(id_ranks[inside], minlength=levels)
             found[name].append(metrics_of_counts(id_counts, np.bincount(ood_ranks[places], minlength=levels)))

@@ -25,7 +25,7 @@ from hydractl.text import counted, printable
 TEMPLATE = "A photo of a {label}."
 
 
-class Preprocessor(Protocol):
+class RawPreprocessor(Protocol):
     """Turns raw images or texts into the tensors that `forward` takes.
 
     `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts.
@@ -99,7 +99,7 @@ class Hydra(nn.Module):
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
-        self.preprocessor: Preprocessor | None = None
+        self.preprocessor: RawPreprocessor | None = None
         self.stored_dtype: torch.dtype | None = None  # narrower than the weights in memory
 
     @property
@@ -325,7 +325,7 @@ class Hydra(nn.Module):
         device = next(self.parameters()).device
         return {name: tensor.to(device) for name, tensor in self._preprocessing()(samples).items()}
 
-    def _preprocessing(self) -> Preprocessor:
+    def _preprocessing(self) -> RawPreprocessor:
         if self.preprocessor is None:
             raise OptionError("this model was built without preprocessing: open it with hydractl.load")
         return self.preprocessor

@@ -33,7 +33,7 @@ def fit_knn(samples: MemberSamples) -> Fitted:
     return {"bank": unit_length(samples.features)}
 
 
-def left_out(samples: MemberSamples) -> NDArray[np.float64]:
+def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
     """Returns the scores `[N]` of calibration samples by a bank without them."""
     import numpy as np
 
@@ -61,5 +61,5 @@ KNN = OodScore(
     "features",
     each_member(fit_knn),
     {"bank": "MND"},
-    left_out=each_left_out(left_out),
+    left_out=each_left_out(_left_out),
 )

@@ -61,7 +61,7 @@ def _left_out_logarithms(samples: FitSamples) -> NDArray[np.float64]:
     return np.log(np.maximum([np.mean(distances, axis=0) for distances in each], SMALLEST))
 
 
-def left_out(samples: FitSamples) -> NDArray[np.float64]:
+def _left_out(samples: FitSamples) -> NDArray[np.float64]:
     """Returns what `by_layer` gives for each sample by a fit on all others, `[L,N]`."""
     found = _left_out_logarithms(samples)
     deviation = found.std(axis=-1, keepdims=True)
@@ -104,6 +104,6 @@ ALL_LAYERS = OodScore(
         "scale": "L",
     },
     by_layer=by_layer,
-    left_out=left_out,
+    left_out=_left_out,
     half=frozenset({"hidden_whiten", "last_whiten"}),
 )

@@ -66,7 +66,7 @@ def fit_combined(samples: MemberSamples) -> Fitted:
     return {**fitted, "location": location, "scale": np.where(scale > 0, scale, 1)}
 
 
-def left_out(samples: MemberSamples) -> NDArray[np.float64]:
+def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
     """Returns the distance `[N]` of each sample to the nearest class by a fit on all others, by one factorisation.
 
     Leaving out a sample moves the mean of its class, and changes the covariance by a matrix of rank one along its
@@ -98,16 +98,16 @@ def left_out(samples: MemberSamples) -> NDArray[np.float64]:
 
 
 def relative_left_out(samples: MemberSamples) -> NDArray[np.float64]:
-    """Returns `left_out` less the distance to all others as one class."""
-    return left_out(samples) - left_out_distances(samples.features)
+    """Returns `_left_out` less the distance to all others as one class."""
+    return _left_out(samples) - left_out_distances(samples.features)
 
 
 def combined_left_out(samples: MemberSamples) -> NDArray[np.float64]:
-    """Returns the free energy and `left_out`, each standardised on all samples, together."""
+    """Returns the free energy and `_left_out`, each standardised on all samples, together."""
     from scipy.special import logsumexp
 
     fitted = fit_combined(samples)
-    parts = (-logsumexp(samples.logits, axis=-1), left_out(samples))
+    parts = (-logsumexp(samples.logits, axis=-1), _left_out(samples))
     (first, second), (by, scale) = fitted["location"], fitted["scale"]
     found: NDArray[np.float64] = (parts[0] - first) / by + (parts[1] - second) / scale
     return found
@@ -145,7 +145,7 @@ def relative(state: State, answers: Answers) -> Tensor:
     return (to_nearest(state, features.to(wide)) - around).mean(0).to(features.dtype)
 
 
-def combined(state: State, answers: Answers) -> Tensor:
+def _combined(state: State, answers: Answers) -> Tensor:
     """Returns the sum of the free energy and the distance, each standardised on ID samples, mean over members.
 
     State: as `to_nearest`, and `location` and `scale` `[M,2]` of the two.
@@ -198,7 +198,7 @@ MAHALANOBIS = OodScore(
     each_member(fit_distance),
     AXES,
     labelled=True,
-    left_out=each_left_out(left_out),
+    left_out=each_left_out(_left_out),
 )
 RELATIVE = OodScore(
     "relative-mahalanobis",
@@ -211,13 +211,13 @@ RELATIVE = OodScore(
     labelled=True,
     left_out=each_left_out(relative_left_out),
 )
-MAHALANOBIS_UNIT = _of_unit_length(MAHALANOBIS, fit_distance, left_out)
+MAHALANOBIS_UNIT = _of_unit_length(MAHALANOBIS, fit_distance, _left_out)
 RELATIVE_UNIT = _of_unit_length(RELATIVE, fit_relative, relative_left_out)
 COMBINED = OodScore(
     "combined",
     "free energy plus Mahalanobis distance, each standardised on calibration samples, mean over members",
     "this project",
-    combined,
+    _combined,
     "features",
     each_member(fit_combined),
     {**AXES, "location": "M2", "scale": "M2"},

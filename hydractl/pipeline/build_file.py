@@ -35,7 +35,7 @@ def is_build_file(model: object) -> bool:
     return isinstance(model, str | Path) and str(model).endswith(".toml")
 
 
-def options_of(build: BuildOptions, folder: Path) -> dict[str, Any]:
+def _options_of(build: BuildOptions, folder: Path) -> dict[str, Any]:
     """Returns the options that are not the default, by name; paths are seen from a folder."""
     values = flat(build)
     found = {}
@@ -69,7 +69,7 @@ def _placed(name: str, value: Any, here: str, there: str) -> Any:
 def written(build: BuildOptions, folder: Path) -> bytes:
     """Returns a readable file of the options of a build; `hydractl build` reads it."""
     head = "# Written by hydractl build. To repeat or change it: hydractl build build.toml -o FOLDER\n"
-    lines = tomli_w.dumps(options_of(build, folder)).splitlines()
+    lines = tomli_w.dumps(_options_of(build, folder)).splitlines()
     return (head + "".join(f"{printable(line)}\n" for line in lines)).encode()
 
 
@@ -109,7 +109,7 @@ def begun(build: B, folder: Path) -> B | None:
     old, planned = fields.get("options"), fields.get("plan")
     if not isinstance(old, dict) or not isinstance(planned, dict) or not planned.keys() <= set(PLANNED):
         raise origin.refusal("is no record of a build")
-    new = options_of(build, folder)
+    new = _options_of(build, folder)
     for name in sorted(old.keys() | new.keys()):
         # The file in the folder holds what the time decided as well.
         if new.get(name) not in (old.get(name), planned.get(name, old.get(name))):
@@ -124,5 +124,5 @@ def begun(build: B, folder: Path) -> B | None:
 def record(asked: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:
     """Returns the record of a build that begins."""
     values = flat(planned)
-    content = {"options": options_of(asked, folder), "plan": {name: values[name] for name in PLANNED}}
+    content = {"options": _options_of(asked, folder), "plan": {name: values[name] for name in PLANNED}}
     return f"{json.dumps(content, indent=2)}\n".encode()

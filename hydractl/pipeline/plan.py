@@ -13,7 +13,7 @@ from hydractl.inputs.limits import Limits
 from hydractl.inputs.reported import Outputs
 from hydractl.options import Rows
 from hydractl.pipeline.build_options import BuildOptions
-from hydractl.pipeline.plan_units import Thinning, thinned
+from hydractl.pipeline.plan_units import Thinning, thinned_members
 from hydractl.pipeline.schedule import NO_CIRCUITS
 from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.steps.calibrate import Calibrate
@@ -56,7 +56,9 @@ def plan(
         OptionError: the recipe does not exist.
     """
     if thin is not None:
-        stages = thinned(build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED)
+        stages = thinned_members(
+            build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED
+        )
     else:
         stages = [_search(build)] if _searches(build) else []
         stages.append(_selection(build, limits, trunks))

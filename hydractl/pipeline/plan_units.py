@@ -91,7 +91,7 @@ def sized(network: Checkpoint, members: int, most: float) -> Thinning | None:
     return Thinning(trunk, len(gone), units) if units <= fewest else None
 
 
-def thinned(
+def thinned_members(
     build: BuildOptions, thin: Thinning, id_data: Given, reading: Reading, *, network: Given, fused: Made
 ) -> list[Stage]:
     """Returns the commands that make members without some heads and units, and fuse them.

@@ -11,7 +11,7 @@ from typing import Any
 
 from hydractl.data.sources import DataSpec, Part, path_seen_from
 from hydractl.inputs.result import Result
-from hydractl.options import Declared, Step, declared, flags_of, flat, make, run
+from hydractl.options import Declared, Step, declared, flags_of, flat, make, run_step
 from hydractl.text import printable
 from hydractl.watch import Watcher
 
@@ -63,7 +63,7 @@ class Stage:
 
     def run(self, folder: Path, watch: Watcher) -> Result:
         """Runs the command; outputs that a killed run left are made again."""
-        return run(make(type(self.step), _located(flat(self.step), folder) | {"force": True}), watch)
+        return run_step(make(type(self.step), _located(flat(self.step), folder) | {"force": True}), watch)
 
     def line(self) -> str:
         """Returns the command as a line of a Makefile, with the Makefile's variables for sources."""

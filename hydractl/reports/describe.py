@@ -51,7 +51,7 @@ class ArtifactKind:
     describe: Callable[[str], tuple[Mapping[str, object], Sequence[str]]]
 
 
-def describe(path: Path) -> Described:
+def describe_artifact(path: Path) -> Described:
     """Returns the description of an artifact.
 
     Raises:
@@ -151,10 +151,10 @@ def _build(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _recipe(recipe: Recipe) -> Mapping[str, object]:
-    from hydractl.training.recipe import Recipe, to_json
+    from hydractl.training.recipe import Recipe, recipe_json
 
-    defaults = to_json(Recipe())
-    own = [name for name, value in to_json(recipe).items() if value != defaults[name] and name != "source"]
+    defaults = recipe_json(Recipe())
+    own = [name for name, value in recipe_json(recipe).items() if value != defaults[name] and name != "source"]
     return {"source": recipe.source or "not named", "not the default": ", ".join(own) or "nothing"}
 
 

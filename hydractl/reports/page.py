@@ -13,7 +13,7 @@ from hydractl.evaluation.results import Results, Sample, System
 from hydractl.reports.artifact import report_json
 from hydractl.reports.drawing import inline, png, svg
 from hydractl.reports.figures import TITLES, pictures, told_apart
-from hydractl.reports.table import latex, markdown, result_table
+from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import next_command, recommended, rivalries, verdicts
 from hydractl.text import printable, printable_json
 
@@ -49,8 +49,8 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
     table = result_table(report, full, brief=True)
     texts = {
         "report.json": printable_json(content) + "\n",
-        "table.md": markdown(table),
-        "table.tex": latex(table),
+        "table.md": markdown_table(table),
+        "table.tex": latex_table(table),
         PAGE: html_page(report, {name: inline(figure, name) for name, figure in figures.items()}, folder),
         **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
     }

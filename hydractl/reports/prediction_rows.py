@@ -21,7 +21,7 @@ OTHERS = 56  # characters that its other columns take
 FLAGS = {"ood": "OOD", "sure": "sure"}  # what a table shows where a flag is true
 
 
-class Rows(Protocol):
+class PredictionRows(Protocol):
     """Predictions with a row per input, as a table shows them."""
 
     @property
@@ -50,7 +50,7 @@ class Rows(Protocol):
         """Yields all that is known of each input, by name."""
 
 
-def print_predictions(found: Rows, console: Console) -> None:
+def print_predictions(found: PredictionRows, console: Console) -> None:
     """Prints a table with a line per input, and the meaning of the flags below it."""
     from rich import box
     from rich.table import Table
@@ -69,7 +69,7 @@ def print_predictions(found: Rows, console: Console) -> None:
     console.print(escape.terminal(found.meaning, "dim"))
 
 
-def predictions_html(found: Rows, most: int) -> str:
+def predictions_html(found: PredictionRows, most: int) -> str:
     """Returns a table of HTML for a notebook with at most so many rows, and the meaning of the flags."""
     head = "".join(f"<th>{escape.html(name)}</th>" for name in found.columns)
     rows = (map(_shown, found.columns, cells) for cells in islice(found.cells(), most))
@@ -82,7 +82,7 @@ def _shown(column: str, cell: str) -> str:
     return {"true": FLAGS[column], "false": ""}.get(cell, cell) if column in FLAGS else cell
 
 
-def predictions_csv(found: Rows) -> str:
+def predictions_csv(found: PredictionRows) -> str:
     """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")

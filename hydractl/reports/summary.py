@@ -34,7 +34,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": spec.task,
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
-        "multiply_adds": multiply_adds(spec, checkpoint.layout),
+        "multiply_adds": _multiply_adds(spec, checkpoint.layout),
         "dense_multiply_adds": plain_multiply_adds(spec.plain, Layout(all_heads(spec), frozenset(slots(spec.plain)))),
         "dtypes": sorted({DTYPES[tensor.kind] for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
@@ -60,7 +60,7 @@ def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
     }
 
 
-def multiply_adds(spec: ModelSpec, layout: Layout) -> int:
+def _multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     """Returns the multiply-adds of one sample through a network as published."""
     if spec.adapter is None:
         return plain_multiply_adds(spec, layout)
@@ -191,7 +191,7 @@ class _Size(NamedTuple):
 
 def _size(checkpoint: Checkpoint, layout: Layout) -> _Size:
     shapes = stored_shapes(checkpoint.spec, layout)
-    return _Size(parameter_count(shapes), multiply_adds(checkpoint.spec, layout))
+    return _Size(parameter_count(shapes), _multiply_adds(checkpoint.spec, layout))
 
 
 def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:

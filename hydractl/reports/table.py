@@ -50,7 +50,7 @@ def result_table(report: Results, full: bool = False, brief: bool = False) -> Ta
     )
 
 
-def markdown(table: Table) -> str:
+def markdown_table(table: Table) -> str:
     """Returns the table in Markdown, with intervals and the best in bold."""
     names = [f"{title} {name}" for title, columns in table.groups for name, _ in columns]
     lines = [
@@ -73,7 +73,7 @@ def _markdown_cell(cell: Cell) -> str:
     return f"{shown} {cell.mark}".rstrip() + cell.after
 
 
-def latex(table: Table) -> str:
+def latex_table(table: Table) -> str:
     """Returns the table as a LaTeX `tabular` for booktabs, with intervals and the best in bold."""
     titles = [rf"\multicolumn{{{len(columns)}}}{{c}}{{{escape.latex(title)}}}" for title, columns in table.groups]
     names = [escape.latex(name) for _, columns in table.groups for name, _ in columns]

@@ -126,7 +126,7 @@ def _heads_json(found: Separated) -> dict[str, Any]:
 
 
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
-    from hydractl.analysis.head_groups import shown
+    from hydractl.analysis.head_groups import shown_heads
     from hydractl.circuit.scores import as_towers
     from hydractl.reports.head_maps import separation_figure
     from hydractl.steps.score_heads import about, projections
@@ -140,7 +140,7 @@ def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
             crossed[f"{tower} {name}"] = [(head.layer, head.head) for head in found.dropped if head.tower == tower]
     distances = {head: separation.mahalanobis for head, separation in found.heads.items()}
     groups = {}
-    for name, heads in zip(("dropped first", "dropped last"), shown(found.dropped), strict=True):
+    for name, heads in zip(("dropped first", "dropped last"), shown_heads(found.dropped), strict=True):
         titles = {head: f"{found.dropped.index(head) + 1}: {about(head, distances)}" for head in heads}
         groups[name] = projections(model, data, titles) if titles else []
     return separation_figure(maps, groups, "distance of ID and OOD means", crossed)

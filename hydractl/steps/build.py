@@ -206,10 +206,10 @@ class Build(BuildOptions):
         modality, reading = modality_of(network, self.reading), evaluation.reading
         histories = [as_checkpoint(one).provenance for one in (network, *(self.teacher if taught else ()))]
         if self.train_data is not None:
-            from hydractl.training.trainset import remembered
+            from hydractl.training.trainset import remembered_training
 
             limit = self.train_samples or self.reading.limit
-            seen = remembered(open_samples(self.train_data, modality, replace(reading, limit=limit)))
+            seen = remembered_training(open_samples(self.train_data, modality, replace(reading, limit=limit)))
             histories.append({SEEN: {"training data": seen}})
         measured = open_sets(evaluation.sets, reading, modality, 0, on_note=lambda text: None)
         refuse_leaks(

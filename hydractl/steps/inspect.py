@@ -46,9 +46,9 @@ class Inspect:
 
             summary = summarize(as_checkpoint(self.model))
             return Finding(summary, summary, list(summary_lines(summary)))
-        from hydractl.reports.describe import describe
+        from hydractl.reports.describe import describe_artifact
 
-        found = describe(file)
+        found = describe_artifact(file)
         content = asdict(found)
         return Finding(content, content, list(found.lines()))
 

@@ -82,14 +82,14 @@ class ListRecipes:
 
     def run(self, watch: Watcher) -> Finding[Mapping[str, Recipe]]:
         from hydractl.training.published import RECIPES, find_recipe
-        from hydractl.training.recipe import to_json, to_toml
+        from hydractl.training.recipe import recipe_json, to_toml
 
         if self.recipe is not None:
             found = find_recipe(self.recipe)
-            content = to_json(found)
+            content = recipe_json(found)
             return Finding({str(self.recipe): found}, content, to_toml(found).splitlines())
         about = {name: _summary(recipe) for name, recipe in RECIPES.items()}
-        content = {"recipes": {name: to_json(recipe) for name, recipe in RECIPES.items()}}
+        content = {"recipes": {name: recipe_json(recipe) for name, recipe in RECIPES.items()}}
         return Finding(RECIPES, content, list(aligned(about.items(), left=2)))
 
 

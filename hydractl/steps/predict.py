@@ -14,7 +14,7 @@ from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model
 from hydractl.inputs.compute import Compute
 from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
-from hydractl.inputs.rows import STDIN, Readable, Row, lines_as_they_come, read_image_file, read_lines, text_rows
+from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
 from hydractl.options import Without, function, option
 from hydractl.text import shortened
 from hydractl.watch import Watcher
@@ -115,7 +115,7 @@ class Predict:
         return PredictionStream(lines_as_they_come(), answer)
 
     def _answered(
-        self, hydra: Hydra, entries: Sequence[Row], watch: Watcher, stand_in: str | None = None
+        self, hydra: Hydra, entries: Sequence[InputRow], watch: Watcher, stand_in: str | None = None
     ) -> Predictions:
         """Returns the predictions for inputs.
 
@@ -158,7 +158,7 @@ class Predict:
         name_classes(hydra, self.reading.classes, self.reading.template)
         return hydra
 
-    def _entries(self, modality: Modality) -> Iterator[Row]:
+    def _entries(self, modality: Modality) -> Iterator[InputRow]:
         from hydractl.data.images import is_one_image
 
         reading = self.reading
@@ -171,13 +171,13 @@ class Predict:
                 if name:
                     raise OptionError(f"`{flag}` {name}: {one} is not a data set and has no columns: leave it out")
             if modality == "image":
-                yield Row(str(one), partial(read_image_file, str(one)))
+                yield InputRow(str(one), partial(read_image_file, str(one)))
             else:
                 yield from text_rows(read_lines(str(one)))
         for one in _several(self.data):
             yield from self._in_data(one, modality)
 
-    def _in_data(self, data: DataLike, modality: Modality) -> Iterator[Row]:
+    def _in_data(self, data: DataLike, modality: Modality) -> Iterator[InputRow]:
         from hydractl.data.open import open_samples
 
         samples = open_samples(data, modality, self.reading, keep_bad=True)
@@ -185,7 +185,7 @@ class Predict:
         kept = {name: samples.column(name, "keep") for name in _names(self.keep)}
         for row in range(len(samples)):
             named = {name: column[row] for name, column in kept.items()}
-            yield Row(samples.called(row), partial(samples.inputs.__getitem__, row), row, ids[row], kept=named)
+            yield InputRow(samples.called(row), partial(samples.inputs.__getitem__, row), row, ids[row], kept=named)
 
 
 predict = function(Predict)

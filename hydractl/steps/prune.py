@@ -32,7 +32,7 @@ from hydractl.surgery.prune_methods import (
     Method,
     Pruning,
     UnitCut,
-    choose,
+    choose_cut,
     choose_heads,
     notes,
 )
@@ -205,7 +205,7 @@ class Prune:
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
         for note in notes(method, pruning):
             watch.note(f"note: {note}")
-        found, (dropped, shares) = [], choose(method, pruning, cut)
+        found, (dropped, shares) = [], choose_cut(method, pruning, cut)
         for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
             if number and method.seeded and method.id_data is None:  # each member draws heads of its own
                 dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=self.seed + number))

@@ -382,7 +382,7 @@ def _require_fit(method: Method, checkpoint: Checkpoint) -> None:
             require_same_model(checkpoint, artifact.name, artifact.model)
 
 
-def choose(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Head], list[list[Unit]]]:
+def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Head], list[list[Unit]]]:
     """Returns the heads to drop, and the MLP units that each member drops, none of the trunk.
 
     Raises:

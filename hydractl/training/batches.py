@@ -25,7 +25,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import Training
 from hydractl.training.losses import outliers_of_a_step
-from hydractl.training.order import AUGMENTATION, Division, Grouping, derived_seed, outlier_seeds, sample_at
+from hydractl.training.order import AUGMENTATION, Grouping, SplitOrder, derived_seed, outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
 from hydractl.training.trainset import Pair
@@ -79,7 +79,7 @@ def validation_batches(checkpoint: Checkpoint, training: Training, place: Workpl
     )
 
 
-def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int) -> Division:
+def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int) -> SplitOrder:
     if batch < world_size:
         raise OptionError(f"a step of {batch} samples cannot be divided among {world_size} processes")
     share = ceil(batch / world_size)
@@ -89,7 +89,7 @@ def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int)
             f"{recipe.batch} pairs a step cannot be dealt out evenly to {world_size} processes, {passes} passes each: "
             "choose another `batch_size`, or `settings` batch=..."
         )
-    return Division(batch, world_size, passes)
+    return SplitOrder(batch, world_size, passes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class ShuffledSamples(Dataset[Batch | DataError]):
 
     samples: Samples
     preprocessor: Preprocessor
-    division: Division
+    division: SplitOrder
     seeds: Seeds
     augmentation: Callable[[Any], Any] | None = None
     rank: int = 0

@@ -13,7 +13,7 @@ from hydractl.schema import Origin
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.losses import Teachers
 from hydractl.training.optimizer import step_count
-from hydractl.training.recipe import Recipe, to_json
+from hydractl.training.recipe import Recipe, recipe_json
 from hydractl.training.request import Seeds
 from hydractl.training.trainset import Match, TrainingData, digest
 
@@ -61,7 +61,7 @@ def training_conditions(checkpoint: Checkpoint, training: Training, precision: s
     data, seeds = training.data, training.seeds
     teachers = () if training.teachers is None else training.teachers.checkpoints
     return {
-        **_numbers(to_json(training.recipe)),
+        **_numbers(recipe_json(training.recipe)),
         "steps": training.steps,
         "seed": seeds.seed,
         "order_seed": seeds.order,
@@ -84,14 +84,14 @@ def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str
         lr: the one of the recipe's rates whose weights the file holds.
     """
     return {
-        "recipe": {**to_json(recipe), "lr": lr},
+        "recipe": {**recipe_json(recipe), "lr": lr},
         "rates": list(recipe.lr),
         **{name: conditions[name] for name in WORDED},
         "fingerprints": {name: conditions[name] for name in INPUTS},
     }
 
 
-def refuse_other(place: Path, found: Conditions, wanted: Conditions) -> None:
+def refuse_other_conditions(place: Path, found: Conditions, wanted: Conditions) -> None:
     """Raises OptionError if a file was made under other conditions than this run's; names the first difference."""
     output.refuse_other(Origin(str(place), OptionError, REMEDY), {name: found.get(name) for name in wanted}, wanted)
 

@@ -61,7 +61,7 @@ def sample_at(seed: int, place: int, samples: int, grouping: Grouping | None = N
 
 
 @dataclass(frozen=True)
-class Division:
+class SplitOrder:
     """Deals the samples of a step out to `world_size` processes in `passes` forward passes each."""
 
     batch: int

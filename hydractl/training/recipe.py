@@ -219,14 +219,14 @@ def to_toml(recipe: Recipe) -> str:
     return tomli_w.dumps(asdict(recipe))
 
 
-def to_json(recipe: Recipe) -> dict[str, Any]:
+def recipe_json(recipe: Recipe) -> dict[str, Any]:
     """Returns the settings as plain JSON, for provenance."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
 
 
 def _settings() -> tuple[Setting, ...]:
     declared = TypeAdapter(Recipe).json_schema()["properties"]
-    defaults = to_json(Recipe())
+    defaults = recipe_json(Recipe())
     return tuple(
         Setting(name, json.dumps(defaults[name]), _values(field), field["description"])
         for name, field in declared.items()

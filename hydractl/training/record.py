@@ -14,7 +14,7 @@ from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import append_bytes, goes_on, refuse_existing, write_atomically, write_bytes, writing
 from hydractl.errors import CheckpointError, OutputError
 from hydractl.style import COLORS, SMALL, styled, whole_numbers
-from hydractl.training.conditions import Conditions, refuse_other
+from hydractl.training.conditions import Conditions, refuse_other_conditions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ def load_state(folder: Path, conditions: Conditions) -> dict[str, Any] | None:
         found = dict(state["run"])
     except Exception as error:  # torch raises errors of any class on a damaged file
         raise CheckpointError(f"{path}: cannot be read: start over with `force`") from error
-    refuse_other(path, found, conditions)
+    refuse_other_conditions(path, found, conditions)
     return state
 
 

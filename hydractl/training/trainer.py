@@ -17,7 +17,13 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
 from hydractl.training.accelerator import Workplace
-from hydractl.training.conditions import Conditions, Training, as_provenance, refuse_other, training_conditions
+from hydractl.training.conditions import (
+    Conditions,
+    Training,
+    as_provenance,
+    refuse_other_conditions,
+    training_conditions,
+)
 from hydractl.training.ensembles import Ensemble, spread
 from hydractl.training.loop import fine_tune
 from hydractl.training.losses import require_fit
@@ -25,7 +31,7 @@ from hydractl.training.network import trained_names, with_new_classifier
 from hydractl.training.progress import OnStep, Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import clear_states, prepare_folder, refuse_other_run
-from hydractl.training.trainset import Kind, Match, remembered
+from hydractl.training.trainset import Kind, Match, remembered_training
 
 
 def choose_networks(
@@ -150,7 +156,7 @@ def read_finished(path: Path, checkpoint: Checkpoint, training: Training, place:
     if found.provenance.get("command") != "finetune" or not isinstance(recipe, dict) or not isinstance(inputs, dict):
         raise CheckpointError(f"{path}: was not made by fine-tuning: name another output, or leave `resume` out")
     conditions = training_conditions(checkpoint, training, place.accelerator.mixed_precision)
-    refuse_other(path, {**recipe, **inputs, **made, "lr": made.get("rates")}, conditions)
+    refuse_other_conditions(path, {**recipe, **inputs, **made, "lr": made.get("rates")}, conditions)
     return Tuned(found, recipe["lr"], made["best_step"], training.steps, output=path)
 
 
@@ -158,8 +164,11 @@ def _data_provenance(training: Training) -> dict[str, Any]:
     # An evaluation refuses what the weights were fitted to, and what chose them, as it does the data of a search.
     data = training.data
     beside = {"validation data": data.validation, "outliers": data.outliers}
-    seen = {name: remembered(samples) for name, samples in beside.items() if samples is not None}
-    return {SEEN: {"training data": remembered(data.train), **seen}, OUTLIER_SETS: list(data.outlier_sets) or None}
+    seen = {name: remembered_training(samples) for name, samples in beside.items() if samples is not None}
+    return {
+        SEEN: {"training data": remembered_training(data.train), **seen},
+        OUTLIER_SETS: list(data.outlier_sets) or None,
+    }
 
 
 def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, Training]:

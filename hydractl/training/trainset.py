@@ -127,7 +127,7 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
     return samples.subset(np.sort(order[count:])), samples.subset(np.sort(order[:count]))
 
 
-def remembered(data: Samples) -> dict[str, Any]:
+def remembered_training(data: Samples) -> dict[str, Any]:
     """Returns a sketch of the samples' hashes (of some samples, if there are many) for an evaluation to compare."""
     return {**_drawn(data).sketch(), "samples": len(data), "complete": len(data) <= REMEMBERED}
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hydractl.analysis.head_groups import separated, shown
+from hydractl.analysis.head_groups import separated, shown_heads
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.separation import Separation
 from hydractl.errors import OptionError
@@ -32,6 +32,6 @@ def test_there_must_be_heads_on_both_sides() -> None:
 @pytest.mark.parametrize(("count", "each"), [(1, (1, 0)), (5, (2, 2)), (30, (6, 6))])
 def test_six_of_each_end_are_shown_and_none_twice(count: int, each: tuple[int, int]) -> None:
     heads = [Head("vision", 0, head) for head in range(count)]
-    first, last = shown(heads)
+    first, last = shown_heads(heads)
     assert (len(first), len(last)) == each
     assert first == heads[: each[0]] and last == heads[count - each[1] :]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import hydractl
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import member_heads
@@ -15,7 +16,6 @@ from hydractl.checkpoint.ood import FittedOod, OodFit
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from hydractl.inference import load
 from hydractl.model.assembly import to_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse
@@ -64,7 +64,7 @@ def test_every_score_is_stored_and_read(plain: Checkpoint, tmp_path: Path, score
     assert identity(again) == identity(plain)
     assert again.ood.fit == fitted.ood.fit and again.ood.tensors.keys() == fitted.ood.tensors.keys()
     pixels = torch.randn(3, 3, 12, 12)
-    one, other = (load(tmp_path / name) for name in ("ours", "elsewhere/copy"))
+    one, other = (hydractl.load(tmp_path / name) for name in ("ours", "elsewhere/copy"))
     found = one(pixel_values=pixels)
     assert torch.equal(found.ood_score, other(pixel_values=pixels).ood_score)
     assert one.state_dict().keys() == plain.tensors.keys()
@@ -77,7 +77,7 @@ def test_a_file_without_statistics_stays_of_version_2(plain: Checkpoint, tmp_pat
     write(old, tmp_path / "old")
     assert json.loads(open_weights(tmp_path / "old")[1][KEY])["format_version"] == 2
     assert fingerprint(old).keys() == {"weights", "settings"}
-    model = load(tmp_path / "old")
+    model = hydractl.load(tmp_path / "old")
     assert model.acceptance == Acceptance(0.9, 0.5)
     assert model(pixel_values=torch.randn(1, 3, 12, 12)).typicality is None
 
@@ -135,7 +135,7 @@ def test_numbers_that_are_not_finite_are_refused_by_name(plain: Checkpoint, tmp_
     tensors = {**fitted.ood.tensors, "means": lazy(torch.full((1, 5, 16), torch.nan))}
     write(replace(fitted, ood=replace(fitted.ood, tensors=tensors)), tmp_path / "damaged")
     with pytest.raises(CheckpointError, match=r"ood\.means"):
-        load(tmp_path / "damaged")
+        hydractl.load(tmp_path / "damaged")
 
 
 def test_a_score_of_a_later_version_is_named(plain: Checkpoint, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from transformers import BertForSequenceClassification
 
+import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.disk import open_weights
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from hydractl.inference import load
 from tests.conftest import build_reference
 from tests.damage import edit_json
 from tests.hostile import within_limits
@@ -68,7 +68,7 @@ def test_shards(tmp_path: Path) -> None:
 def test_training_leaves_the_file_as_it_is(tmp_path: Path) -> None:
     folder = pickled(build_reference("vit"), tmp_path)
     before = (folder / "pytorch_model.bin").read_bytes()
-    model = load(folder)
+    model = hydractl.load(folder)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -170,4 +170,4 @@ def test_transformers_reads_the_same(tmp_path: Path) -> None:
     theirs = BertForSequenceClassification.from_pretrained(folder, use_safetensors=False).double().eval()
     with torch.no_grad():
         expected = theirs(**reference.inputs).logits
-    torch.testing.assert_close(load(folder)(**reference.inputs).member_logits[0], expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(hydractl.load(folder)(**reference.inputs).member_logits[0], expected, rtol=0, atol=1e-10)

@@ -14,7 +14,7 @@ from hydractl.artifacts import json_text
 from hydractl.cli import console
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command, options_of, takes_several
-from hydractl.cli.help import respelled, spelling, with_bare_flags
+from hydractl.cli.help import option_spelling, respelled, with_bare_flags
 from hydractl.options import HEADINGS, Declared, Option, flags_of
 from tests.cli.conftest import Command as Run
 from tests.cli.conftest import save_circuit
@@ -26,7 +26,7 @@ def test_help_lists_every_option_under_its_heading(hydractl: Run, command: Comma
     sections = dict(re.findall(r"^([A-Z].*):\n((?:  .*\n|\n)+)", said, re.MULTILINE))
     for option in options_of(command):
         section = sections["Arguments" if option.option.positional else option.option.heading]
-        assert spelling(option) in section
+        assert option_spelling(option) in section
     assert [name for name in sections if name in HEADINGS] == [h for h in HEADINGS if h in sections]
 
 

@@ -7,7 +7,7 @@ import hydractl as library
 from hydractl.data import hashes
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
-from hydractl.training.trainset import REMEMBERED, remembered
+from hydractl.training.trainset import REMEMBERED, remembered_training
 from tests.cli.conftest import Command, save_images
 
 pytestmark = pytest.mark.usefixtures("place")
@@ -50,9 +50,9 @@ def test_an_allowed_leak_is_said_wherever_its_numbers_stand(hydractl: Command) -
 
 def test_of_a_large_training_set_some_samples_are_remembered() -> None:
     large = Samples("many", "text", [f"text {number}" for number in range(REMEMBERED + 50)])
-    entry = remembered(large)
+    entry = remembered_training(large)
     assert (entry["samples"], entry["complete"]) == (REMEMBERED + 50, False)
-    assert hashes.remembered(entry, large.content_hashes(), "many").sum() == REMEMBERED
+    assert hashes.remembered_samples(entry, large.content_hashes(), "many").sum() == REMEMBERED
 
 
 def test_a_hydra_remembers_what_each_step_of_each_member_used(hydractl: Command) -> None:

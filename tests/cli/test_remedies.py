@@ -328,7 +328,7 @@ REFUSALS: dict[str, Refusal] = {
     "numbers under another name": Refusal(
         table(code=[1, 2, 3], label=list(LABELS)),
         "evaluate bert --id-data rows.parquet",
-        "no text column among code .*; name it with (--text-column)",
+        "no text column among code .*name their column with (--text-column)",
         "evaluate bert --id-data rows.parquet {} code",
     ),
     "an unnamed label column": Refusal(

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from hydractl.data.hashes import EXACT, merged, remembered, sketch
+from hydractl.data.hashes import EXACT, merged, remembered_samples, sketch
 from hydractl.errors import ArtifactError
 
 HASHES = np.random.default_rng(0).integers(0, 2**64, size=3 * EXACT, dtype=np.uint64)
@@ -16,8 +16,8 @@ def copied(entry: object) -> object:
 @pytest.mark.parametrize("count", [0, 1, 2, 1500, EXACT])
 def test_remembers_every_one_and_no_other(count: int) -> None:
     entry = copied(sketch(HASHES[:count]))
-    assert remembered(entry, HASHES, "a").sum() == count
-    assert remembered(entry, HASHES[count:], "a").sum() == 0
+    assert remembered_samples(entry, HASHES, "a").sum() == count
+    assert remembered_samples(entry, HASHES[count:], "a").sum() == 0
 
 
 def test_is_small_and_the_same_in_any_order() -> None:
@@ -28,8 +28,8 @@ def test_is_small_and_the_same_in_any_order() -> None:
 
 def test_of_many_samples_a_fair_draw() -> None:
     entry = copied(sketch(HASHES))
-    assert remembered(entry, HASHES, "a").sum() == EXACT
-    third = remembered(entry, HASHES[:EXACT], "a").sum()
+    assert remembered_samples(entry, HASHES, "a").sum() == EXACT
+    third = remembered_samples(entry, HASHES[:EXACT], "a").sum()
     assert abs(third - EXACT / 3) < 5 * np.sqrt(EXACT * 2 / 9)
 
 
@@ -63,4 +63,4 @@ def test_merged_forgets_nothing_where_there_is_too_much_for_one() -> None:
 )
 def test_a_damaged_record_is_refused(entry: object) -> None:
     with pytest.raises(ArtifactError, match="^model: its record of samples used: .*make the file again$"):
-        remembered(entry, HASHES, "model")
+        remembered_samples(entry, HASHES, "model")

@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
-from hydractl.checkpoint.disk import read_json, read_preprocessing
+from hydractl.checkpoint.disk import read_json_object, read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Task, TextEmbeddings, TowerSpec
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 
@@ -78,4 +78,6 @@ def vit_files(folder: Path, **changes: object) -> Path:
 
 def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:
     """Returns the preprocessing of a checkpoint folder."""
-    return preprocessor_from_json(read_preprocessing(folder), spec, str(folder), read_json(folder / "config.json"))
+    return preprocessor_from_json(
+        read_preprocessing(folder), spec, str(folder), read_json_object(folder / "config.json")
+    )

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+import hydractl
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
 from hydractl.checkpoint.slots import all_heads, slots
 from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TowerSpec
 from hydractl.evaluation.cost import Cost, cost
-from hydractl.inference import load
 from hydractl.model.hydra import Hydra
 from tests.conftest import build_reference
 
@@ -63,7 +63,7 @@ def test_a_trunk_makes_the_network_cheaper() -> None:
 
 
 def test_last_layer_of_the_pooled_token_by_hand(tmp_path: Path) -> None:
-    found = cost(load(build_reference("vit").save(tmp_path)).optimize_for_inference())
+    found = cost(hydractl.load(build_reference("vit").save(tmp_path)).optimize_for_inference())
     tokens, width, mlp, heads = 10, 16, 24, 4
     layer = 4 * tokens * width**2 + 2 * tokens * tokens * width + 2 * tokens * width * mlp
     # Query, its products with the key weights, the heads' scores and means over x, values, output, MLP.

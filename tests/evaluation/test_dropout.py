@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
+import hydractl
 from hydractl.data.batching import Batch
 from hydractl.evaluation.networks import SeededDropout, with_dropout
 from hydractl.evaluation.results import Dropout
-from hydractl.inference import load, member_answers
+from hydractl.inference import member_answers
 from tests.cli.conftest import save_bert, save_vit
 
 RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
@@ -23,7 +24,7 @@ def seeded(seed: int) -> SeededDropout:
 
 
 def ours(folder: Path, inputs: dict[str, Tensor]) -> Tensor:
-    model = with_dropout(load(folder, dtype=torch.float64), Dropout(PASSES), "m")
+    model = with_dropout(hydractl.load(folder, dtype=torch.float64), Dropout(PASSES), "m")
     batch = Batch(inputs, None, torch.arange(4))
     with seeded(7):
         return torch.cat([member_answers(model, batch).logits for _ in range(PASSES)])

@@ -154,7 +154,7 @@ def test_files_of_every_score(score: str, tmp_path: Path) -> None:
     graph.write_torch_export(model, tmp_path / "m.pt2")
     inputs = graph.example_inputs(model, batch=5, tokens=6, seed=9)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
-    names = graph.outputs_of(model)[2:]
+    names = graph.graph_outputs(model)[2:]
     found = session.run(list(names), {key: value.numpy() for key, value in inputs.items()})
     expected = model(**inputs)
     for odd, typical, *profile in (

@@ -10,12 +10,12 @@ from PIL import Image
 from torch.testing import assert_close
 from transformers import CLIPTokenizer
 
+import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.families.open_clip import preprocessing
-from hydractl.inference import load
 from tests.conftest import build_reference
 from tests.families.open_clip import open_clip
 from tests.references import randomised
@@ -77,7 +77,7 @@ def test_class_prompts_are_read_as_open_clip_reads_them(tmp_path: Path) -> None:
     # As the hub's repositories of OpenCLIP models carry it: the same words, padded with the end instead of with 0.
     CLIPTokenizer(vocab=words, merges=list(theirs.bpe_ranks), model_max_length=8).save_pretrained(folder)
     labels = ["Owl", "cat's  eye", "café", "a very long name that is cut off at the end"]
-    model = load(folder)
+    model = hydractl.load(folder)
     model.set_classes(labels, "A photo of a {label}.")
     tokens = theirs([f"A photo of a {label}." for label in labels])
     with torch.no_grad():

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import hydractl
 from hydractl.families import FAMILIES
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.families.sizes import processed_size
-from hydractl.inference import load
 from hydractl.model.assembly import from_checkpoint
 from tests.conftest import build_reference
 
@@ -46,7 +46,7 @@ def test_positions_are_interpolated_to_the_size_that_the_processor_gives(
     found = from_checkpoint(checkpoint)(**reference.inputs).member_logits[0]
     assert_close(found, expected, rtol=0, atol=1e-10)
     write_checkpoint(checkpoint, tmp_path / "ours")
-    assert torch.equal(load(tmp_path / "ours")(**reference.inputs).member_logits[0], found)
+    assert torch.equal(hydractl.load(tmp_path / "ours")(**reference.inputs).member_logits[0], found)
 
 
 def test_every_family_that_interpolates_is_tested() -> None:

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from timm.data import create_transform, resolve_data_config
 
+import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.inference import load
 from tests.conftest import build_reference
 from tests.damage import edit_json
 from tests.references import CLASSES, make_timm, save_timm
@@ -64,7 +64,7 @@ def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path) -> None:
     config = resolve_data_config(json.loads((folder / "config.json").read_text())["pretrained_cfg"])
     expected = create_transform(**config, is_training=False)(image)[None]
     for reference in (folder, tmp_path / "ours"):
-        assert torch.equal(load(reference).preprocessor([image])["pixel_values"], expected)
+        assert torch.equal(hydractl.load(reference).preprocessor([image])["pixel_values"], expected)
 
 
 def test_labels_are_those_the_config_names(tmp_path: Path) -> None:

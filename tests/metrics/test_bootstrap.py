@@ -3,7 +3,7 @@ from dataclasses import asdict, fields
 import numpy as np
 import pytest
 
-from hydractl.metrics.bootstrap import classification_replicates, draw, percentile_interval, sets_replicates
+from hydractl.metrics.bootstrap import classification_replicates, draw_places, percentile_interval, sets_replicates
 from hydractl.metrics.calibration import ClassificationMetrics, classification_metrics
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
 from hydractl.metrics.prediction_table import tabulate
@@ -20,7 +20,7 @@ def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, s
     table = tabulate(logits, labels)
     ours = classification_replicates(table, replicates=20, seed=3)
 
-    drawn = [positions for (positions,) in draw([samples], 20, seed=3)]
+    drawn = [positions for (positions,) in draw_places([samples], 20, seed=3)]
     resampled = [classification_metrics(tabulate(logits[:, positions], labels[positions])) for positions in drawn]
     expected = [list(asdict(one).values()) for one in resampled]
     names = [field.name for field in fields(ClassificationMetrics)]
@@ -36,6 +36,6 @@ def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
     def of_resampled(inside, outside):
         return list(asdict(ood_metrics(id_scores[inside], ood_scores[outside])).values())
 
-    expected = [of_resampled(*positions) for positions in draw([80, 50], 20, seed=3)]
+    expected = [of_resampled(*positions) for positions in draw_places([80, 50], 20, seed=3)]
     assert list(ours) == [field.name for field in fields(OodMetrics)]
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)

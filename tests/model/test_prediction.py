@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
+import hydractl
 from hydractl.errors import DataError, NotFiniteError, OptionError
-from hydractl.inference import load
 from hydractl.model.hydra import Hydra
 from hydractl.model.prediction import prediction
 from tests.cli.conftest import LABELS, save_bert, save_vit
@@ -26,12 +26,12 @@ def images() -> list[Image.Image]:
 
 @pytest.fixture
 def vit(tmp_path: Path) -> Hydra:
-    return load(save_vit(tmp_path / "vit"), dtype=torch.float64)
+    return hydractl.load(save_vit(tmp_path / "vit"), dtype=torch.float64)
 
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Hydra:
-    return load(save_bert(tmp_path / "bert"), dtype=torch.float64)
+    return hydractl.load(save_bert(tmp_path / "bert"), dtype=torch.float64)
 
 
 def test_worked_out_by_hand() -> None:
@@ -93,8 +93,8 @@ def test_no_more_images_than_a_batch_are_held(vit: Hydra) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("optimized", [False, True])
 def test_every_dtype(tmp_path: Path, images: list[Image.Image], dtype: torch.dtype, optimized: bool) -> None:
-    exact = load(save_vit(tmp_path), dtype=torch.float64).predict(images)
-    model = load(tmp_path, dtype=dtype)
+    exact = hydractl.load(save_vit(tmp_path), dtype=torch.float64).predict(images)
+    model = hydractl.load(tmp_path, dtype=dtype)
     found = (model.optimize_for_inference() if optimized else model).predict(images)
     columns = (found.member_logits, found.msp, found.entropy, found.mutual_information)
     assert {column.dtype for column in columns} == {torch.promote_types(dtype, torch.float32)}

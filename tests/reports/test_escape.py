@@ -24,7 +24,7 @@ from hydractl.reports.drawing import inline, png, svg
 from hydractl.reports.escape import markdown_code
 from hydractl.reports.figures import pictures
 from hydractl.reports.page import html_page
-from hydractl.reports.table import draw, latex, markdown, result_table
+from hydractl.reports.table import draw, latex_table, markdown_table, result_table
 from hydractl.text import printable, printable_json
 from tests.hostile import FRAGMENTS, NAMES, controls, generated
 from tests.reports.test_table import result
@@ -79,7 +79,7 @@ def plain(inline: Token) -> str:
 @generated(SYSTEMS, SETS)
 def test_markdown(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
-    text = markdown(result_table(report, full=True))
+    text = markdown_table(result_table(report, full=True))
     assert not controls(text)
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     head, *rows = markdown_rows(tokens)
@@ -119,7 +119,7 @@ def typeset(cell: str) -> str:
 @generated(SYSTEMS, SETS)
 def test_latex(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
-    text = latex(result_table(report, brief=True))
+    text = latex_table(result_table(report, brief=True))
     assert not controls(text)
     body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
     assert all(row.endswith(r" \\") for row in body)

@@ -22,7 +22,7 @@ from hydractl.evaluation.results import (
 from hydractl.reports.artifact import join_reports, read_report, report_json, results
 from hydractl.reports.columns import main_groups
 from hydractl.reports.page import html_page
-from hydractl.reports.table import latex, markdown, result_table
+from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import JUDGED, caption, own_score, recommended, rivalries, verdicts
 from tests.reports.test_table import printed, result
 
@@ -159,11 +159,11 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert sentence == verdicts(report.models)["b"].sentence()
     assert "verdict" not in written["a"]
     table = result_table(report, brief=True)
-    for text in (printed(report.models, 1000), markdown(table), html_page(report, {}), latex(table)):
+    for text in (printed(report.models, 1000), markdown_table(table), html_page(report, {}), latex_table(table)):
         assert sentence in text
     assert "92.00▲  0.600▼" in printed(report.models, 1000)
-    assert "| **92.00** ▲ | 0.600 ▼ |" in markdown(table)
-    assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(table)
+    assert "| **92.00** ▲ | 0.600 ▼ |" in markdown_table(table)
+    assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex_table(table)
     assert f'<h1 class="verdict">{sentence}</h1>' in html_page(report, {})
 
 

@@ -7,7 +7,7 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.training.batches import ShuffledSamples, build_augmentation, length_grouping, training_preprocessor
-from hydractl.training.order import Division, epoch_order, sample_at
+from hydractl.training.order import SplitOrder, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
 from tests.training.conftest import image_samples, text_samples
@@ -16,7 +16,7 @@ SEEDS = Seeds(7)
 AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
 
 
-def shuffled(vit: Checkpoint, division: Division, seeds: Seeds = SEEDS) -> ShuffledSamples:
+def shuffled(vit: Checkpoint, division: SplitOrder, seeds: Seeds = SEEDS) -> ShuffledSamples:
     preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
     augmentation = build_augmentation(AUGMENTED, vit.spec)
     return ShuffledSamples(image_samples(10), preprocessor, division, seeds, augmentation=augmentation)
@@ -31,7 +31,7 @@ def test_each_epoch_is_every_sample_once_in_an_order_of_its_own() -> None:
 
 def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
     for world_size, passes in ((1, 1), (2, 1), (1, 3), (3, 2)):
-        division = Division(16, world_size, passes)
+        division = SplitOrder(16, world_size, passes)
         places = [division.places_of(5 * passes + f, r) for f in range(passes) for r in range(world_size)]
         assert [place for part in places for place in part] == list(range(80, 96))
 
@@ -41,9 +41,9 @@ def test_batches_are_the_same_whoever_makes_them_and_wherever_a_run_starts(vit: 
     def pixels(batches: ShuffledSamples, start: int = 0) -> torch.Tensor:
         return torch.cat([batch.inputs["pixel_values"] for batch in batches.from_step(start, 6)])
 
-    whole = pixels(shuffled(vit, Division(4, 1, 1)))
-    assert torch.equal(pixels(replace(shuffled(vit, Division(4, 1, 2)), workers=2)), whole)
-    assert torch.equal(pixels(shuffled(vit, Division(4, 1, 1)), start=4), whole[16:])
+    whole = pixels(shuffled(vit, SplitOrder(4, 1, 1)))
+    assert torch.equal(pixels(replace(shuffled(vit, SplitOrder(4, 1, 2)), workers=2)), whole)
+    assert torch.equal(pixels(shuffled(vit, SplitOrder(4, 1, 1)), start=4), whole[16:])
 
 
 def test_texts_of_as_many_tokens_share_a_step_and_epochs_stay_shuffled(bert: Checkpoint) -> None:
@@ -70,7 +70,7 @@ def test_texts_of_as_many_tokens_share_a_step_and_epochs_stay_shuffled(bert: Che
 
 def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
     def first_steps(seeds: Seeds) -> tuple[list[int], torch.Tensor]:
-        made = next(shuffled(vit, Division(10, 1, 1), seeds=seeds).from_step(0, 1))
+        made = next(shuffled(vit, SplitOrder(10, 1, 1), seeds=seeds).from_step(0, 1))
         return made.labels.tolist(), made.inputs["pixel_values"]
 
     labels, images = first_steps(SEEDS)

@@ -10,12 +10,12 @@ from hydractl.model.attention import FusedAttention, attend_turned, with_normed_
 from hydractl.model.fast.products import (
     Each,
     better_one_by_one,
-    each_member,
     grouped,
     into_places,
+    members_arguments,
+    members_side_by_side,
     one_above_another,
     product,
-    side_by_side,
 )
 from hydractl.model.linear import Linear
 from hydractl.model.positions import Terms
@@ -114,7 +114,7 @@ class PackedAttention(nn.Module):
         _, batch, tokens, _ = x.shape
         if self.plain and not self.common and self._one_by_one(x, self.qkv):
             # Attention reads each member's product where it lies; only the outputs, a third as large, are copied.
-            members = each_member(x.expand(len(self.rows), -1, -1, -1), *self._by_member())
+            members = members_arguments(x.expand(len(self.rows), -1, -1, -1), *self._by_member())
             found = [self._attended(product(*member), mask) for member in members]
             return torch.stack(found) if self.apart else torch.cat(found, -1)[None]
         qkv = self._project(x)  # rows are S*B*T, of heads computed once R counts one
@@ -162,7 +162,7 @@ class PackedAttention(nn.Module):
         if not z.shape[-1] or not self._one_by_one(z, self.out):
             return x + self.output(z)
         y = x.new_empty(len(self.rows), *x.shape[1:])
-        members = each_member(z if len(z) > 1 else z[0].split(self.rows, -1), self.output_weights, self.out_bias)
+        members = members_arguments(z if len(z) > 1 else z[0].split(self.rows, -1), self.output_weights, self.out_bias)
         for place, before, member in zip(y, x.expand_as(y), members, strict=True):
             torch.add(before, product(*member), out=place)
         return y
@@ -173,7 +173,7 @@ class PackedAttention(nn.Module):
             return product(x, weight, bias)
         if self.apart:
             return grouped(x.flatten(1, 2), weight, bias)
-        return side_by_side(x.flatten(1, 2), *self._by_member())
+        return members_side_by_side(x.flatten(1, 2), *self._by_member())
 
     def _by_member(self) -> tuple[Each, Each | None]:
         """Returns weights and biases of queries, keys and values by member."""

@@ -114,7 +114,7 @@ def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
 
 def one_above_another(x: Each, weights: Each, biases: Biases) -> Tensor:
     """Computes members' products `[N,in_m]` by `[out,in_m]` in turn: `[M,N,out]`."""
-    members = each_member(x, weights, biases)
+    members = members_arguments(x, weights, biases)
     if not into_places(x[0]):
         return torch.stack([product(*member) for member in members])
     y = x[0].new_empty(len(x), len(x[0]), len(weights[0]))
@@ -122,9 +122,9 @@ def one_above_another(x: Each, weights: Each, biases: Biases) -> Tensor:
     return y
 
 
-def side_by_side(x: Each, weights: Each, biases: Biases) -> Tensor:
+def members_side_by_side(x: Each, weights: Each, biases: Biases) -> Tensor:
     """Computes members' products `[N,in_m]` by `[out_m,in_m]` in turn: `[N,sum of out_m]`."""
-    members = each_member(x, weights, biases)
+    members = members_arguments(x, weights, biases)
     if not into_places(x[0]):
         return torch.cat([product(*member) for member in members], -1)
     outputs = [len(weight) for weight in weights]
@@ -133,7 +133,7 @@ def side_by_side(x: Each, weights: Each, biases: Biases) -> Tensor:
     return y
 
 
-def each_member(x: Each, weights: Each, biases: Biases) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+def members_arguments(x: Each, weights: Each, biases: Biases) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Yields each member's arguments of `product`."""
     return zip(x, weights, [None] * len(x) if biases is None else biases, strict=True)
 
