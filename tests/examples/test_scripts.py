@@ -12,10 +12,13 @@ import torch
 from PIL import Image
 from transformers import ViTForImageClassification, ViTImageProcessor
 
+from hydractl.data.open import open_samples
+from hydractl.data.reading import Reading
 from tests.cli.conftest import Command, save_bert, save_circuit, save_images
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
+SCORES = ("msp", "mahalanobis", "all-layers")
 
 
 def run(script: str, *arguments: object) -> str:
@@ -121,3 +124,32 @@ def test_our_sum_over_layers_is_that_of_pytorch_ood(vit: Path, noise: Path, tmp_
     said = run("layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}",
                "--cache", tmp_path / "cache", "--fit", 60, "--tables", "peers")  # fmt: skip
     assert float(re.search(r"to MultiMahalanobis: (\S+)", said)[1]) < 1e-6
+
+
+def test_systems_stand_beside_each_other_by_one_layer_and_by_all(vit: Path, noise: Path, tmp_path: Path) -> None:
+    images = save_images(tmp_path / "many", count=40)
+    asked = ["layers_table.py", f"one={vit}", f"two={vit}", "--calib-data", f"{images}%1/2", "--id-data",
+             f"{images}%2/2", "--ood-data", f"near/n={noise}", "-o", tmp_path / "out"]  # fmt: skip
+    said = run(*asked)
+    rows = [line.split("|")[1:-1] for line in said.splitlines() if line.startswith(("| one", "| two"))]
+    assert [row[0].strip() for row in rows[:6]] == [f"{name}, {score}" for name in ("one", "two") for score in SCORES]
+    assert rows[6][0].strip() == "one, all-layers less one, msp"
+    assert [cell.strip() for cell in rows[-1][1:3]] == ["+0.0 (+0.0 to +0.0)"] * 2  # two and one are the same network
+    assert run(*asked) == said  # the predictions of a first run are used again
+
+
+def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
+    like = tmp_path / "like" / "one.jpg"
+    like.parent.mkdir()
+    Image.new("RGB", (7, 5)).save(like, quality=40)
+    run("alike.py", noise, like.parent, tmp_path / "alike.parquet", "--limit", 3)
+    made = open_samples(tmp_path / "alike.parquet", "image", Reading())
+    with Image.open(like) as expected:
+        assert [(one.size, one.quantization) for one in made.inputs] == [((7, 5), expected.quantization)] * 3
+
+
+def test_coverage_is_near_what_is_promised(vit: Path, tmp_path: Path) -> None:
+    images = save_images(tmp_path / "many", count=60)
+    said = run("coverage.py", vit, "--id-data", images, "--sizes", "100", "--draws", "3", "--accept", "0.8")
+    _, accepted, *_ = [cell.strip() for cell in said.splitlines()[-1].split("|")[1:-1]]
+    assert 60 < float(accepted) < 95
