@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
-    "start", "which-command", "python", "service", "data", "models", "search", "select-and-build", "fine-tuning",
-    "evaluation", "systems", "analyses", "speed", "results", "file-format", "extending", "architecture",
+    "start", "which-command", "commands", "python", "service", "data", "models", "search", "select-and-build",
+    "fine-tuning", "evaluation", "systems", "analyses", "speed", "results", "file-format", "extending", "architecture",
 ]  # fmt: skip
 TOPICS: tuple[Topic, ...] = get_args(Topic)
+REFERENCE: Topic = "commands"  # whose parts are as long as a page: a search leaves it out
 
 #: A line of a page that becomes a table of rows; Markdown readers do not show it.
 #: `<!-- table: hydractl.ood.ood_scores.OOD_SCORES: score = name, what it is = help -->`
@@ -140,7 +141,7 @@ def _found(words: Sequence[str]) -> str:
         OptionError: there are none.
     """
     found = []
-    for topic in TOPICS:
+    for topic in (one for one in TOPICS if one != REFERENCE):
         paragraphs = map(str.strip, PARAGRAPH.findall(page(topic)))
         holding = [one for one in paragraphs if all(word.lower() in one.lower() for word in words)]
         if holding:
