@@ -28,7 +28,7 @@ DRAWS = 4  # from the first heads of each circuit, per budget
 OBJECTIVES = 3
 SHORTLIST = 16
 REPLAYED = 0.45  # of a forward pass: a search runs only the layers behind a candidate
-OVERHEAD = 40.0  # seconds: to start, to resample results, to draw the report
+OVERHEAD = 30.0  # seconds: to start, to resample results, to draw the report
 UNITS = {"s": 1, "m": 60, "h": 3600}
 TIMED = 32  # samples of the batch that is timed
 TRAINING = 0.5  # share of the time for training whose length is not given
@@ -143,7 +143,9 @@ def fitting(sizes: Sizes, given: Mapping[str, Any], seconds: float | None) -> di
     least = (NO_CIRCUITS, SEARCHES[-1][1])
     samples = next((one for one in SAMPLES if fits(plan(one, least), 0.5)), SAMPLES[-1])
     searches = SEARCHES if sizes.outside else ()
-    found = plan(samples, next((one for one in searches if fits(plan(samples, one), 1.0)), least))
+    search = next((one for one in searches if fits(plan(samples, one), 1.0)), least)
+    # What a search leaves of the time goes to more samples and draws.
+    found = plan(next((one for one in SAMPLES if fits(plan(one, search), 1.0)), SAMPLES[-1]), search)
     if training is None:
         return found
     return found | {"steps": training.fitting(None if seconds is None else seconds - sizes.seconds(found))}

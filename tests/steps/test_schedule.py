@@ -21,7 +21,7 @@ def test_the_richest_plan_that_fits() -> None:
     assert plan(1.0, None) == plan(1e-6)
     searches = [plan(sample)["search"] for sample in (1e-6, 5e-4, 5e-3)]
     assert searches == ["exact", "shortlist", "none"]
-    assert plan(0.05) == {"limit": 200, "random": 4, "search": "none", "search_samples": 200, "draws": 4}
+    assert plan(0.05) == {"limit": 500, "random": 6, "search": "none", "search_samples": 200, "draws": 4}
 
 
 def test_more_time_never_takes_less() -> None:
