@@ -97,7 +97,7 @@ def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[
     surest = wrong[np.argsort(-confidence[wrong], kind="stable")][:SHOWN]
 
     def shown(places: IntArray) -> tuple[Sample, ...]:
-        return tuple(_sample(predictions, key, samples, int(place), names) for place in places)
+        return tuple(_sample(predictions, key, samples, int(place), names=names) for place in places)
 
     return Doubts(shown(least), shown(surest))
 
@@ -114,7 +114,7 @@ def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: P
             return {}
         found[key.path] = tuple(
             replace(
-                _sample(predictions, key, data.sets[key], int(place), predictor.labels),
+                _sample(predictions, key, data.sets[key], int(place), names=predictor.labels),
                 typicality=round(float(typical), DIGITS),
                 profile=_round(layers),
             )
@@ -124,7 +124,7 @@ def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: P
 
 
 def _sample(
-    predictions: SystemPredictions, key: SetKey, samples: Samples, place: int, names: Sequence[str] | None
+    predictions: SystemPredictions, key: SetKey, samples: Samples, place: int, *, names: Sequence[str] | None
 ) -> Sample:
     """Returns what a page shows of one sample."""
     table = predictions.tables[key]

@@ -265,18 +265,6 @@ def _spec(model: Any) -> ModelSpec:
     pool = _part(model, "attn_pool")
     q, k = (attention.q_proj, attention.k_proj) if names["attention_names"] == "apart" else (attention.qkv,) * 2
     has_q = q.bias is not None or names["attention_names"] == "biases"
-    embeddings = ImageEmbeddings(
-        channels=model.patch_embed.proj.in_channels,
-        image_size=tuple(model.patch_embed.img_size),
-        patch_size=tuple(model.patch_embed.patch_size),
-        patch_bias=model.patch_embed.proj.bias is not None,
-        norm=not _is_nothing(_part(model, "norm_pre")),
-        class_token=model.cls_token is not None,
-        distillation_token=distilled,
-        registers=0 if _part(model, "reg_token") is None else model.reg_token.shape[1],
-        unplaced=model.num_prefix_tokens if _part(model, "no_embed_class") else 0,
-        learned=model.pos_embed is not None,
-    )
     activation = _activation(mlp.act)
     assert activation is not None
     biases: dict[Unbiased, bool] = {
@@ -293,7 +281,7 @@ def _spec(model: Any) -> ModelSpec:
         mlp_width=mlp.fc2.in_features,
         activation=activation,
         norm_eps=block.norm1.eps,
-        embeddings=embeddings,
+        embeddings=_embeddings(model),
         qkv_bias=has_q,
         final_norm=not (_is_nothing(model.norm) and _is_nothing(model.fc_norm)),
         norm_tokens=not _is_nothing(model.norm) and model.global_pool != "token",
@@ -319,6 +307,21 @@ def _spec(model: Any) -> ModelSpec:
         classes=model.num_classes,
         classifier_dropout=model.head_drop.p,
         distilled=distilled,
+    )
+
+
+def _embeddings(model: Any) -> ImageEmbeddings:
+    return ImageEmbeddings(
+        channels=model.patch_embed.proj.in_channels,
+        image_size=tuple(model.patch_embed.img_size),
+        patch_size=tuple(model.patch_embed.patch_size),
+        patch_bias=model.patch_embed.proj.bias is not None,
+        norm=not _is_nothing(_part(model, "norm_pre")),
+        class_token=model.cls_token is not None,
+        distillation_token=hasattr(model, "dist_token"),
+        registers=0 if _part(model, "reg_token") is None else model.reg_token.shape[1],
+        unplaced=model.num_prefix_tokens if _part(model, "no_embed_class") else 0,
+        learned=model.pos_embed is not None,
     )
 
 

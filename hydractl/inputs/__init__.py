@@ -1,1 +1,1 @@
-"""What commands share: references to models, data that searches run on, results."""
+"""Parts that commands share: references to models, data that searches run on, results."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +49,7 @@ class Reported(Result):
     report: Results
     full: bool = False
 
-    @property
+    @cached_property
     def models(self) -> Mapping[str, Mapping[str, Any]]:
         """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
         from hydractl.reports.artifact import report_json

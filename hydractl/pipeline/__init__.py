@@ -1,1 +1,1 @@
-"""What `build` decides: its plan, its time, its stages and its record."""
+"""The plan of a build: its stages, its time, its file and its record."""

@@ -73,7 +73,7 @@ def _if_given(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What members are chosen from: circuits, draws and files."""
+    """Candidates for members: from circuits, draws and files."""
 
     files: Annotated[
         Sequence[ModelLike],
