@@ -159,7 +159,7 @@ def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
     """Returns the flagged shares of shifted samples by quantiles of ID samples alone, and with them."""
 
     def share(scores: FloatArray, known: FloatArray) -> float:
-        typical = typicality(torch.from_numpy(totals(scores)), torch.from_numpy(totals(known)))
+        typical = typicality(torch.from_numpy(totals(scores)), torch.from_numpy(np.sort(totals(known))))
         return float(flagged(typical, accept).double().mean())
 
     return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}

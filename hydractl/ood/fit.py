@@ -145,7 +145,7 @@ class Fitting:
         for number in range(min(CHECKS, self.folds)):
             fresh = np.arange(number, self.folds, CHECKS)
             scores = torch.from_numpy(totals(self.scores(self.state(*fresh), self._within(fresh))))
-            typical = typicality(scores, torch.from_numpy(self._quantiles(fresh)))
+            typical = typicality(scores, torch.from_numpy(np.sort(self._quantiles(fresh))))
             kept += int((~flagged(typical, accept)).sum())
         return kept
 

@@ -68,6 +68,11 @@ def _left_out(samples: FitSamples) -> NDArray[np.float64]:
     return (found - found.mean(axis=-1, keepdims=True)) / (deviation + (deviation == 0))
 
 
+def _distances(x: Tensor, mean: Tensor, whiten: Tensor) -> Tensor:
+    """Returns squared distances `[S,B]` of `[S,B,D]` at length 1; all copies of all layers in one product."""
+    return ((normalised(x) - mean.unsqueeze(-2)) @ whiten).square().sum(-1)
+
+
 def by_layer(state: State, answers: Answers) -> Tensor:
     """Returns (log d - m) / s of each layer, `[L,B]`: d is the squared distance, mean over members.
 
@@ -76,13 +81,11 @@ def by_layer(state: State, answers: Answers) -> Tensor:
     """
     import torch
 
-    found, start = [], 0
-    parts = [*((layer, "hidden") for layer in answers.hidden), (answers.read(), "last")]
-    for layer, name in parts:
-        copies = slice(start, start + len(layer)) if name == "hidden" else slice(None)
-        mean, whiten = state[f"{name}_mean"][copies], state[f"{name}_whiten"][copies]
-        found.append(((normalised(layer) - mean.unsqueeze(-2)) @ whiten).square().sum(-1).mean(0))
-        start += len(layer)
+    found = [_distances(answers.read(), state["last_mean"], state["last_whiten"])]
+    if answers.hidden:
+        every = _distances(torch.cat([*answers.hidden]), state["hidden_mean"], state["hidden_whiten"])
+        found = [*every.split([len(layer) for layer in answers.hidden]), *found]
+    found = [distances.mean(0) for distances in found]
     logarithms = torch.stack(found).clamp(min=SMALLEST).log()
     return (logarithms - state["location"].unsqueeze(-1)) / state["scale"].unsqueeze(-1)
 

@@ -86,7 +86,7 @@ def measured(family: str, row: str, ratio: float) -> Mapping[str, np.ndarray]:
 
 
 def _flagged(scores: np.ndarray, quantiles: np.ndarray) -> float:
-    typical = typicality(torch.from_numpy(scores), torch.from_numpy(quantiles))
+    typical = typicality(torch.from_numpy(scores), torch.from_numpy(np.sort(quantiles)))
     return float(flagged(typical, ACCEPT).double().mean())
 
 
