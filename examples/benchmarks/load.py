@@ -79,7 +79,9 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+    elif len(sys.argv) > 2:
         measure(sys.argv[2], Path(sys.argv[1]))
     elif len(sys.argv) > 1:
         main(Path(sys.argv[1]))

@@ -74,6 +74,8 @@ def _one_line_errors(source: str) -> Iterator[None]:
 
 def _reason(error: BaseException) -> str:
     text = str(error).strip().partition("\nExample of usage")[0] or type(error).__name__
+    if "corresponds to no data" in text:  # what datasets says of a header alone
+        return "it holds no rows"
     return shortened(one_line(text), LONGEST_REASON)
 
 

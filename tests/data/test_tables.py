@@ -296,3 +296,9 @@ def test_no_program_is_started_for_an_image(tmp_path: Path, folder: Path, monkey
     with pytest.raises(DataError, match=r"a.png\): unreadable image: not one of PNG, JPEG, WEBP, GIF, BMP, TIFF"):
         open_samples(str(folder), "image").content_hashes()
     assert not started.exists()
+
+
+def test_a_header_alone_holds_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n")
+    with pytest.raises(DataError, match="holds no rows"):
+        open_table(parse_data_spec(str(tmp_path / "a.csv")), print)
