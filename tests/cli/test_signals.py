@@ -55,7 +55,7 @@ def test_no_signal_is_lost(lost: str, then: str, number: signal.Signals, code: i
     assert (process.returncode, err) == (code, "interrupted\n" if number == signal.SIGINT else "")
 
 
-#: Commands that take longer than the latest moment.
+#: Commands that take about as long as the latest moment, or longer.
 COMMANDS = (
     "extract-circuit vit --id-data pets --ood-data noise --objective acc,avg --budget 6 --batch-size 1 -o {objective}",
     "finetune vit --train-data pets --epochs 2000 --batch-size 2 --workers 2 -o tuned",
@@ -71,8 +71,13 @@ def test_an_interrupt_at_any_moment_ends_a_command_soon(seed: int, place: Path) 
     chance = random.Random(seed)
     command = [*HYDRACTL, *COMMANDS[seed % len(COMMANDS)].split()]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place)
-    with pytest.raises(subprocess.TimeoutExpired):
+    try:
         process.communicate(timeout=chance.uniform(0.2, LATEST))
+    except subprocess.TimeoutExpired:
+        pass
+    else:
+        assert process.returncode == 0  # a quiet machine is done before the late moments of a short command
+        return
     start = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
