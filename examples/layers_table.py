@@ -96,8 +96,10 @@ def main() -> None:
     parser.add_argument("--dtype")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
-    given.output.mkdir(parents=True, exist_ok=True)
+    if unnamed := [system for system in given.systems if "=" not in system]:
+        parser.error(f"{unnamed[0]}: expected NAME=MODEL")
     systems = dict(system.split("=", 1) for system in given.systems)
+    given.output.mkdir(parents=True, exist_ok=True)
     predictions = given.output / "predictions"
     found = hydractl.evaluate(
         calibrated(systems, given),

@@ -105,9 +105,11 @@ def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[
 def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: Predictor) -> dict[str, Items[Sample]]:
     """Returns the oddest samples of the ID set and of each OOD set, with their profiles, by the path of the set.
 
-    Nothing is returned of a system without a score that has profiles.
+    Returns an empty dictionary for a system that is not scored by its own file, or whose score has no profiles.
     """
     found: dict[str, Items[Sample]] = {}
+    if predictions.own is None:
+        return found
     for key in (key for key in predictions.tables if key.role in ("id", "ood")):
         places = np.argsort(-predictions.scores[key], kind="stable")[:SHOWN]
         if (profiles := predictor.profiles(data.sets[key].subset(places))) is None:

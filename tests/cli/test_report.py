@@ -46,6 +46,9 @@ def test_a_page_draws_the_profiles_of_the_oddest_samples(hydractl: Command, plac
         assert drawn["typicality"] == pytest.approx(one["typicality"], abs=1e-5)
         assert drawn["profile"] == pytest.approx(one["profile"], abs=1e-5)
         assert "right" not in drawn
+    hydractl("evaluate", "network.safetensors", *data, "--ood-score=energy", "--report=by-energy", code=0)
+    [other] = json.loads(Path("by-energy/report.json").read_text())["models"].values()
+    assert "oddest" not in other["curves"]  # they would be the oddest by another score than the profiles
     page = Path("report/index.html").read_text()
     profiles = sum(len(samples) for samples in curves["oddest"].values())
     assert page.count('class="profile"') == profiles
