@@ -202,12 +202,20 @@ class TimedSystem:
         return run
 
 
+@dataclass(frozen=True)
+class LaidOut:
+    """How models are laid out beyond `optimize_for_inference`: compiled, or recorded as CUDA graphs."""
+
+    compiled: bool = False
+    graphs: bool = False
+
+
 def open_timed(
     checkpoints: Mapping[str, Sequence[Checkpoint]],
     device: torch.device,
     dtype: torch.dtype,
+    laid_out: LaidOut = LaidOut(),
     *,
-    compiled: bool = False,
     transformers: bool = False,
 ) -> dict[str, TimedSystem]:
     """Returns the systems to time, by name.
@@ -220,7 +228,7 @@ def open_timed(
         CheckpointError: a tensor cannot be read.
         OptionError: `transformers` without a folder that transformers can time.
     """
-    systems = {name: _system(models, device, dtype, compiled) for name, models in checkpoints.items()}
+    systems = {name: _system(models, device, dtype, laid_out) for name, models in checkpoints.items()}
     if transformers:
         folders = {
             name: Path(models[0].name)
@@ -230,17 +238,19 @@ def open_timed(
         if not folders or any(systems[name].spec.prompted for name in folders):
             raise OptionError("`transformers` times folders of image or text classifiers as transformers writes them")
         for name, folder in folders.items():
-            systems[f"{name} (transformers)"] = _their_forward(folder, systems[name], compiled)
+            systems[f"{name} (transformers)"] = _their_forward(folder, systems[name], laid_out.compiled)
     return systems
 
 
-def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype, compiled: bool) -> TimedSystem:
+def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype, laid_out: LaidOut) -> TimedSystem:
     loaded = [load_checkpoint(model, device, dtype).optimize_for_inference() for model in models]
     for model in loaded:
         give_synthetic_classes(model)
-        if compiled:
+        if laid_out.compiled:
             compile_model(model)
     costs = [cost(model) for model in loaded]
+    if laid_out.graphs:
+        loaded = [model.optimize_for_inference(graphs=True) for model in loaded]
     weight = Weight(
         sum(one.parameters for one in costs),
         sum(parameter.nbytes for model in loaded for parameter in model.parameters()),

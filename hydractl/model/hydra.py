@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
-from typing import NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Hidden, Tower
 from hydractl.model.linear import Linear, Stored, build_linear, empty
@@ -21,6 +21,9 @@ from hydractl.model.ood_head import OodHead
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 from hydractl.ood.score import Answers
 from hydractl.text import counted, printable
+
+if TYPE_CHECKING:
+    from hydractl.model.fast.graphs import Recorder
 
 TEMPLATE = "A photo of a {label}."
 
@@ -100,6 +103,7 @@ class Hydra(nn.Module):
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: RawPreprocessor | None = None
+        self.recorder: Recorder | None = None  # of forward passes on a GPU
         self.stored_dtype: torch.dtype | None = None  # narrower than the weights in memory
 
     @property
@@ -148,6 +152,27 @@ class Hydra(nn.Module):
         Raises:
             OptionError: an input that this model's task needs is missing.
         """
+        texts = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        if self.recorder is not None and not every_layer:
+            given = {name: x for name, x in {"pixel_values": pixel_values, **texts}.items() if x is not None}
+            return HydraOutput(*self.recorder(given if input_ids is None else self._padded(given)))
+        return self._answer(pixel_values, **texts, every_layer=every_layer)
+
+    def _padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        from hydractl.model.fast.graphs import padded_texts
+
+        texts = cast(TextEmbeddings, self.spec.tower("text").embeddings)
+        return padded_texts(inputs, texts.padding or 0, texts.max_tokens)
+
+    def _answer(
+        self,
+        pixel_values: Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        every_layer: bool = False,
+    ) -> HydraOutput:
         own = self.ood_head is not None and self.ood_head.row.reads == "layers" and not self.training
         hidden: Hidden | None = [] if every_layer or own else None
         if self.spec.prompted:
@@ -232,15 +257,31 @@ class Hydra(nn.Module):
         profile = None if odd.profile is None else odd.profile.T
         return output._replace(ood_score=odd.score, typicality=odd.typicality, profile=profile)
 
-    def optimize_for_inference(self) -> Self:
+    def optimize_for_inference(self, graphs: bool = False) -> Self:
         """Makes this model fast: the same answers up to rounding, but no gradients and no training from now on.
 
         See `hydractl.model.fast.optimize`. The state dict keeps the names and shapes of the file.
+
+        Args:
+            graphs: on a CUDA device, record the forward pass once a shape of inputs, which saves launches at small
+                batches. The model must then stay where it is and as it is, but for `set_classes`.
+
+        Raises:
+            OptionError: `graphs` for a model that is on no CUDA device.
         """
         from hydractl.model.fast.optimize import optimize
 
         optimize(self, self.spec, self.layout)
+        if graphs:
+            self._record()
         return self
+
+    def _record(self) -> None:
+        from hydractl.model.fast.graphs import Recorder
+
+        if (device := next(self.parameters()).device).type != "cuda":
+            raise OptionError(f"`graphs` needs a CUDA device, the model is on {device}: leave it out, or load it there")
+        self.recorder = Recorder(self._answer)
 
     def set_classes(self, labels: Sequence[str], template: str = TEMPLATE) -> None:
         """Sets the classes of a zero-shot model; each member embeds the prompts once.
@@ -262,6 +303,8 @@ class Hydra(nn.Module):
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
+        if self.recorder is not None:
+            self._record()
         if self.ood_head is not None and self.ood_head.row.reads != "layers":
             self.ood_head = None
 

@@ -119,8 +119,10 @@ def positions_of(tower: TowerSpec, layer: int) -> Positions:
 
 
 def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that remembers its last results, or in a graph that is being traced the function itself."""
-    return function if torch.compiler.is_compiling() else _remembering(function)
+    """Returns a function that remembers its last results; the function itself while a graph is traced or recorded."""
+    # A recorded graph would go on reading memory of results that are forgotten.
+    recorded = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return function if torch.compiler.is_compiling() or recorded else _remembering(function)
 
 
 @lru_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.bounds import BATCH, whole
@@ -17,7 +17,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.evaluation.timing import Row
+    from hydractl.evaluation.timing import LaidOut, Row
     from hydractl.steps.evaluate import Systems as Models
 
     Sizes = str | int | Sequence[int]
@@ -34,13 +34,13 @@ class Speeds(Result):
     rows: Sequence[Row]
     models: Mapping[str, Sequence[str]]
     environment: Mapping[str, Any]
-    compiled: bool
+    laid_out: LaidOut
 
     def to_json(self) -> dict[str, Any]:
         return {
             "format": "hydractl-speed",
             "version": 1,
-            "compiled": self.compiled,
+            **asdict(self.laid_out),
             "environment": dict(self.environment),
             "models": {name: list(references) for name, references in self.models.items()},
             "rows": [row.to_json() for row in self.rows],
@@ -84,6 +84,7 @@ class AnalyseSpeed:
     batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", "Compute", "N,...")] = "1,4,32"
     dtypes: Annotated[Dtypes, Option("Precisions.", "Compute", "fp32,bf16,fp16")] = "fp32"
     compiled: Compiled = False
+    graphs: Annotated[bool, Option("Record each model's forward pass as a CUDA graph.", "Compute")] = False
     transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False
     seconds: Annotated[
         float, Option("Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400)
@@ -95,26 +96,29 @@ class AnalyseSpeed:
     device: Device = "auto"
 
     def run(self, watch: Watcher) -> Speeds:
-        from hydractl.evaluation.timing import Timer, environment, open_timed
+        from hydractl.evaluation.timing import LaidOut, Timer, environment, open_timed
 
         sizes = [_size(size) for size in _split(self.batch_sizes)]
         precisions = [dtype for name in _split(self.dtypes) if (dtype := choose_dtype(name))]
         place = choose_device(self.device)
         if self.processor_time and place.type != "cpu":
             raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
+        if self.graphs and (self.compiled or place.type != "cuda"):
+            raise OptionError("`graphs` is for a CUDA device, and without `compiled`: leave one out")
         checkpoints = _checkpoints(self.models)
+        laid_out = LaidOut(self.compiled, self.graphs)
         rows: list[Row] = []
         total = self.seconds * len(sizes) * len(precisions) or None
         with _one_thread(self.processor_time), watch.progress("time", total) as advance:
             timer = Timer(self.seconds, self.processor_time, advance)
             for dtype in precisions:
-                systems = open_timed(checkpoints, place, dtype, compiled=self.compiled, transformers=self.transformers)
+                systems = open_timed(checkpoints, place, dtype, laid_out, transformers=self.transformers)
                 for size in sizes:
                     watch.note(f"{dtype}, batch {size}: {', '.join(systems)}".removeprefix("torch."))
                     rows += timer.time(systems, size, self.tokens)
             found = environment(place)
         references = {name: system.references for name, system in systems.items()}
-        return Speeds(rows, references, found, self.compiled)
+        return Speeds(rows, references, found, laid_out)
 
 
 analyse_speed = function(AnalyseSpeed)
