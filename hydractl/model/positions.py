@@ -189,7 +189,8 @@ def _distances(positions: Positions, tokens: int, device: torch.device) -> Tenso
     count = (2 * rows - 1) * (2 * columns - 1)
     table = torch.empty(tokens, tokens, dtype=torch.long, device=device)
     table[1:, 1:] = (down + rows - 1) * (2 * columns - 1) + right + columns - 1
-    table[0, :], table[:, 0], table[0, 0] = count, count + 1, count + 2
+    for part, number in ((table[0, :], count), (table[:, 0], count + 1), (table[0, 0], count + 2)):
+        part.fill_(number)  # an assignment would copy a number from the processor, which no recorded graph may
     return table
 
 

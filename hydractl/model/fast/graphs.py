@@ -73,7 +73,7 @@ def padded_texts(inputs: Mapping[str, Tensor], padding: int, longest: int) -> di
     """Returns texts `[B,T]` with T rounded up to a multiple of `STEP`; what is added does not count.
 
     Args:
-        inputs: `input_ids`, and perhaps `attention_mask` and `token_type_ids`.
+        inputs: `input_ids`, and perhaps `attention_mask` and `token_type_ids`; others stay as they are.
         padding: the id to add.
         longest: tokens that the model takes at most.
     """
@@ -82,9 +82,9 @@ def padded_texts(inputs: Mapping[str, Tensor], padding: int, longest: int) -> di
     if missing <= 0:
         return dict(inputs)
     mask = inputs.get("attention_mask", torch.ones_like(ids))
-    fills = {"input_ids": padding}
+    fills = {"input_ids": padding, "attention_mask": 0, "token_type_ids": 0}
     return {
-        name: F.pad(tensor, (0, missing), value=fills.get(name, 0))
+        name: F.pad(tensor, (0, missing), value=fills[name]) if name in fills else tensor
         for name, tensor in {**inputs, "attention_mask": mask}.items()
     }
 

@@ -22,7 +22,7 @@ def test_a_model_on_a_processor_has_no_graphs() -> None:
         from_checkpoint(dense("vit")[0]).optimize_for_inference(graphs=True)
 
 
-@pytest.mark.parametrize("name", [name for name in family_variants() if "clip" not in name])
+@pytest.mark.parametrize("name", family_variants())
 def test_padding_changes_no_answer(name: str) -> None:
     checkpoint, inputs = dense(name)
     if "input_ids" not in inputs:
