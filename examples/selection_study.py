@@ -25,10 +25,10 @@ from hydractl.checkpoint.output import write_bytes
 from hydractl.circuit.material import Material
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.inputs.compute import DEFAULT_BATCH_SIZE, Compute
 from hydractl.inputs.references import named_circuits
 from hydractl.inputs.search_data import open_material
 from hydractl.metrics.scaling import fit_temperature
+from hydractl.run_options import DEFAULT_BATCH_SIZE, Compute
 from hydractl.selection.candidates import Sources, candidate_set, counts
 from hydractl.selection.greedy import CandidateLogits, quality
 from hydractl.selection.pool import CandidatePool, Criteria, choose, gather

@@ -26,8 +26,8 @@ from hydractl.circuit.ranking import Mode, Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.inputs.compute import Compute, choose_device
 from hydractl.inputs.search_data import open_material
+from hydractl.run_options import Compute, choose_device
 from hydractl.watch import LOG
 
 BATCH = 64

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.options import Option, option
 from hydractl.reports.drawing import check_picture, write_picture
+from hydractl.run_options import Force
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ModelLike = Any  #: a path or a hub id, a `Hydra`, a `Checkpoint`, or the result of a step that made a model
 
-# Options that several steps share.
 Model = Annotated[
     ModelLike,
     Option(
@@ -29,26 +28,6 @@ Model = Annotated[
         remembered=False,
     ),
 ]
-Precision = Annotated[
-    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", "Compute")
-]
-Compiled = Annotated[bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",))]
-
-
-Workers = Annotated[
-    int,
-    Option(
-        "Processes that decode images; they do not change the result.",
-        "Compute",
-        minimum=0,
-        maximum=1024,
-        remembered=False,
-    ),
-]
-Seed = Annotated[int, Option("Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)]
-Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=("--output", "-o"), remembered=False)]
-Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
-Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
 
 
 @dataclass(frozen=True)

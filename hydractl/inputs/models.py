@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hydractl.errors import OptionError
 from hydractl.families.load import write_checkpoint
 from hydractl.inputs.arguments import ModelLike, as_checkpoint
-from hydractl.inputs.compute import Compute, DeviceLike, DtypeLike, choose_device, choose_dtype
+from hydractl.run_options import Compute, DeviceLike, DtypeLike, choose_device, choose_dtype
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra

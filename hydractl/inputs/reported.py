@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.errors import require
-from hydractl.inputs.arguments import Force
 from hydractl.inputs.result import Result
 from hydractl.options import Option
+from hydractl.run_options import Force
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

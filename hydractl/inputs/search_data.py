@@ -12,8 +12,8 @@ from hydractl.circuit.material import Material
 from hydractl.data.reading import DEFAULT_TEMPLATE, OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Modality, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.arguments import ModelLike, as_member
-from hydractl.inputs.compute import Compute
 from hydractl.options import Option
+from hydractl.run_options import Compute
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

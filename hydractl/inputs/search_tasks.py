@@ -15,9 +15,9 @@ from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.data.sources import split_sources
 from hydractl.errors import OptionError
 from hydractl.inputs.arguments import ModelLike, as_several
-from hydractl.inputs.compute import Compute
 from hydractl.inputs.search_data import open_materials
 from hydractl.options import Option
+from hydractl.run_options import Compute
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 from hydractl import bounds
 from hydractl.circuit.modes import MODES
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
-from hydractl.inputs.arguments import Precision, Seed
-from hydractl.inputs.compute import Compute
 from hydractl.inputs.limits import Limits
 from hydractl.options import Option, option
+from hydractl.run_options import Compute, Precision, Seed
 from hydractl.selection.candidates import SelectionObjective
 
 

@@ -11,12 +11,12 @@ from hydractl.circuit.circuit_file import CircuitLike
 from hydractl.data.corruptions import describe_kinds
 from hydractl.data.reading import SOURCE, DataLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model, ModelLike, PlotOptions, Seed, as_member
-from hydractl.inputs.compute import Compute
+from hydractl.inputs.arguments import Model, ModelLike, PlotOptions, as_member
 from hydractl.inputs.references import named_circuits
 from hydractl.inputs.result import Finding
 from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import Option, Without, function, option, remembered
+from hydractl.run_options import Compute, Seed
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

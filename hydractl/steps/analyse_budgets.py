@@ -12,11 +12,11 @@ from hydractl.circuit.scores import ScoresLike
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.arguments import Model, ModelLike, PlotOptions, as_member, model_name
-from hydractl.inputs.compute import Compute
 from hydractl.inputs.references import existing_members, named_circuits, named_scores
 from hydractl.inputs.result import Finding
 from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
 from hydractl.options import function, option, remembered
+from hydractl.run_options import Compute
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Compiled
-from hydractl.inputs.compute import Device, DtypeLike, choose_device, choose_dtype
 from hydractl.inputs.result import Result
 from hydractl.options import Option, function
+from hydractl.run_options import Compiled, Device, DtypeLike, choose_device, choose_dtype
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

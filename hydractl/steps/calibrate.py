@@ -15,12 +15,12 @@ from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Running
-from hydractl.inputs.arguments import Force, Model, Output, Resume, Workers, as_checkpoint
-from hydractl.inputs.compute import Compute
+from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
+from hydractl.run_options import Compute, Force, Output, Resume, Workers
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
-from hydractl.inputs.arguments import Compiled, Workers
-from hydractl.inputs.compute import Compute, dtype_name
 from hydractl.inputs.reported import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import Option, flat, function, make, option
+from hydractl.run_options import Compiled, Compute, Workers, dtype_name
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

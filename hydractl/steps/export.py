@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
 from hydractl.errors import OptionError, require
-from hydractl.inputs.arguments import Force, Model, as_checkpoint
-from hydractl.inputs.compute import Dtype, choose_device, choose_dtype
+from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.result import Result
 from hydractl.options import Option, Rows, function, option
+from hydractl.run_options import Dtype, Force, choose_device, choose_dtype
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

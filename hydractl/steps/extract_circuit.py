@@ -16,12 +16,12 @@ from hydractl.circuit.objective import Objective, SearchData, parse_objectives, 
 from hydractl.circuit.ranking import Mode, Progress, Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Force, Model, Resume
-from hydractl.inputs.compute import Compute
+from hydractl.inputs.arguments import Model
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import LABELLED, OOD_SETS, origin_of
 from hydractl.inputs.search_tasks import TASKS, TasksLike, open_tasks, parse_tasks
 from hydractl.options import Option, Rows, function, option, remembered
+from hydractl.run_options import Compute, Force, Resume
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from hydractl.checkpoint.output import claim, make_folder, output_paths
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.arguments import as_checkpoint, as_several
-from hydractl.inputs.compute import choose_device
 from hydractl.inputs.result import Result
 from hydractl.options import Option, Rows, Without, function, option
+from hydractl.run_options import choose_device
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 from hydractl.watch import LOG, Watcher
@@ -95,7 +95,7 @@ class Finetune:
             watch.note(f"note: {text}")
         training = Training(data, recipe, self.seeds, match=self.reading.match_labels, ensemble=ensemble)
         with (
-            training_process(choose_device(execution.device), execution.precision or "no") as accelerator,
+            training_process(choose_device(execution.device), execution.precision) as accelerator,
             TemporaryDirectory() as scratch,
             ExitStack() as claims,
         ):

@@ -9,12 +9,12 @@ from typing import Any
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.inputs.arguments import Force, ModelLike, Output, as_checkpoint, as_several
-from hydractl.inputs.compute import Dtype, choose_dtype
+from hydractl.inputs.arguments import ModelLike, as_checkpoint, as_several
 from hydractl.inputs.references import SelectionLike, follow
 from hydractl.inputs.result import MadeModel
 from hydractl.options import function, option, remembered
 from hydractl.reports.summary import fusing_line
+from hydractl.run_options import Dtype, Force, Output, choose_dtype
 from hydractl.surgery.provenance import alike, headless, with_provenance
 from hydractl.watch import Watcher
 

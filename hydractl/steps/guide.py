@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hydractl.errors import OptionError, require
-from hydractl.inputs.arguments import Force
 from hydractl.inputs.result import Result
 from hydractl.options import function, option
+from hydractl.run_options import Force
 from hydractl.text import continued
 from hydractl.watch import Watcher
 

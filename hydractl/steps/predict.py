@@ -12,10 +12,10 @@ from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model
-from hydractl.inputs.compute import Compute
 from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
 from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
 from hydractl.options import Without, function, option
+from hydractl.run_options import Compute
 from hydractl.text import shortened
 from hydractl.watch import Watcher
 

@@ -15,13 +15,13 @@ from hydractl.checkpoint.output import make_folder, output_paths, refuse_existin
 from hydractl.circuit.ranking import require_towers
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.inputs.arguments import Force, ModelLike, Seed, as_checkpoint
-from hydractl.inputs.compute import Compute, dtype_name
+from hydractl.inputs.arguments import ModelLike, as_checkpoint
 from hydractl.inputs.references import SelectionLike, follow
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import open_material
 from hydractl.options import Option, Rows, Without, function, option, remembered
 from hydractl.reports.summary import pruning_line
+from hydractl.run_options import Compute, Force, Seed, dtype_name
 from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.surgery.choose import heads_leaving, units_leaving
 from hydractl.surgery.provenance import headless, samples_behind, telling_name, with_provenance

@@ -17,14 +17,14 @@ from hydractl.circuit.circuit_file import Circuit, CircuitLike
 from hydractl.circuit.material import Material
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Force, Model, ModelLike, Resume, Seed
-from hydractl.inputs.compute import Compute
+from hydractl.inputs.arguments import Model, ModelLike
 from hydractl.inputs.limits import Limits, UnitLoss
 from hydractl.inputs.references import existing_members, named_circuits
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
 from hydractl.options import Option, function, remembered
 from hydractl.reports.describe import curve_lines
+from hydractl.run_options import Compute, Force, Resume, Seed
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
 from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.surgery.provenance import SEEN, samples_behind

@@ -11,7 +11,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from hydractl.errors import OptionError
-from hydractl.training.request import Execution, Precision
+from hydractl.run_options import Precision
+from hydractl.training.request import Execution
 
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.reading import DataLike, DataSetsLike
-from hydractl.options import option
+from hydractl.options import Option, option
+from hydractl.run_options import Device, Force, Precision, Resume, Workers
 
 if TYPE_CHECKING:
     from hydractl.training.recipe import Recipe
 
-DeviceLike = Any  #: a name, or torch's own
 RecipeLike = Any  #: a name, a path, or a `Recipe`
 Several = Any  #: text with commas between, or a sequence
-Precision = Literal["no", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -131,10 +130,8 @@ class TrainingSources:
 class Execution:
     """The machine and the output of a run. Only `precision` changes the result beyond rounding."""
 
-    device: DeviceLike = option(
-        "auto", "Where to compute; auto takes a GPU if there is one.", "Compute", "auto|cpu|cuda[:N]|mps"
-    )
-    precision: Precision | None = option("no", "Mixed precision of products; weights stay float32.", "Compute")
+    device: Device = "auto"
+    precision: Precision = "no"
     batch_size: int | None = option(
         None,
         "Samples per forward pass and device; a step adds up as many passes as it needs. Default: one pass.",
@@ -142,17 +139,15 @@ class Execution:
         minimum=1,
         maximum=bounds.BATCH,
     )
-    workers: int = option(
-        0, "Processes that decode images; the result is the same for any number.", "Compute", minimum=0, maximum=1024
-    )
-    output: str | Path | None = option(
-        None,
-        "File to write; for several members a folder, or a name with {member}.",
-        "Output",
-        flags=("--output", "-o"),
-    )
-    resume: bool = option(False, "Continue an interrupted run, if there is one.", "Output")
+    workers: Workers = 0
+    output: Annotated[
+        str | Path | None,
+        Option(
+            "File to write; for several members a folder, or a name with {member}.", "Output", flags=("--output", "-o")
+        ),
+    ] = None
+    resume: Resume = False
     save_every: int | None = option(
         None, "Steps between saved states. Default: an epoch, 500 at most.", "Output", minimum=1, maximum=bounds.STEPS
     )
-    force: bool = option(False, "Replace an output that exists.", "Output", flags=("--force", "-f"))
+    force: Force = False

@@ -1,9 +1,10 @@
-"""Device, precision and batch size of a command, by every usual name."""
+"""Options that commands share: where and how precisely to compute, and what to write."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
 from hydractl.errors import OptionError
@@ -81,6 +82,25 @@ Dtype = Annotated[
         plain=dtype_name,
     ),
 ]
+
+Precision = Annotated[
+    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", "Compute")
+]
+Compiled = Annotated[bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",))]
+Workers = Annotated[
+    int,
+    Option(
+        "Processes that decode images; they do not change the result.",
+        "Compute",
+        minimum=0,
+        maximum=1024,
+        remembered=False,
+    ),
+]
+Seed = Annotated[int, Option("Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)]
+Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=("--output", "-o"), remembered=False)]
+Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
+Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
 
 
 @dataclass(frozen=True)
