@@ -22,6 +22,7 @@ SEED = 2**63 - 1
 RATE = 1e3  # of learning
 LEAST_COUNT = 1e-3  # of pseudo-samples
 COLDEST, HOTTEST = 1e-4, 1e4  # temperatures
+CHEAPEST, DEAREST = 0.01, 1000.0  # multiples of a network's cost
 
 
 def whole(text: object, low: int, high: int) -> int | None:
@@ -42,16 +43,22 @@ def real(text: object, low: float, high: float) -> float | None:
     return number if low <= number <= high and isfinite(number) else None
 
 
-def parse_ratio(name: str, text: str) -> float:
-    """Returns a multiple of the network's cost, such as 1.3x.
+def parse_ratio(name: str, given: object) -> float:
+    """Returns a multiple of the network's cost, given as a number or such as 1.3x.
 
     Args:
         name: the option, for messages.
 
     Raises:
-        OptionError: the text is not a multiple.
+        OptionError: it is not a multiple.
     """
-    value = real(str(text).removesuffix("x"), 0.01, 1000)
+    text = "" if isinstance(given, int) and given > DEAREST else str(given)  # Python spells no number of many digits
+    value = real(text.removesuffix("x"), CHEAPEST, DEAREST)
     if value is None:
-        raise OptionError(f"`{name}` {text}: expected a multiple of the network's, as in 1.3x")
+        raise OptionError(f"`{name}` {text[:40]}: expected a multiple of the network's, as in 1.3x")
     return value
+
+
+def ratio_text(ratio: float) -> str:
+    """Returns a multiple as `parse_ratio` reads it."""
+    return f"{ratio:g}x"

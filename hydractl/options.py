@@ -57,6 +57,7 @@ class Option:
     choices: tuple[str, ...] = ()  # the values to choose from, if the annotation does not say so
     bare: str | None = None  # the value of a flag that is given without one; None if a value must follow
     remembered: bool = True  # whether results depend on it, so that provenance and `--resume` compare it
+    parse: Callable[[str, Any], Any] | None = None  # makes its value of its name and what a user gives
     plain: Callable[[Any], Any] | None = None  # turns its value into plain JSON for provenance
 
 
@@ -129,12 +130,14 @@ class Declared:
         """The values to choose from; empty if any will do."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
-    def spelt(self, value: Any) -> Any:
-        """Returns numbers, a path or a list of them as a text, as the command line gives it, where the option is one.
+    def parsed(self, value: Any) -> Any:
+        """Returns what a user gives as the option's value: numbers, a path or a list of them as a text where it is one.
 
         Raises:
-            OptionError: any other value for a text.
+            OptionError: any other value for a text, or one that cannot be parsed.
         """
+        if self.option.parse is not None:
+            return None if value is None else self.option.parse(self.name, value)
         if self.type is not str or value is None or isinstance(value, str):
             return value
         parts = value if isinstance(value, list | tuple) else [value]
@@ -267,7 +270,7 @@ def make(step: type[T], given: Mapping[str, Any]) -> T:
     given = dict(given)
     for option in declared(step):
         if option.name in given:
-            given[option.name] = option.spelt(given[option.name])
+            given[option.name] = option.parsed(given[option.name])
             option.check(given[option.name])
         elif option.required:
             raise OptionError(f"`{option.name}` is missing: give it")

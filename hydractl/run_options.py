@@ -103,6 +103,19 @@ Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags
 Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
 
 
+def ratio_option(about: str, metavar: str) -> float | None:
+    """Declares a multiple of the network's cost, which a user gives as a number or as text, such as 1.3x."""
+    return option(
+        None,
+        about,
+        metavar=metavar,
+        minimum=bounds.CHEAPEST,
+        maximum=bounds.DEAREST,
+        parse=bounds.parse_ratio,
+        plain=bounds.ratio_text,
+    )
+
+
 @dataclass(frozen=True)
 class Compute:
     """Device, precision and batch size of a network."""

@@ -225,7 +225,7 @@ def _kind(option: Declared) -> Any:
     kind = option.type
     if takes_several(option):
         whole: Any = list[str]
-    elif kind in (int, float, bool, Path) or option.choices:
+    elif (kind in (int, float, bool, Path) and option.option.parse is None) or option.choices:
         whole = kind
     else:
         whole = str

@@ -31,7 +31,7 @@ Point = tuple[float, float]
 class LatencyLimit(Schema):
     """A latency limit, as the multiply-adds that stay within it."""
 
-    budget: str  # the limit as the user gave it, `1.5x`
+    budget: Annotated[float, Checked(gt=0)]  # the limit on time, as a multiple
     multiply_adds: Annotated[float, Checked(gt=0)]
     measured: Items[tuple[float, float]]  # multiply-adds and latency of a few Hydras, against the network
 
@@ -42,7 +42,7 @@ class LatencyLimit(Schema):
     def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
         """Measures the Hydra beside the network and returns the ratio in a sentence."""
         ((_, ratio),) = time_ratios(read_checkpoint(network), [read_checkpoint(hydra)], device)
-        return f"latency: {ratio:.2f} times the network's on this machine; {self.budget} was allowed."
+        return f"latency: {ratio:.2f} times the network's on this machine; {self.budget:g}x was allowed."
 
 
 def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.device) -> list[Point]:

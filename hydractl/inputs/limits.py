@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hydractl.bounds import parse_ratio
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, without
@@ -16,6 +15,7 @@ from hydractl.checkpoint.slots import parameter_count
 from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
 from hydractl.errors import OptionError
 from hydractl.options import option
+from hydractl.run_options import ratio_option
 from hydractl.surgery.choose import units_leaving
 from hydractl.surgery.provenance import require_same_model
 
@@ -28,31 +28,14 @@ if TYPE_CHECKING:
 class Limits:
     """Limits on the cost of a Hydra, as multiples of the network's; None for no limit."""
 
-    budget_macs: str | None = option(
-        None, "Multiply-adds that the Hydra may have against the network's.", metavar="1.3x"
-    )
-    budget_params: str | None = option(
-        None, "Parameters that the Hydra may have against the network's.", metavar="1.2x"
-    )
-
-    def __post_init__(self) -> None:
-        _ = self.multiply_adds, self.parameters  # raises OptionError for a text that is not a multiple
-
-    @property
-    def multiply_adds(self) -> float | None:
-        """The multiple of the network's multiply-adds."""
-        return None if self.budget_macs is None else parse_ratio("budget_macs", self.budget_macs)
-
-    @property
-    def parameters(self) -> float | None:
-        """The multiple of the network's parameters."""
-        return None if self.budget_params is None else parse_ratio("budget_params", self.budget_params)
+    budget_macs: float | None = ratio_option("Multiply-adds that the Hydra may have against the network's.", "1.3x")
+    budget_params: float | None = ratio_option("Parameters that the Hydra may have against the network's.", "1.2x")
 
     def within(self, latency: LatencyLimit | None) -> Limits:
         """Returns the limits that keep to a latency as well."""
-        if latency is None or (self.multiply_adds or latency.multiply_adds) < latency.multiply_adds:
+        if latency is None or (self.budget_macs or latency.multiply_adds) < latency.multiply_adds:
             return self
-        return replace(self, budget_macs=f"{latency.multiply_adds}x")
+        return replace(self, budget_macs=latency.multiply_adds)
 
     def require_possible(self, network: Checkpoint, members: int) -> None:
         """Raises OptionError for limits below members without any head that share all but the attention of a layer."""
@@ -64,7 +47,7 @@ class Limits:
         least = side_by_side(spec, [bare] * members, frozenset(table) - apart)
         macs = plain_multiply_adds(spec, least) / plain_multiply_adds(spec, network.layout)
         stored = [parameter_count(stored_shapes(spec, layout)) for layout in (least, network.layout)]
-        limits = {"budget_macs": (self.multiply_adds, macs), "budget_params": (self.parameters, stored[0] / stored[1])}
+        limits = {"budget_macs": (self.budget_macs, macs), "budget_params": (self.budget_params, stored[0] / stored[1])}
         for name, (most, fewest) in limits.items():
             if most is not None and most < fewest:
                 told = f"{members} members without any head have {fewest:.2f}x"

@@ -12,7 +12,7 @@ from hydractl.circuit.modes import MODES
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
 from hydractl.inputs.limits import Limits
 from hydractl.options import Option, option
-from hydractl.run_options import Compute, Precision, Seed
+from hydractl.run_options import Compute, Precision, Seed, ratio_option
 from hydractl.selection.candidates import SelectionObjective
 
 
@@ -53,8 +53,8 @@ class BuildOptions:
         "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
         "members is given.",
     )
-    budget_latency: str | None = option(
-        None, "Time that the Hydra may take against the network's, measured on this machine.", metavar="1.5x"
+    budget_latency: float | None = ratio_option(
+        "Time that the Hydra may take against the network's, measured on this machine.", "1.5x"
     )
     teacher: Sequence[str] = option(
         (), "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.", metavar="MODEL"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hydractl.bounds import parse_ratio
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OutputError
 from hydractl.pipeline.build_options import BuildOptions
@@ -19,7 +18,7 @@ def latency_limit(build: BuildOptions, network: Checkpoint, watch: Watcher) -> L
     """Returns a build's latency limit in multiply-adds; times Hydras of random members if no earlier run did.
 
     Raises:
-        OptionError: the budget is not a multiple, or no network is that fast.
+        OptionError: no network is that fast.
         OutputError: the record of an earlier run is damaged.
     """
     from hydractl.evaluation.latency_limit import FILE, LatencyLimit, most_multiply_adds, sketches, time_ratios
@@ -27,7 +26,6 @@ def latency_limit(build: BuildOptions, network: Checkpoint, watch: Watcher) -> L
     budget, file = build.budget_latency, build.folder / FILE
     if budget is None:
         return None
-    ratio = parse_ratio("budget_latency", budget)
     if file.is_file():
         origin = Origin(str(file), OutputError, "remove it, or name another folder")
         begun: LatencyLimit = read_json(file, origin).read(LatencyLimit)
@@ -36,4 +34,4 @@ def latency_limit(build: BuildOptions, network: Checkpoint, watch: Watcher) -> L
     watch.note("note: timing Hydras of random members beside the network")
     heads = sum(tower.layers * tower.heads for tower in network.spec.towers)
     points = time_ratios(network, sketches(network, max(build.members, 2), heads // 6), build.compute.torch_device)
-    return LatencyLimit(budget=budget, multiply_adds=most_multiply_adds(points, ratio), measured=tuple(points))
+    return LatencyLimit(budget=budget, multiply_adds=most_multiply_adds(points, budget), measured=tuple(points))

@@ -44,9 +44,9 @@ def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinni
     Raises:
         OptionError: `units` is wanted and cannot be had.
     """
-    most = limits.multiply_adds
+    most = limits.budget_macs
     given = [name for name in CHOOSING if getattr(build, name) != getattr(type(build), name)]
-    fits = build.train_data is not None and most is not None and limits.parameters is None and build.members > 1
+    fits = build.train_data is not None and most is not None and limits.budget_params is None and build.members > 1
     if build.units is None and (not fits or given or (most or MOST) >= MOST):
         return None
     if build.units == "no":

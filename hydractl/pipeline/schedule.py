@@ -214,7 +214,7 @@ def _sizes(build: BuildOptions, network: Checkpoint, limits: Limits, thin: bool,
     start = time.perf_counter()
     material.model.predict(samples, build.compute.batch_size)
     sample = (time.perf_counter() - start) / len(samples)
-    fused = min(limits.multiply_adds or build.members, build.members)
+    fused = min(limits.budget_macs or build.members, build.members)
     trial = inf if seconds is None else TRIAL * seconds / (4 * sample)  # backwards takes about two passes more
     return Sizes(
         heads=sum(tower.layers * tower.heads for tower in network.spec.towers),

@@ -182,9 +182,9 @@ class Prune:
         if self.selection is not None:
             return self._selected(self.selection, watch)
         method, cut = self.method, self.unit_cut
-        if method is None or (self.budget is None and cut.units is None and cut.share is None):
+        if method is None or (self.budget is None and cut.units is None and cut.budget_macs is None):
             raise OptionError("nothing says which heads go: give `method` and `budget`, or a `selection`")
-        if self.budget is not None and cut.share is not None:
+        if self.budget is not None and cut.budget_macs is not None:
             raise OptionError("`budget_macs` says how many heads go: leave `budget` out")
         method = self._searched(method, watch)
         checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)
@@ -192,7 +192,7 @@ class Prune:
         options = {
             **remembered(
                 self,
-                budget=leaving if cut.share is None else None,
+                budget=leaving if cut.budget_macs is None else None,
                 seed=self.seed if method.seeded else None,
                 batch_size=None if method.id_data is None else self.compute.batch_size,
                 template=None,
@@ -287,7 +287,7 @@ class Prune:
 
         spread = method.spread
         towers = require_towers(spread.towers, checkpoint.heads) if spread.towers else []
-        if self.unit_cut.share is not None:  # the other tower of a zero-shot model costs a sample nothing
+        if self.unit_cut.budget_macs is not None:  # the other tower of a zero-shot model costs a sample nothing
             towers = towers or [checkpoint.spec.towers[0].name]
         pruning = Pruning(checkpoint, budget, spread.scope or method.scope, towers, seed=self.seed)
         if method.id_data is None:

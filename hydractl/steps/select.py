@@ -222,8 +222,8 @@ class Select:
             self.objective,
             parse_members(self.members),
             self.max_accuracy_drop,
-            multiply_adds=self.limits.multiply_adds,
-            parameters=self.limits.parameters,
+            multiply_adds=self.limits.budget_macs,
+            parameters=self.limits.budget_params,
         )
         material = open_material(
             self.model, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch

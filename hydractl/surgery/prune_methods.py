@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl import bounds
 from hydractl.artifacts import Artifact
-from hydractl.bounds import parse_ratio
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.heads import TOWERS, Head, Unit, member_heads
 from hydractl.checkpoint.layout import member_units
@@ -24,6 +23,7 @@ from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
 from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without, option
+from hydractl.run_options import ratio_option
 from hydractl.surgery.choose import (
     Deal,
     Scope,
@@ -97,10 +97,8 @@ class UnitCut:
     units: Budget | None = option(
         None, "MLP units to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%"
     )
-    budget_macs: str | None = option(
-        None,
-        "Multiply-adds to keep: remove heads and MLP units with the lowest scores per multiply-add.",
-        metavar="0.4x",
+    budget_macs: float | None = ratio_option(
+        "Multiply-adds to keep: remove heads and MLP units with the lowest scores per multiply-add.", "0.4x"
     )
     members: int | None = option(
         None, "Make so many members, which keep different units.", metavar="M", minimum=2, maximum=bounds.MEMBERS
@@ -114,17 +112,12 @@ class UnitCut:
     def __post_init__(self) -> None:
         if self.budget_macs is not None and self.units is not None:
             raise OptionError("`budget_macs` says how many MLP units go: leave `units` out")
-        if self.share is not None and self.share >= 1:
-            raise OptionError(f"`budget_macs` {self.budget_macs}: pruning only removes: give less than 1x")
+        if self.budget_macs is not None and self.budget_macs >= 1:
+            raise OptionError(f"`budget_macs` {self.budget_macs:g}x: pruning only removes: give less than 1x")
         if self.units is None and self.budget_macs is None and (self.members is not None or self.deal is not None):
             raise OptionError("`members` and `deal` divide MLP units: give `units`, or leave them out")
         if self.members is None and self.deal is not None:
             raise OptionError("`deal` has no effect without `members`: leave it out")
-
-    @property
-    def share(self) -> float | None:
-        """The share of the network's multiply-adds to keep."""
-        return None if self.budget_macs is None else parse_ratio("budget_macs", self.budget_macs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,9 +383,9 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
         OptionError: there too; the method has no scores of units, or less can go than wanted.
     """
     above, checkpoint = replace(pruning, first_layer=method.spread.trunk or 0), pruning.checkpoint
-    if cut.share is not None:
+    if cut.budget_macs is not None:
         _require_fit(method, checkpoint)
-        heads, dropped, scores = _by_price(method, above, cut.share)
+        heads, dropped, scores = _by_price(method, above, cut.budget_macs)
     else:
         heads = choose_heads(method, pruning)
         if cut.units is None:
