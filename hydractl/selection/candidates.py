@@ -1,7 +1,7 @@
 """Networks that may become members: prefixes of circuits, draws from their first heads, draws from all heads.
 
-Candidates come in sets. Those of a set with a trunk of L layers drop the same heads below layer L: none, or those of a
-common circuit. So fused candidates share these layers. All members come from one set.
+Candidates come in sets. Those of a set with a trunk of L layers keep all heads below layer L, so that fused candidates
+share these layers. All members come from one set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,20 +51,13 @@ class Sources:
     dense: bool = True  # whether the network itself is a candidate
 
 
-def candidate_set(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> CandidateSet:
-    """Returns the candidates that share so many layers.
-
-    Args:
-        common: the ranking of the heads that all of them drop in these layers: as many first heads as the smallest
-            budget. Without a ranking they keep all heads there.
+def candidate_set(sources: Sources, trunk: int = 0) -> CandidateSet:
+    """Returns the candidates that share so many layers, where they keep all heads.
 
     Raises:
         OptionError: without a trunk, a circuit is shorter than a budget or a pool.
     """
     found: dict[frozenset[Head], Candidate] = {}
-    below = []
-    if trunk and common:
-        below = [head for head in by_ranking(common, min(sources.budgets, default=0)) if head.layer < trunk]
     suffix = f" trunk {trunk}" if trunk else ""
 
     def add(name: str, dropped: Iterable[Head]) -> None:
@@ -72,30 +65,29 @@ def candidate_set(sources: Sources, trunk: int = 0, common: Sequence[Head] = ())
         found.setdefault(heads, Candidate(f"{name}{suffix}", heads))
 
     if sources.dense:
-        add("dense", below)
+        add("dense", [])
     for budget in sources.budgets:
-        if len(below) <= budget:
-            for name, own in _above(sources, budget, budget - len(below), trunk):
-                add(name, [*below, *own])
+        for name, dropped in _above(sources, budget, trunk):
+            add(name, dropped)
     return CandidateSet(trunk, tuple(found.values()))
 
 
-def _above(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple[str, list[Head]]]:
-    """Yields by name the `left` heads that candidates of a budget drop from layer `trunk` on."""
+def _above(sources: Sources, budget: int, trunk: int) -> Iterator[tuple[str, list[Head]]]:
+    """Yields by name the heads that candidates of a budget drop from layer `trunk` on."""
     seeds = range(sources.seed, sources.seed + max(sources.draws, sources.random))
     for name, ranking in sources.rankings.items():
         above = [head for head in ranking if head.layer >= trunk]
-        if trunk and len(above) < left:
+        if trunk and len(above) < budget:
             continue  # the circuit has too few heads above this trunk
-        yield f"{name} {budget}", by_ranking(above, left)
+        yield f"{name} {budget}", by_ranking(above, budget)
         for pool in sources.pools:
             size = sum(head.layer >= trunk for head in ranking[:pool])
-            if size > left:
+            if size > budget:
                 for seed in seeds[: sources.draws]:
-                    yield f"{name} {budget} of {pool} seed {seed}", by_ranking(above, left, size, seed)
+                    yield f"{name} {budget} of {pool} seed {seed}", by_ranking(above, budget, size, seed)
     every = in_candidate_order(head for head in sources.heads if head.layer >= trunk)
-    for seed in seeds[: sources.random if left <= len(every) else 0]:
-        yield f"random {budget} seed {seed}", at_random(every, left, seed)
+    for seed in seeds[: sources.random if budget <= len(every) else 0]:
+        yield f"random {budget} seed {seed}", at_random(every, budget, seed)
 
 
 def counts(name: str, text: str, heads: int, free: int | None = None) -> list[int]:

@@ -291,7 +291,7 @@ class Prune:
             towers = towers or [checkpoint.spec.towers[0].name]
         pruning = Pruning(checkpoint, budget, spread.scope or method.scope, towers, seed=self.seed)
         if method.id_data is None:
-            return pruning, samples_behind([method.artifact, spread.common])
+            return pruning, samples_behind([method.artifact])
         material = open_material(
             checkpoint,
             method.id_data,

@@ -91,14 +91,6 @@ class Candidates:
     random: Annotated[
         int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000, plain=_if_given)
     ] = 0
-    common_circuit: Annotated[
-        CircuitLike | None,
-        Option(
-            "Circuit of the heads that trunks drop. Default: trunks keep all heads.",
-            metavar="FILE",
-            remembered=False,
-        ),
-    ] = None
     without_dense: Annotated[bool, Option("Do not take the network itself as a member.", plain=_if_given)] = False
 
     @property
@@ -112,9 +104,6 @@ class Candidates:
         from hydractl.selection.pool import gather
 
         circuits = named_circuits(self.circuit, network)
-        if self.common_circuit is not None and not any(trunks):
-            raise OptionError("`common_circuit` has no effect without `trunks`: leave it out")
-        common = [] if self.common_circuit is None else [*named_circuits(self.common_circuit, network).values()]
         heads = member_heads(network.heads, 0)
         sources = Sources(
             heads,
@@ -128,10 +117,10 @@ class Candidates:
         sets = []
         for trunk in trunks:
             # Shares are of the heads that candidates may lack.
-            free = len(heads) if common else sum(head.layer >= trunk for head in heads)
+            free = sum(head.layer >= trunk for head in heads)
             above = replace(sources, budgets=counts("budgets", budgets, len(heads), free))
-            sets.append(candidate_set(above, trunk, common[0].ranking if common else ()))
-        return gather(network, sets, existing_members(self.files, network)), [*circuits.values(), *common]
+            sets.append(candidate_set(above, trunk))
+        return gather(network, sets, existing_members(self.files, network)), [*circuits.values()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,11 +53,7 @@ SEARCHED = Option("OOD data that a circuit is searched on.", "Data", OOD_SOURCE,
 
 @dataclass(frozen=True)
 class Spread:
-    """Says how a budget spreads over layers and towers.
-
-    Raises:
-        OptionError: a common circuit without the layer that it ends at.
-    """
+    """Says how a budget spreads over layers and towers."""
 
     scope: Scope | None = option(
         None, "One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer."
@@ -72,18 +68,6 @@ class Spread:
         minimum=1,
         maximum=bounds.LAYERS,
     )
-    common_circuit: CircuitLike | None = option(
-        None, "Circuit of the heads that all members drop below `trunk`.", metavar="FILE|-", remembered=False
-    )
-
-    def __post_init__(self) -> None:
-        if self.common_circuit is not None and self.trunk is None:
-            raise OptionError("`common_circuit` has no effect without `trunk`: leave it out")
-
-    @cached_property
-    def common(self) -> Circuit | None:
-        """The common circuit, read."""
-        return None if self.common_circuit is None else as_circuit(self.common_circuit)
 
 
 @dataclass(frozen=True)
@@ -279,7 +263,7 @@ class ByTaylor(Method):
     comparable = True
     scored_by = "taylor"
 
-    spread: Annotated[Spread, Without("common_circuit")] = Spread()
+    spread: Spread = Spread()
     id_data: Annotated[DataLike, GRADIENTS] = field(kw_only=True)
     samples: int | None = option(
         None, "Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
@@ -352,7 +336,7 @@ PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, AtRandom, ByMagn
 
 
 def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
-    """Returns the heads to drop, those of the trunk first.
+    """Returns the heads to drop, none of the trunk.
 
     Raises:
         ArtifactError: a circuit or scores of another model, or of one with other towers.
@@ -360,19 +344,13 @@ def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
         OptionError: a checkpoint of several members, or a budget of more heads than there are.
     """
     _require_fit(method, pruning.checkpoint)
-    below, common = method.spread.trunk, method.spread.common
-    if below is None:
-        return method.heads(pruning)
-    first = by_ranking(common.ranking, pruning.budget) if common is not None else []
-    shared = [head for head in first if head.layer < below]
-    return shared + method.heads(replace(pruning, budget=pruning.budget - len(shared), first_layer=below))
+    return method.heads(replace(pruning, first_layer=method.spread.trunk or 0))
 
 
 def _require_fit(method: Method, checkpoint: Checkpoint) -> None:
     require_one_member(checkpoint)
-    for artifact in (method.artifact, method.spread.common):
-        if artifact is not None:
-            require_same_model(checkpoint, artifact.name, artifact.model)
+    if method.artifact is not None:
+        require_same_model(checkpoint, method.artifact.name, method.artifact.model)
 
 
 def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Head], list[list[Unit]]]:
@@ -400,8 +378,8 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
 
 def _by_price(method: Method, pruning: Pruning, share: float) -> tuple[list[Head], list[Unit], dict[Unit, float]]:
     """Returns the heads and units to drop, and the scores of units, for a share of the multiply-adds."""
-    if method.spread.common_circuit is not None or method.spread.scope == "layer":
-        raise OptionError("`budget_macs` ranks all layers together: leave `common_circuit` and `scope` layer out")
+    if method.spread.scope == "layer":
+        raise OptionError("`budget_macs` ranks all layers together: leave `scope` layer out")
     of_heads, of_units = method.scored(pruning)
     heads = {head: of_heads[head] for head in pruning.candidates}
     units = {unit: of_units[unit] for unit in pruning.units}

@@ -2,7 +2,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -12,11 +11,10 @@ import hydractl
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.data.hashes import sketch
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.prune_methods import PRUNE_METHODS
-from tests.cli.conftest import Command, save_circuit
+from tests.cli.conftest import Command
 from tests.cli.conftest import circuit as ranked
 from tests.conftest import build_reference
 
@@ -113,29 +111,13 @@ def test_scores_of_two_towers(hydractl: Command, here: Path) -> None:
     assert (missing.code, "text tower" in missing.err) == (2, True)
 
 
-def test_members_share_what_a_common_circuit_drops_below_a_layer(hydractl: Command, here: Path, vit: Path) -> None:
-    hashes = np.arange(9, dtype=np.uint64) << np.uint64(40)
-    shared, own_data = sketch(hashes[:6]), sketch(hashes[4:])
-    (here / "common.json").write_text(json.dumps(circuit(search_data={"id": shared})))
-    save_circuit("own.json", (0, 1), (1, 2), (0, 3), (1, 1), search_data={"id": own_data})
-    options = ["--budget=3", "--trunk=1", "--common-circuit=common.json"]
-    result = hydractl("prune", vit, "--method=circuit", "--circuit=own.json", *options)
-    assert (result.code, result.out) == (0, "vit-circuit-3-trunk1.safetensors\n"), result.err
-    # The common circuit's first three hold one head of layer 0; two of the member's own of layer 1 make up the budget.
-    dropped = {Head("vision", 0, 0), Head("vision", 1, 2), Head("vision", 1, 1)}
-    assert kept("vit-circuit-3-trunk1.safetensors") == kept(vit) - dropped
-    remembered = read_checkpoint("vit-circuit-3-trunk1.safetensors").provenance["search_data"]
-    assert remembered == {"id": sketch(hashes)}
-
-
 @pytest.mark.parametrize("method", ["random", "magnitude"])
-def test_members_above_a_common_circuit_have_a_trunk(hydractl: Command, here: Path, vit: Path, method: str) -> None:
-    (here / "common.json").write_text(json.dumps(circuit()))
+@pytest.mark.usefixtures("here")
+def test_a_trunk_keeps_all_its_heads(hydractl: Command, vit: Path, method: str) -> None:
     for seed in (0, 1):
-        options = ["--budget=3", "--trunk=1", "--common-circuit=common.json", "-o", f"m{seed}"]
-        seeded = ["--seed", seed] if method == "random" else []
-        assert hydractl("prune", vit, "--method", method, *options, *seeded).code == 0
-        assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in (1, 2, 3)}
+        options = ["--budget=3", "--trunk=1", "-o", f"m{seed}", *(["--seed", seed] if method == "random" else [])]
+        assert hydractl("prune", vit, "--method", method, *options).code == 0
+        assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in range(4)}
         assert len(kept(f"m{seed}")) == 5
 
 

@@ -25,7 +25,6 @@ NOISE = "analyse noise --id-data=pets --noise-draws=2"
 FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 #: Exit code, the words that name what is wrong, the command.
 REFUSED = f"""
-2 | --trunk                                 | prune vit --method=random --budget=1 --common-circuit=common.json
 2 | --budget                                | prune vit --method=random
 2 | MODEL is missing                        | prune --method=random --budget=1
 2 | both: has 2 members                     | prune both --method=random --budget=1
@@ -96,7 +95,6 @@ REFUSED = f"""
 2 | --members 4-2                           | {SELECT} --random=3 --members=4-2
 2 | --members 9                             | {SELECT} --random=3 --members=9
 2 | --budgets 9                             | select vit --id-data=pets --random=3 --budgets=9,99
-2 | --common-circuit                        | {SELECT} --random=3 --common-circuit=c.json
 2 | keep to the cost                        | {SELECT} --random=3 --members=1 --budget-macs=0.2x
 1 | members                                 | prune vit --selection=none.json
 1 | either the heads                        | prune vit --selection=nothing.json

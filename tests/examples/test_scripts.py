@@ -1,6 +1,5 @@
 """The scripts among the examples: trunk depths, the rules that select members, and the benchmarks."""
 
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from transformers import ViTForImageClassification, ViTImageProcessor
 
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
-from tests.cli.conftest import Command, save_bert, save_circuit, save_images
+from tests.cli.conftest import save_bert, save_circuit, save_images
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
@@ -38,24 +37,6 @@ def table(text: str) -> dict[str, dict[str, float]]:
 def test_networks_that_are_equal_are_rarely_recommended() -> None:
     [found] = table(run("equal_networks.py", 60, 200, 150)).values()
     assert found['"Deploy hydra" %'] <= 5 < found["an interval shows a gain %"]
-
-
-def test_trunks_are_made_and_measured(hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path) -> None:
-    own = save_circuit(tmp_path / "own.json", (0, 0), (1, 0), (1, 1), (1, 2), (0, 3), objective="avg")
-    common = save_circuit(tmp_path / "common.json", (0, 1), (1, 3), (0, 2), (1, 1), (1, 0), objective="avg")
-    out = tmp_path / "out"
-    found = table(run("trunk_depth.py", vit, 3, f"{own},{common}", "0,1", images, f"noise={noise}", out))
-    assert list(found) == ["dense", "trunk 0", "trunk 1"]
-    assert (out / "trunk_depth.png").read_bytes().startswith(b"\x89PNG")
-    assert found["trunk 1"]["performed / dense"] < found["trunk 0"]["performed / dense"]
-
-    for depth in (0, 1):
-        summary = json.loads(hydractl("inspect", out / f"trunk{depth}.safetensors", "--json").out)
-        assert summary["towers"]["vision"]["trunk_layers"] == depth
-    single = hydractl("evaluate", f"dense={vit}", "--id-data", images, "--ood-data", f"noise={noise}", "--json", "-")
-    dense = json.loads(single.out)["models"]["dense"]
-    assert found["dense"]["accuracy"] == pytest.approx(dense["id"]["accuracy"], abs=1e-4)
-    assert found["dense"]["AUROC"] == pytest.approx(dense["ood"]["noise"]["auroc"], abs=1e-4)
 
 
 def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp_path: Path) -> None:
