@@ -331,6 +331,11 @@ def flat(value: Any) -> dict[str, Any]:
     return found
 
 
+def changed(value: T, changes: Mapping[str, Any]) -> T:
+    """Returns a command's options with others by flat name."""
+    return make(type(value), {**flat(value), **changes})
+
+
 def remembered(value: Any, **changes: Any) -> dict[str, Any]:
     """Returns, as plain JSON, the options that a result depends on: for provenance and to compare on `--resume`.
 

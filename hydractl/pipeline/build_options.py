@@ -16,19 +16,10 @@ from hydractl.run_options import Compute, Precision, Seed, ratio_option
 from hydractl.selection.candidates import SelectionObjective
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """The options of a build."""
+@dataclass(frozen=True)
+class MemberChoice:
+    """The candidates for members, and the rule by which they are chosen."""
 
-    model: Annotated[
-        str,
-        Option(
-            "The network: a folder of transformers, timm or OpenCLIP, a file of ours, or a hub id; or a build.toml.",
-            "Model",
-            "MODEL|build.toml",
-            positional=True,
-        ),
-    ]
     members: int = option(3, "Number of members.", minimum=1, maximum=100)
     objective: SelectionObjective = option(
         "nll", "What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."
@@ -46,16 +37,12 @@ class BuildOptions:
     max_accuracy_drop: float = option(
         0.005, "Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1
     )
-    limits: Limits = Limits()
-    units: Literal["yes", "no"] | None = option(
-        None,
-        "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
-        "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
-        "members is given.",
-    )
-    budget_latency: float | None = ratio_option(
-        "Time that the Hydra may take against the network's, measured on this machine.", "1.5x"
-    )
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The way members learn from training data."""
+
     teacher: Sequence[str] = option(
         (), "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.", metavar="MODEL"
     )
@@ -65,7 +52,12 @@ class BuildOptions:
     settings: Sequence[str] = option(
         (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",)
     )
-    seed: Seed = 0
+
+
+@dataclass(frozen=True)
+class BuildData:
+    """The data of a build."""
+
     id_data: str = option("", "Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
     ood_data: Sequence[str] = option(
         (), "Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", OOD_SOURCE
@@ -80,6 +72,35 @@ class BuildOptions:
         "Data",
         OOD_SOURCE,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """The options of a build."""
+
+    model: Annotated[
+        str,
+        Option(
+            "The network: a folder of transformers, timm or OpenCLIP, a file of ours, or a hub id; or a build.toml.",
+            "Model",
+            "MODEL|build.toml",
+            positional=True,
+        ),
+    ]
+    choice: MemberChoice = MemberChoice()
+    limits: Limits = Limits()
+    units: Literal["yes", "no"] | None = option(
+        None,
+        "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
+        "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
+        "members is given.",
+    )
+    budget_latency: float | None = ratio_option(
+        "Time that the Hydra may take against the network's, measured on this machine.", "1.5x"
+    )
+    learning: Learning = Learning()
+    seed: Seed = 0
+    data: BuildData = BuildData()
     reading: Reading = Reading()
     search: str | None = option(
         None,

@@ -33,5 +33,7 @@ def latency_limit(build: BuildOptions, network: Checkpoint, watch: Watcher) -> L
             return begun
     watch.note("note: timing Hydras of random members beside the network")
     heads = sum(tower.layers * tower.heads for tower in network.spec.towers)
-    points = time_ratios(network, sketches(network, max(build.members, 2), heads // 6), build.compute.torch_device)
+    points = time_ratios(
+        network, sketches(network, max(build.choice.members, 2), heads // 6), build.compute.torch_device
+    )
     return LatencyLimit(budget=budget, multiply_adds=most_multiply_adds(points, budget), measured=tuple(points))

@@ -63,9 +63,9 @@ def plan(
         stages = [_search(build)] if _searches(build) else []
         stages.append(_selection(build, limits, trunks))
     last = SELECTED
-    if build.train_data is not None:
+    if build.data.train_data is not None:
         # Members train together where they must keep sharing what a trunk or a budget makes them share.
-        stages += _training(build, build.members > 1 and (trunks != "0" or limits != Limits()))
+        stages += _training(build, build.choice.members > 1 and (trunks != "0" or limits != Limits()))
         last = FUSED
     systems: dict[str, tuple[Made | Given, Made]] = {"network": (_network(build), NETWORK), "hydra": (last, HYDRA)}
     if thin is not None:
@@ -86,7 +86,7 @@ def plan(
 
 
 def _searches(build: BuildOptions) -> bool:
-    return bool(build.ood_data) and build.search != NO_CIRCUITS
+    return bool(build.data.ood_data) and build.search != NO_CIRCUITS
 
 
 def _reading(build: BuildOptions) -> Reading:
@@ -99,17 +99,17 @@ def _network(build: BuildOptions) -> Given:
 
 
 def _id_data(build: BuildOptions, part: int) -> Given:
-    count = 3 if build.eval_data else 4
+    count = 3 if build.data.eval_data else 4
     if part > count:
-        return Given("EVAL_DATA", parse_data_spec(build.eval_data or ""))
-    return Given("ID_DATA", parse_data_spec(build.id_data), Part(part, part, count, build.seed))
+        return Given("EVAL_DATA", parse_data_spec(build.data.eval_data or ""))
+    return Given("ID_DATA", parse_data_spec(build.data.id_data), Part(part, part, count, build.seed))
 
 
 def _ood_data(build: BuildOptions, part: int) -> list[Given]:
     """Returns a part of every OOD set: members and OOD scores are chosen by part 2, so 3 is the part to evaluate on."""
-    count = 2 if build.eval_ood_data else 3
+    count = 2 if build.data.eval_ood_data else 3
     own = part > count
-    name, texts = ("EVAL_OOD", build.eval_ood_data) if own else ("OOD", build.ood_data)
+    name, texts = ("EVAL_OOD", build.data.eval_ood_data) if own else ("OOD", build.data.ood_data)
     whole = None if own else Part(part, part, count, build.seed)
     return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), whole) for i, text in enumerate(texts, 1)]
 
@@ -132,8 +132,8 @@ def _search(build: BuildOptions) -> Stage:
 
 
 def _selection(build: BuildOptions, limits: Limits, trunks: str) -> Stage:
-    draws = build.draws
-    sources = Candidates(random=build.random or 0)
+    draws = build.choice.draws
+    sources = Candidates(random=build.choice.random or 0)
     if _searches(build):
         sources = replace(sources, circuit=list(CIRCUITS.values()))
     if _searches(build) and draws:
@@ -141,10 +141,10 @@ def _selection(build: BuildOptions, limits: Limits, trunks: str) -> Stage:
     step = Select(
         model=_network(build),
         candidates=sources,
-        budgets=build.budgets,
-        objective=build.objective,
-        members=str(build.members),
-        max_accuracy_drop=build.max_accuracy_drop,
+        budgets=build.choice.budgets,
+        objective=build.choice.objective,
+        members=str(build.choice.members),
+        max_accuracy_drop=build.choice.max_accuracy_drop,
         limits=limits,
         trunks="" if trunks == "0" else trunks,
         seed=build.seed,
@@ -161,14 +161,14 @@ def _selection(build: BuildOptions, limits: Limits, trunks: str) -> Stage:
 
 def _training(build: BuildOptions, together: bool) -> list[Stage]:
     """Returns the commands that train members: each with its own seed and then fused, or all together."""
-    apart, recipe = build.members > 1 and not together, build.recipe
+    apart, recipe = build.choice.members > 1 and not together, build.learning.recipe
     name = "work/selected-member{member}.safetensors"
-    trained = [Made(name.format(member=n)) for n in range(build.members)] if apart else [FUSED]
+    trained = [Made(name.format(member=n)) for n in range(build.choice.members)] if apart else [FUSED]
     step = Finetune(
         [SELECTED],
-        train_data=Given("TRAIN_DATA", parse_data_spec(build.train_data or "")),
+        train_data=Given("TRAIN_DATA", parse_data_spec(build.data.train_data or "")),
         hyperparameters=Hyperparameters(
-            Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe, list(build.settings)
+            Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe, list(build.learning.settings)
         ),
         apart=apart,
         joint=together,
@@ -185,7 +185,7 @@ def _training(build: BuildOptions, together: bool) -> list[Stage]:
 
 
 def _teachers(build: BuildOptions) -> list[Given]:
-    return [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)]
+    return [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.learning.teacher, 1)]
 
 
 def _as_long(build: BuildOptions, joint: Stage) -> Stage:
@@ -201,8 +201,8 @@ def _outliers(build: BuildOptions) -> Sequence[Given]:
 
     Members never train on the last of several sets that they are measured on too: it decides the verdict.
     """
-    recipe = Hyperparameters(build.recipe, build.settings).changed_recipe()
-    kept = len(build.ood_data) > 1 and not build.eval_ood_data
+    recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
+    kept = len(build.data.ood_data) > 1 and not build.data.eval_ood_data
     parts = [_ood_data(build, 1), _ood_data(build, 2)] if recipe.outlier_weight else []
     return [one for part in parts for one in (part[:-1] if kept else part)]
 

@@ -13,6 +13,7 @@ from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.score_methods import Taylor
 from hydractl.errors import OptionError
 from hydractl.inputs.limits import Limits
+from hydractl.options import declared, flat
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.steps.fuse import Fuse
@@ -45,8 +46,14 @@ def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinni
         OptionError: `units` is wanted and cannot be had.
     """
     most = limits.budget_macs
-    given = [name for name in CHOOSING if getattr(build, name) != getattr(type(build), name)]
-    fits = build.train_data is not None and most is not None and limits.budget_params is None and build.members > 1
+    options = flat(build)
+    given = [one.name for one in declared(type(build)) if one.name in CHOOSING and options[one.name] != one.default]
+    fits = (
+        build.data.train_data is not None
+        and most is not None
+        and limits.budget_params is None
+        and build.choice.members > 1
+    )
     if build.units is None and (not fits or given or (most or MOST) >= MOST):
         return None
     if build.units == "no":
@@ -55,7 +62,7 @@ def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinni
         raise OptionError("`units` yes: give `train_data`, `budget_macs` and several `members`, and no `budget_params`")
     if given:
         raise OptionError(f"`{given[0]}` has no effect with `units` yes, which tries no candidates: leave it out")
-    found = sized(network, build.members, most or MOST)
+    found = sized(network, build.choice.members, most or MOST)
     if found is None and build.units is not None:
         raise OptionError(f"`units` yes: no members of this network fit {most:g}x: give more, or leave `units` out")
     return found
@@ -99,7 +106,7 @@ def thinned_members(
     Args:
         id_data: labelled, to score units on.
     """
-    scores, own = Made("work/units.json"), range(build.members)
+    scores, own = Made("work/units.json"), range(build.choice.members)
     whole, members = ([Made(f"work/{name}{m}.safetensors") for m in own] for name in ("units", "member"))
     limit, compute = min(reading.limit or SAMPLES, SAMPLES), replace(build.compute, dtype=None)
     score = ScoreHeads(
@@ -112,7 +119,7 @@ def thinned_members(
     units = Prune(
         network,
         method=ByScores(scores, Spread("layer", trunk=thin.trunk)),
-        unit_cut=UnitCut(str(thin.units), members=build.members),
+        unit_cut=UnitCut(str(thin.units), members=build.choice.members),
         output=Made("work/units{member}.safetensors"),
     )
     spread = Spread("layer", trunk=thin.trunk)

@@ -15,6 +15,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.inputs.limits import Limits
 from hydractl.inputs.search_data import modality_of, open_material
+from hydractl.options import changed, flat
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.watch import LOG, Advance, Log, Watcher
 
@@ -162,7 +163,7 @@ def scheduled(build: B, network: Checkpoint, limits: Limits, thin: bool, watch: 
         OptionError: see `seconds_of`.
     """
     seconds = seconds_of(build.time)
-    given = {name: getattr(build, name) for name in ("search", "search_samples", "draws", "random")}
+    given = {name: flat(build)[name] for name in ("search", "search_samples", "draws", "random")}
     sizes = _sizes(build, network, limits, thin, seconds=seconds)
     found = fitting(sizes, given | {"limit": build.reading.limit}, seconds)
     search, limit, steps = found["search"], found["limit"], found.get("steps")
@@ -176,7 +177,7 @@ def scheduled(build: B, network: Checkpoint, limits: Limits, thin: bool, watch: 
     takes = sizes.seconds(found)
     over = "" if seconds is None or takes <= seconds else ", longer than it may: lower what is given"
     watch.note(f"note: the plan takes about {_shown(takes)}: {', '.join(parts)}; `time` changes it{over}")
-    return with_plan(build, _as_options(build, found, sizes))
+    return changed(build, _as_options(build, found, sizes))
 
 
 def _shown(seconds: float) -> str:
@@ -193,37 +194,32 @@ def _as_options(build: BuildOptions, found: Mapping[str, Any], sizes: Sizes) -> 
     if build.reading.limit is None and build.train_samples is None and found["limit"] is not None:
         options["train_samples"] = sizes.training.samples  # the limit is of the other steps
     if not sizes.training.steps:
-        options["settings"] = [*build.settings, f"steps={found['steps']}"]
+        options["settings"] = [*build.learning.settings, f"steps={found['steps']}"]
     return options
-
-
-def with_plan(build: B, planned: Mapping[str, Any]) -> B:
-    """Returns a build with a search, draws, samples and steps."""
-    values = dict(planned)
-    reading = replace(build.reading, limit=values.pop("limit", build.reading.limit))
-    return replace(build, **values, reading=reading)
 
 
 def _sizes(build: BuildOptions, network: Checkpoint, limits: Limits, thin: bool, seconds: float | None) -> Sizes:
     """Returns the sizes of a build, and the time that a sample and a step of training take here."""
     reading = replace(build.reading, limit=None)
-    ood_data = [*build.ood_data] or None
-    material = open_material(network, build.id_data, ood_data, reading=reading, compute=build.compute, watch=LOG)
+    ood_data = [*build.data.ood_data] or None
+    material = open_material(network, build.data.id_data, ood_data, reading=reading, compute=build.compute, watch=LOG)
     samples = list(islice(material.id.inputs, TIMED))
     material.model.predict(samples[:2], build.compute.batch_size)  # warms up
     start = time.perf_counter()
     material.model.predict(samples, build.compute.batch_size)
     sample = (time.perf_counter() - start) / len(samples)
-    fused = min(limits.budget_macs or build.members, build.members)
+    fused = min(limits.budget_macs or build.choice.members, build.choice.members)
     trial = inf if seconds is None else TRIAL * seconds / (4 * sample)  # backwards takes about two passes more
     return Sizes(
         heads=sum(tower.layers * tower.heads for tower in network.spec.towers),
         members=fused + thin,
-        budgets=len(build.budgets.split(",")),
-        inside=len(material.id) // (3 if build.eval_data else 4),
-        outside=[len(one) // (2 if build.eval_ood_data else 3) for one in material.ood.values()],
+        budgets=len(build.choice.budgets.split(",")),
+        inside=len(material.id) // (3 if build.data.eval_data else 4),
+        outside=[len(one) // (2 if build.data.eval_ood_data else 3) for one in material.ood.values()],
         sample=sample,
-        training=None if build.train_data is None else _training_time(build, network, trial, fused + thin, thin=thin),
+        training=None
+        if build.data.train_data is None
+        else _training_time(build, network, trial, fused + thin, thin=thin),
     )
 
 
@@ -240,17 +236,17 @@ def _training_time(
     from hydractl.training.optimizer import step_count
     from hydractl.training.request import Execution, Hyperparameters, TrainingSources
 
-    recipe = Hyperparameters(build.recipe, build.settings).changed_recipe()
-    exposed = bool(build.ood_data and recipe.outlier_weight)
+    recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
+    exposed = bool(build.data.ood_data and recipe.outlier_weight)
     batch = int(max(min(trial / (1 + STEPS), recipe.batch, TIMED), 1))
     reading = replace(build.reading, classes=None, limit=build.train_samples or build.reading.limit)
-    size = len(open_samples(build.train_data or "", modality_of(network, reading), reading))
+    size = len(open_samples(build.data.train_data or "", modality_of(network, reading), reading))
     changes = [f"batch={batch}", f"steps={1 + STEPS}", "epochs=0", f"lr={recipe.lr[0]}"]
     trained = Finetune(
         [network],
-        train_data=build.train_data or "",
-        hyperparameters=Hyperparameters(build.recipe, [*build.settings, *changes]),
-        sources=TrainingSources(outlier_data=build.ood_data if exposed else (), teacher=build.teacher),
+        train_data=build.data.train_data or "",
+        hyperparameters=Hyperparameters(build.learning.recipe, [*build.learning.settings, *changes]),
+        sources=TrainingSources(outlier_data=build.data.ood_data if exposed else (), teacher=build.learning.teacher),
         reading=reading,
         execution=Execution(build.compute.device, build.precision),
     )
@@ -261,7 +257,7 @@ def _training_time(
     return TrainingTime(
         start=max(first - clock.start - step, 0.0),
         step=max(step, 1e-6) * recipe.batch / batch,
-        trainings=(build.members if build.limits == Limits() else 1 + thin) * len(recipe.lr),
+        trainings=(build.choice.members if build.limits == Limits() else 1 + thin) * len(recipe.lr),
         networks=networks * len(recipe.lr),
         most=max(EPOCHS * size // recipe.batch, 1),
         samples=size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.arguments import as_checkpoint, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import modality_of
-from hydractl.options import function
+from hydractl.options import changed, function
 from hydractl.pipeline.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.pipeline.latency import latency_limit
@@ -122,32 +122,35 @@ class Build(BuildOptions):
             return read_build_file(self).run(watch)
         self._check()
         if not self.dry_run:
-            require("matplotlib", *(["accelerate"] if self.train_data else []))  # the last steps need them, hours away
+            require(
+                "matplotlib", *(["accelerate"] if self.data.train_data else [])
+            )  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
         planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
         thin = thinning(self, network, limits)
-        counts("budgets", self.budgets, len(member_heads(network.heads, 0)))  # which `select` refuses later
+        counts("budgets", self.choice.budgets, len(member_heads(network.heads, 0)))  # which `select` refuses later
         if thin is None:
-            limits.require_possible(network, self.members)
+            limits.require_possible(network, self.choice.members)
         if planned is None:
-            unsearched = self if thin is None else replace(self, search=NO_CIRCUITS, random=0, draws=0)
+            unsearched = self if thin is None else changed(self, {"search": NO_CIRCUITS, "random": 0, "draws": 0})
             planned = scheduled(unsearched, network, limits, thin is not None, watch=watch)
-            if thin is not None or not self.ood_data:
+            if thin is not None or not self.data.ood_data:
                 # What the time decided has no effect here: build.toml would be refused for it, or plan otherwise.
-                random = planned.random if thin is None else None
-                planned = replace(planned, search=None, search_samples=None, draws=None, random=random)
+                random = planned.choice.random if thin is None else None
+                undecided = dict.fromkeys(("search", "search_samples", "draws"))
+                planned = changed(planned, {**undecided, "random": random})
         if thin is not None:
             watch.note(
                 f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "
                 "`units` no tries trunks of several depths instead"
             )
-        taught = bool(self.teacher) and self._teachers_go_together(watch)
+        taught = bool(self.learning.teacher) and self._teachers_go_together(watch)
         mixed = taught and self._teachers_have_a_mean()
-        stages = plan(planned, limits, self.trunks or limits.trunks(network), thin, taught=taught, mixed=mixed)
+        stages = plan(planned, limits, self.choice.trunks or limits.trunks(network), thin, taught=taught, mixed=mixed)
         if self.dry_run:
             return Built(stages, folder)
-        if not self.ood_data:
+        if not self.data.ood_data:
             watch.note(
                 "note: without OOD data, heads are drawn at random, no circuit is searched, and members do not learn "
                 "to be uncertain; give `ood_data` for these"
@@ -158,29 +161,31 @@ class Build(BuildOptions):
 
     def _check(self) -> None:
         """Raises OptionError for what a step would refuse hours later."""
-        for name in ("id_data", "output"):
-            if not getattr(self, name):
+        for name, value in {"id_data": self.data.id_data, "output": self.output}.items():
+            if not value:
                 raise OptionError(f"`{name}` is missing: give it")
         if not isinstance(self.reading.classes, str | Path | None):
             raise OptionError("`classes`: a build takes a file with one name a line: write one")
-        for name, value in {"search": self.search, "search_samples": self.search_samples, "draws": self.draws}.items():
-            if value is not None and not self.ood_data:
-                raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
-        require_measurable(self.objective, bool(self.ood_data))
-        for name in ("settings", "recipe", "teacher", "train_samples"):
-            if getattr(self, name) and self.train_data is None:
+        searched = {"search": self.search, "search_samples": self.search_samples, "draws": self.choice.draws}
+        for option, given in searched.items():
+            if given is not None and not self.data.ood_data:
+                raise OptionError(f"`{option}` {given}: circuits need `ood_data`: give it, or leave `{option}` out")
+        require_measurable(self.choice.objective, bool(self.data.ood_data))
+        learning = {field.name: getattr(self.learning, field.name) for field in fields(self.learning)}
+        for name, value in {**learning, "train_samples": self.train_samples}.items():
+            if value and self.data.train_data is None:
                 raise OptionError(f"`{name}` has no effect without `train_data`: give both or neither")
-        if self.teacher:
+        if self.learning.teacher:
             from hydractl.training.losses import require_fit
 
-            require_fit([as_checkpoint(teacher) for teacher in self.teacher], as_checkpoint(self.model))
+            require_fit([as_checkpoint(teacher) for teacher in self.learning.teacher], as_checkpoint(self.model))
 
     def _teachers_go_together(self, watch: Watcher) -> bool:
         """Returns whether the teachers make one file, which the Hydra can be compared with; notes why not."""
         from hydractl.surgery.fusion import require_agreement
 
         try:
-            require_agreement([as_checkpoint(teacher) for teacher in self.teacher])
+            require_agreement([as_checkpoint(teacher) for teacher in self.learning.teacher])
         except CheckpointError as error:
             watch.note(f"note: the teachers are not evaluated: {error}")
             return False
@@ -190,7 +195,7 @@ class Build(BuildOptions):
         """Returns whether the teachers are several networks that keep the same heads and MLP units."""
         from hydractl.surgery.fusion import require_like
 
-        teachers = [as_checkpoint(teacher) for teacher in self.teacher]
+        teachers = [as_checkpoint(teacher) for teacher in self.learning.teacher]
         try:
             require_like(teachers)
         except CheckpointError:
@@ -204,12 +209,12 @@ class Build(BuildOptions):
         from hydractl.surgery.provenance import SEEN
 
         modality, reading = modality_of(network, self.reading), evaluation.reading
-        histories = [as_checkpoint(one).provenance for one in (network, *(self.teacher if taught else ()))]
-        if self.train_data is not None:
+        histories = [as_checkpoint(one).provenance for one in (network, *(self.learning.teacher if taught else ()))]
+        if self.data.train_data is not None:
             from hydractl.training.trainset import remembered_training
 
             limit = self.train_samples or self.reading.limit
-            seen = remembered_training(open_samples(self.train_data, modality, replace(reading, limit=limit)))
+            seen = remembered_training(open_samples(self.data.train_data, modality, replace(reading, limit=limit)))
             histories.append({SEEN: {"training data": seen}})
         measured = open_sets(evaluation.sets, reading, modality, 0, on_note=lambda text: None)
         refuse_leaks(
@@ -244,7 +249,7 @@ class Build(BuildOptions):
                 hurried = self.reading.limit is None and isinstance(last, Evaluate) and last.reading.limit is not None
                 data = "more time, which takes more of the data" if hurried else "more data to choose by"
                 more = f"smaller budgets of heads, {data}"
-                more += "" if self.train_data else ", training data to fine-tune members on"
+                more += "" if self.data.train_data else ", training data to fine-tune members on"
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 advice.append(f"For a Hydra that gains more, try {more}.")
             used = [one.reference for one in report.models[chosen].networks or ()]
