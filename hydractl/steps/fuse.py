@@ -49,7 +49,7 @@ class Fuse:
 
     Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
 
-    With `soup` attention and classifiers are averaged too: one network at the cost of one member. Of members that were
+    With `soup` attention and classifiers are averaged too: one network at the cost of one member. For members that were
     fine-tuned from one network it can be as accurate as their Deep Ensemble (model soups, arXiv 2203.05482).
 
     A network followed by folders of LoRA adapters, as the library peft saves them, makes a LoRA-Ensemble, which keeps
