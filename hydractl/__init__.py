@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hydractl.inputs.models import load as load
     from hydractl.inputs.models import save as save
+    from hydractl.inputs.stream_monitor import Monitor as Monitor
     from hydractl.steps.analyse import analyse_heads as analyse_heads
     from hydractl.steps.analyse import analyse_members as analyse_members
     from hydractl.steps.analyse import analyse_noise as analyse_noise
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hydractl.steps.listings import list_families as list_families
     from hydractl.steps.listings import list_recipes as list_recipes
     from hydractl.steps.listings import list_suites as list_suites
+    from hydractl.steps.monitor import monitor as monitor
     from hydractl.steps.predict import predict as predict
     from hydractl.steps.prune import prune as prune
     from hydractl.steps.report import report as report
@@ -44,12 +46,14 @@ if TYPE_CHECKING:
 #: The names in each file. None is imported before it is asked for: `hydractl --help` imports this package too.
 _FILES = {
     "inputs.models": ("load", "save"),
+    "inputs.stream_monitor": ("Monitor",),
     "steps.analyse": ("analyse_heads", "analyse_members", "analyse_noise"),
     "steps.listings": ("list_families", "list_recipes", "list_suites"),
 }
 _ALONE = (
     "analyse_budgets", "analyse_overlap", "analyse_speed", "build", "calibrate", "evaluate", "export",
-    "extract_circuit", "finetune", "fuse", "guide", "inspect", "predict", "prune", "report", "score_heads", "select",
+    "extract_circuit", "finetune", "fuse", "guide", "inspect", "monitor", "predict", "prune", "report", "score_heads",
+    "select",
 )  # fmt: skip
 _PLACES = {name: f"steps.{name}" for name in _ALONE} | {name: file for file, names in _FILES.items() for name in names}
 

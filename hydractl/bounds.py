@@ -62,3 +62,19 @@ def parse_ratio(name: str, given: object) -> float:
 def ratio_text(ratio: float) -> str:
     """Returns a multiple as `parse_ratio` reads it."""
     return f"{ratio:g}x"
+
+
+def parse_share(name: str, text: str) -> float:
+    """Returns the share, over 0 and up to 1, that a number or a percentage stands for.
+
+    Args:
+        name: the option, for messages.
+
+    Raises:
+        OptionError: the text is no share.
+    """
+    percent = text.endswith("%")
+    found = real(text.removesuffix("%"), 0, 100 if percent else 1)
+    if not found:
+        raise OptionError(f"`{name}` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
+    return found / 100 if percent else found

@@ -20,7 +20,7 @@ from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json
 from hydractl.text import shortened
 
 KEY = "hydractl"
-FORMAT_VERSION = 4  # 3 without a confidence of sure answers, 2 without units and an OOD score
+FORMAT_VERSION = 5  # 4 without a baseline, 3 without a confidence of sure answers, 2 without units and an OOD score
 
 #: The fields that a manifest and a checkpoint have alike.
 CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
@@ -63,7 +63,7 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2, 3, 4]
+    format_version: Literal[2, 3, 4, 5]
     spec: ModelSpec
     ood: OodFit | None = None
     units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
@@ -87,6 +87,8 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _version(checkpoint: Checkpoint) -> int:
+    if checkpoint.ood is not None and checkpoint.ood.fit.baseline is not None:
+        return 5
     if checkpoint.ood is not None and checkpoint.ood.fit.accuracy is not None:
         return 4
     return 3 if checkpoint.units or checkpoint.ood is not None else 2

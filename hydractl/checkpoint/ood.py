@@ -9,10 +9,22 @@ from hydractl.errors import CheckpointError
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import PROFILE, QUANTILES
-from hydractl.schema import Checked
+from hydractl.schema import Checked, Items
 
 PREFIX = "ood."
 MOST_QUANTILES = 1000
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The answers to labelled calibration samples, with which `monitor` compares those of a service."""
+
+    samples: Annotated[int, Checked(ge=1)]
+    accuracy: Annotated[float, Checked(ge=0, le=1)]
+    confidence: Annotated[float, Checked(ge=0, le=1)]  # the mean MSP
+    # The MSP that as many samples reach as are right; 1 at most.
+    threshold: Annotated[float, Checked(ge=0, le=1)]
+    labels: Items[Annotated[int, Checked(ge=0)]]  # how many samples each class has
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,8 @@ class OodFit:
     accuracy: Annotated[float, Checked(gt=0, lt=1)] | None = None
     # The MSP from which an answer is sure; None likewise.
     confidence: Annotated[float, Checked(ge=0, le=1)] | None = None
+    # None without labels, with classes that may change, and in early files.
+    baseline: Baseline | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns what is known as plain JSON."""
@@ -50,6 +64,9 @@ class FittedOod:
         row = next((row for row in OOD_SCORES if row.name == self.fit.score), None)
         if row is None:
             raise CheckpointError(f"{name}: its OOD score {self.fit.score!r} is unknown: update hydractl")
+        if (baseline := self.fit.baseline) is not None and len(baseline.labels) != sizes["C"]:
+            counts = f"{len(baseline.labels)} classes, the network has {sizes['C']}"
+            raise CheckpointError(f"{name}: its baseline counts {counts}: calibrate the model again")
         for wrong in sorted(row.stored.keys() ^ self.tensors.keys()):
             problem = "is missing" if wrong in row.stored else f"is no part of the OOD score {self.fit.score}"
             raise CheckpointError(f"{name}: {PREFIX}{wrong} {problem}: calibrate the model again")

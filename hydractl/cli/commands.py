@@ -42,6 +42,7 @@ COMMANDS = (
     Command("report", "report:Report"),
     Command("inspect", "inspect:Inspect", panel="Start"),
     Command("predict", "predict:Predict", csv=methodcaller("to_csv"), panel="Start"),
+    Command("monitor", "monitor:MonitorInputs"),
     Command("export", "export:Export", writes=True, panel=STEPS),
     Command("list families", "listings:ListFamilies", panel="Look up"),
     Command("list recipes", "listings:ListRecipes", panel="Look up"),

@@ -139,11 +139,11 @@ def _sample(
         called(table.prediction),
         None if table.outcomes is None else called(table.outcomes.labels),
         text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,
-        image=_data_uri(samples.inputs[place]) if samples.modality == "image" else None,
+        image=data_uri(samples.inputs[place]) if samples.modality == "image" else None,
     )
 
 
-def _data_uri(image: Image.Image) -> str:
+def data_uri(image: Image.Image) -> str:
     """Returns a small picture of an image as part of a page."""
     small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))

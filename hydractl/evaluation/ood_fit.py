@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
-from hydractl.checkpoint.ood import MOST_QUANTILES, FittedOod, OodFit
+from hydractl.checkpoint.ood import MOST_QUANTILES, Baseline, FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.evaluation.systems import Classifier, SetAnswers
@@ -128,7 +128,8 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     _tell_bank(row, tensors, len(found.fitting.fold), on_note)
     accepted = _accepted(found, wanted.accept)
     confidence = None if wanted.accuracy is None else _sure_from(held, wanted.accuracy)
-    fit = OodFit(row.name, accepted.samples, wanted.accept, wanted.accuracy, confidence=confidence)
+    baseline = _baseline(held) if wanted.fixed and held.inside.labels is not None else None
+    fit = OodFit(row.name, accepted.samples, wanted.accept, wanted.accuracy, confidence=confidence, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
     return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept))
 
@@ -163,6 +164,21 @@ def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
         return float(flagged(typical, accept).double().mean())
 
     return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}
+
+
+def _baseline(held: Held) -> Baseline:
+    """Returns the accuracy, confidence and class shares on the calibration samples, as `predict` finds them."""
+    logits, labels = held.inside.to_fit_on()
+    answer = prediction(torch.from_numpy(logits), held.temperature, None)
+    right = int((answer.probabilities.argmax(-1).numpy() == labels).sum())
+    confidence = np.sort(answer.msp.double().numpy())
+    return Baseline(
+        samples=len(labels),
+        accuracy=right / len(labels),
+        confidence=float(confidence.mean()),
+        threshold=float(confidence[-right]) if right else 1.0,
+        labels=tuple(np.bincount(labels, minlength=logits.shape[-1]).tolist()),
+    )
 
 
 def _sure_from(held: Held, accuracy: float) -> float:

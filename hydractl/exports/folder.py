@@ -1,6 +1,7 @@
 """Folders that transformers loads, with a model of any number of members, its code and its card."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,10 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _ood(fitted: FittedOod) -> dict[str, Any]:
-    return {"fit": fitted.fit.to_json(), "shapes": {name: list(one.shape) for name, one in fitted.tensors.items()}}
+    return {
+        "fit": replace(fitted.fit, baseline=None).to_json(),
+        "shapes": {name: list(one.shape) for name, one in fitted.tensors.items()},
+    }
 
 
 def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automatic: str) -> str:

@@ -1,10 +1,11 @@
 """A report as a folder: one HTML page that needs no network, and every part of it as a file."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from math import log10
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.folders import refuse_folder, write_folder
@@ -16,6 +17,9 @@ from hydractl.reports.figures import TITLES, pictures, told_apart
 from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import next_command, recommended, rivalries, verdicts
 from hydractl.text import printable, printable_json
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 PAGE = "index.html"
 KIND = "report"  # marks the folders that may be replaced
@@ -71,18 +75,9 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         drawn: the result of `drawing.inline` for each picture, by its name in `TITLES`.
         folder: of the page, from which references to models are given.
     """
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    # Jinja escapes markup, but lets characters through that no page may hold.
-    environment = Environment(
-        autoescape=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    template = environment.from_string(files("hydractl.reports").joinpath("page.html").read_text(encoding="utf-8"))
+    template = environment().get_template("page.html")
     models, content = report.models, seen_from(folder, report_json(report))
     found, rivals = verdicts(models), rivalries(models)
     in_order = sorted(found.values(), key=lambda one: -models[one.system].members)
@@ -109,9 +104,25 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         maps=list(_head_maps(models)),
         samples=listed,
         profiles=any(sample.profile for _, shown in listed for sample in shown),
-        oddness=_oddness,
         first=first,
     )
+
+
+def environment() -> Environment:
+    """Returns Jinja for pages: it escapes markup, and text that no page may hold."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    # Jinja escapes markup, but lets characters through that no page may hold.
+    made = Environment(
+        loader=PackageLoader("hydractl", "reports"),
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals["oddness"] = _oddness
+    return made
 
 
 def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sample]]]:

@@ -30,6 +30,7 @@ class Table:
     groups: tuple[tuple[str, Sequence[tuple[str, Sequence[Cell]]]], ...]
     verdicts: tuple[str, ...]  # a sentence for each comparison of two systems
     caption: tuple[str, ...]  # the lines that explain the marks and the numbers
+    head: str = "system"  # what a row is
 
 
 def result_table(report: Results, full: bool = False, brief: bool = False) -> Table:
@@ -99,7 +100,7 @@ def draw(table: Table, console: Console) -> None:
     """Prints the table; groups of columns that do not fit the console's width go on below."""
     if not table.systems:
         return
-    systems = _grid("", [("system", [escape.terminal(system) for system in table.systems])], "left")
+    systems = _grid("", [(table.head, [escape.terminal(system) for system in table.systems])], "left")
     room = console.width - _width(systems, console)
     named = ((title, [(name, _texts(cells)) for name, cells in columns]) for title, columns in table.groups)
     grids = [grid for title, columns in named for grid in _pieces(title, columns, console, room)]

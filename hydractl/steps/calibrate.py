@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from hydractl.bounds import real
+from hydractl.bounds import parse_share
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.output import claim, refuse_existing
@@ -246,8 +246,8 @@ class Calibrate:
         from hydractl.evaluation.model_calibration import CalibrationData, calibrated
         from hydractl.families.load import write_checkpoint
 
-        rate = _share("accept", self.accept)
-        accuracy = None if self.accuracy is None else _share("accuracy", self.accuracy)
+        rate = parse_share("accept", self.accept)
+        accuracy = None if self.accuracy is None else parse_share("accuracy", self.accuracy)
         if accuracy == 1:
             raise OptionError("`accuracy` 1: no number of samples shows that answers are always right: give less")
         if self.resume and self.output is None:
@@ -384,12 +384,3 @@ class Calibrate:
 calibrate = function(Calibrate)
 
 NOTHING_TO_FIT = "every sample is predicted correctly, so nothing can be fitted and nothing changed: give more data"
-
-
-def _share(name: str, text: str) -> float:
-    """Returns the share, over 0 and up to 1, that a number or a percentage stands for."""
-    percent = text.endswith("%")
-    found = real(text.removesuffix("%"), 0, 100 if percent else 1)
-    if not found:
-        raise OptionError(f"`{name}` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
-    return found / 100 if percent else found

@@ -76,6 +76,7 @@ BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "evaluate": ("vit", [["vit"]], {**ID, **OOD, "calib_data": "pets", "temperature": "fit", "allow_leak": True}),
     "calibrate": ("calibrate", ["vit"], {**ID, "output": "calibrated"}),
     "predict": ("predict", ["vit", ["noise/0.png"]], {}),
+    "monitor": ("predict", ["known", "pets"], {}),
     "analyse speed": ("time", [["vit"]], {"batch_sizes": "1", "seconds": 0.1}),
     "analyse budgets": ("measure", ["vit", ["member"]], {"circuit": ["circuit.json"], "budgets": "1", **ID, **OOD}),
     "analyse heads": ("analyse", ["vit"], {**CIRCUIT, "budget": 1, **ID, **OOD, "plot": "heads.svg"}),
@@ -96,6 +97,7 @@ NO_BAR: dict[str, list[Any]] = {"guide": ["speed"], "list families": [], "list r
 def there(place: Path) -> None:
     library.prune("vit", method="random", budget=1, output="member")
     library.fuse(["vit", "member"], output="both")
+    library.calibrate("vit", id_data="pets", output="known")
     save_circuit("circuit.json", (1, 0), (1, 1))
 
 

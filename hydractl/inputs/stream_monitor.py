@@ -1,0 +1,178 @@
+"""A monitor of the answers of one calibrated model, and its state file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from hydractl.artifacts import open_artifact
+from hydractl.bounds import parse_share
+from hydractl.checkpoint.contents import tensors_identity
+from hydractl.checkpoint.output import write_bytes
+from hydractl.errors import OptionError
+from hydractl.inputs.arguments import ModelLike, as_checkpoint
+from hydractl.monitoring.evidence import Scale
+from hydractl.monitoring.findings import Findings, find
+from hydractl.monitoring.metrics import prometheus
+from hydractl.monitoring.stream import Answer, Known, Stream, StreamState
+from hydractl.ood.score import PROFILE, QUANTILES
+from hydractl.schema import Checked, Items, Schema
+from hydractl.text import shortened
+
+Answered = Any  #: predictions, as `Hydra.predict` and `hydractl.predict` return them
+FORMAT, VERSION = "hydractl-monitor", 1
+
+
+class StateForm(Schema):
+    """The form of a state file."""
+
+    format: str
+    version: int
+    calibration: Annotated[str, Checked(pattern="^[0-9a-f]{64}$")]
+    alpha: Annotated[float, Checked(gt=0, lt=1)]
+    streams: Annotated[Items[StreamState], Checked(min_length=1)]
+
+
+class Monitor:
+    """Watches the answers of a calibrated model, and says when its inputs have changed.
+
+    >>> model = hydractl.load(hydractl.calibrate("hydra", id_data="data/pets"))
+    >>> monitor = hydractl.Monitor(model)
+    >>> monitor.update(model.predict("data/pets/cat/0.png"))
+    False
+    >>> monitor.findings().inputs
+    1
+    """
+
+    def __init__(self, model: ModelLike, alpha: float | str = "5%", state: str | Path | None = None) -> None:
+        """
+        Args:
+            alpha: the probability of a false alarm, over all inputs that ever come.
+            state: a file of `save` to go on from.
+
+        Raises:
+            ArtifactError: the state is damaged, or of another calibration or alpha.
+            OptionError: the model is not calibrated, or alpha is no share.
+        """
+        self.known, self.alpha = _known(model), parse_share("alpha", str(alpha))
+        if self.alpha == 1:
+            raise OptionError("`alpha` 1: an alarm would be no news: give less")
+        self.streams = [Stream.start(self.known, self.alpha)]
+        if state is not None:
+            self.streams = self._read(state)
+
+    def update(self, prediction: Answered) -> bool:
+        """Adds predictions, and returns whether there has been an alarm.
+
+        Raises:
+            OptionError: they are of a model without typicality, or with other classes.
+        """
+        return self.add(answers(prediction))
+
+    def add(self, found: Iterable[Answer]) -> bool:
+        """Adds answers one by one, and returns whether there has been an alarm.
+
+        Raises:
+            OptionError: a label is no class of the model.
+        """
+        for one in found:
+            if self.known.classes is not None and one.label not in self.known.classes:
+                raise OptionError(f"the model has no class {shortened(one.label, 40)!r}: watch its own predictions")
+            self.streams[0].add(one if self.known.classes is not None else one._replace(probabilities=None))
+        return self.alarmed
+
+    @property
+    def alarmed(self) -> bool:
+        """True once there has been an alarm."""
+        return max(one.highest for one in self.streams) >= len(self.streams) / self.alpha
+
+    def findings(self) -> Findings:
+        """Returns what the answers show."""
+        return find(self.known, self.alpha, self.streams)
+
+    def metrics(self) -> str:
+        """Returns what they show in the text format of Prometheus."""
+        return prometheus(self.findings())
+
+    def save(self, path: str | Path) -> None:
+        """Writes the state as JSON, whole or not at all; replaces an older one.
+
+        Raises:
+            OutputError: the disk refuses it.
+        """
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "calibration": self.known.calibration,
+            "alpha": self.alpha,
+            "streams": [one.state() for one in self.streams],
+        }
+        write_bytes(Path(path), f"{json.dumps(content, default=vars)}\n".encode(), force=True)
+
+    def merge(self, states: Iterable[str | Path]) -> None:
+        """Adds the streams of other processes; this one goes on with its own, if it has seen anything.
+
+        Raises:
+            ArtifactError: a state is damaged, or of another calibration or alpha.
+        """
+        others = [stream for path in states for stream in self._read(path)]
+        self.streams = [one for one in [*self.streams, *others] if one.evidence.seen] or self.streams[:1]
+
+    def _read(self, path: str | Path) -> list[Stream]:
+        document = open_artifact(str(path), FORMAT, VERSION)
+        form = document.read(StateForm)
+        if form.calibration != self.known.calibration:
+            raise document.origin.refusal("is of another calibration", "name its model, or another state file")
+        if form.alpha != self.alpha:
+            raise document.origin.refusal(f"has alpha {form.alpha:g}, not {self.alpha:g}", "give the same alpha")
+        try:
+            return [Stream.of(one, self.known, self.alpha) for one in form.streams]
+        except ValueError as error:
+            raise document.origin.refusal(str(error)) from None
+
+
+def _known(model: ModelLike) -> Known:
+    """Returns what a model's file says of ID inputs.
+
+    Raises:
+        OptionError: it is not calibrated.
+    """
+    checkpoint = as_checkpoint(model)
+    if checkpoint.ood is None:
+        raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
+    fit, tensors = checkpoint.ood.fit, checkpoint.ood.tensors
+    quantiles = tensors[QUANTILES].shape[0]
+    spec = checkpoint.spec
+    classes = None if spec.prompted else tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
+    return Known(
+        calibration=tensors_identity(tensors),
+        # Samples of shifted data count too, but a file does not say how many: fewer are the safe side.
+        scale=Scale(max(fit.samples, quantiles), quantiles),
+        accept=fit.accept,
+        layers=tensors[PROFILE].shape[0] if PROFILE in tensors else 0,
+        classes=classes,
+        baseline=fit.baseline,
+    )
+
+
+def answers(found: Answered) -> Iterator[Answer]:
+    """Yields the answers of predictions, without those that could not be read.
+
+    Raises:
+        OptionError: they have no typicality.
+    """
+    if found.typicality is None:
+        raise OptionError("these predictions have no typicality: calibrate the model first")
+    names = ("typicality", "msp", "probabilities", "profile")
+    typical, sure, probabilities, profile = (
+        None if (values := getattr(found, name)) is None else np.asarray(values, dtype=np.float64) for name in names
+    )
+    assert typical is not None and sure is not None and probabilities is not None
+    for at, label in enumerate(found.labels):
+        if label is not None:
+            layers = None if profile is None else profile[at]
+            yield Answer(float(typical[at]), float(sure[at]), label, probabilities[at], layers)

@@ -1,0 +1,96 @@
+"""How often answers are right: estimates without labels, and what labels of some inputs show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+from scipy.optimize import brentq
+from scipy.special import betaln, xlog1py, xlogy
+
+from hydractl.checkpoint.ood import Baseline
+
+NORMAL = 1.959964  # deviations of a 95 % interval
+ASSUMPTIONS = {
+    "mean confidence": "if confidence is as honest on these inputs as on the calibration samples",
+    "ATC": "if the confidence above which as many answers lie as are right is that of the calibration samples",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A share and its 95 % interval, 0 to 1."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} % (95 % {100 * self.low:.1f} to {100 * self.high:.1f})"
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Sums over n answers: of their confidence, of its squares, and of those at the threshold of ATC or above."""
+
+    n: int
+    total: float
+    squares: float
+    above: int
+
+
+def estimates(seen: Confidence, known: Baseline | None) -> dict[str, Estimate]:
+    """Returns the accuracy of answers without labels by each method that the calibration allows; see `ASSUMPTIONS`.
+
+    Mean confidence: the accuracy on the calibration samples, plus the change of the mean confidence since. ATC: the
+    share of answers whose confidence reaches the threshold that as many calibration samples reach as were right.
+    Intervals count the chance of both samples, as normal.
+
+    Source: DoC Guillory et al. 2021, ATC Garg et al. 2022.
+
+    >>> known = Baseline(samples=400, accuracy=0.8, confidence=0.82, threshold=0.6, labels=(200, 200))
+    >>> {name: str(one) for name, one in estimates(Confidence(100, 72.0, 53.0, 75), known).items()}
+    {'mean confidence': '70.0 % (95 % 65.7 to 74.3)', 'ATC': '75.0 % (95 % 65.6 to 84.4)'}
+    """
+    if not seen.n:
+        return {}
+    mean = seen.total / seen.n
+    spread = max(seen.squares / seen.n - mean**2, 0) / seen.n
+    if known is None:
+        return {"mean confidence": _around(mean, spread)}
+    smoothed = (known.accuracy * known.samples + 1) / (known.samples + 2)  # all right may be chance
+    chance = smoothed * (1 - smoothed) / known.samples
+    share = seen.above / seen.n
+    return {
+        "mean confidence": _around(known.accuracy + mean - known.confidence, spread + chance),
+        "ATC": _around(share, share * (1 - share) / seen.n + chance),
+    }
+
+
+def _around(value: float, variance: float) -> Estimate:
+    wide = NORMAL * sqrt(variance)
+    return Estimate(*(min(max(one, 0.0), 1.0) for one in (value, value - wide, value + wide)))
+
+
+def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> Estimate:
+    """Returns the accuracy of labelled answers with a confidence sequence, which holds after every label.
+
+    An accuracy p is outside if bets against it, a uniform mixture of all others, have won 1 / (1 - level): if
+    B(right + 1, wrong + 1) / (p^right (1 - p)^wrong) is that much. The true accuracy is ever outside with a
+    probability of at most 1 - level, however often one looks.
+
+    Source: Robbins 1970; Ville 1939.
+
+    >>> str(labelled_accuracy(9, 10))
+    '90.0 % (95 % 46.5 to 99.9)'
+    """
+    wrong = labelled - right
+
+    def won(share: float) -> float:
+        capital = betaln(right + 1, wrong + 1) - xlogy(right, share) - xlog1py(wrong, -share)
+        return float(capital + log(1 - level))
+
+    best, end = right / labelled, 1e-12
+    low = 0.0 if not right else brentq(won, end, min(max(best, end), 1 - end), xtol=1e-9)
+    high = 1.0 if not wrong else brentq(won, min(max(best, end), 1 - end), 1 - end, xtol=1e-9)
+    return Estimate(best, low, high)

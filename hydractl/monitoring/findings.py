@@ -1,0 +1,180 @@
+"""What one or several streams show, as numbers that a table, a page and a scrape print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta, betabinom
+
+from hydractl.monitoring.accuracy import Confidence, Estimate, estimates, labelled_accuracy
+from hydractl.monitoring.shares import class_shares
+from hydractl.monitoring.stream import RARE, Known, Span, Stream
+
+CHANCE = 0.05  # of naming any layer that did not move
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """The share of a class: as predicted, as estimated by EM, and among the calibration samples; None if unknown."""
+
+    name: str
+    predicted: Estimate
+    estimated: Estimate | None
+    calibrated: float | None
+
+
+@dataclass(frozen=True)
+class LayerShare:
+    """The share of inputs since the change with a typicality up to 5 % by one layer; `moved` if beyond chance."""
+
+    layer: int
+    share: Estimate
+    moved: bool
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the streams show.
+
+    Attributes:
+        inputs: how many were answered.
+        streams: how many there are; the evidence of several is the largest, divided by their number.
+        alpha: the probability of a false alarm, over all inputs that ever come.
+        evidence: now. It begins at 1; an alarm takes 1 / alpha.
+        highest: the most it ever was.
+        alarm_at: the input of its stream at which it came; None without an alarm.
+        since: the input after which the evidence rose; None likewise.
+        flagged: the share that looks OOD.
+        promised: the share of ID inputs that does.
+        confidence: the mean.
+        accuracy: by each method without labels.
+        labelled: how many inputs have labels.
+        right: the accuracy of these, with a confidence sequence; None without labels.
+        classes: the most frequent first.
+        layers: those of the profile, after an alarm.
+        histogram: how many inputs have a typicality in each of 20 bins from 0 to 1.
+        history: of each stream.
+    """
+
+    inputs: int
+    streams: int
+    alpha: float
+    evidence: float
+    highest: float
+    alarm_at: int | None
+    since: int | None
+    flagged: Estimate | None
+    promised: float
+    confidence: float | None
+    accuracy: Mapping[str, Estimate]
+    labelled: int
+    right: Estimate | None
+    classes: Sequence[ClassShare]
+    layers: Sequence[LayerShare]
+    histogram: Sequence[int]
+    history: Sequence[Sequence[Span]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON."""
+        return asdict(self)
+
+
+def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
+    """Returns what streams show together.
+
+    Streams of one model share its calibration samples, so their evidence may not be multiplied. That any of m streams
+    ever reaches m / alpha has a probability of at most alpha, by the sum of their probabilities.
+    """
+    count, inputs = len(streams), sum(one.evidence.seen for one in streams)
+    loudest = max(streams, key=lambda one: one.highest)
+    alarm_at = since = None
+    layers: list[LayerShare] = []
+    if loudest.highest >= count / alpha:
+        # Where one stream alone suffices it knows the input; among several it may have come later.
+        alarm_at = loudest.alarm
+        start, spans = _changed(loudest.history, loudest.alarm or loudest.evidence.seen)
+        since, layers = start, _layers(known, spans)
+    seen = Confidence(
+        inputs,
+        sum(one.confidence[0] for one in streams),
+        sum(one.confidence[1] for one in streams),
+        sum(one.above for one in streams),
+    )
+    right, labelled = (sum(getattr(one, name) for one in streams) for name in ("right", "labelled"))
+    return Findings(
+        inputs=inputs,
+        streams=count,
+        alpha=alpha,
+        evidence=max(float(one.evidence.value) for one in streams) / count,
+        highest=loudest.highest / count,
+        alarm_at=alarm_at,
+        since=since,
+        flagged=_share(sum(one.flagged for one in streams), inputs),
+        promised=1 - known.accept,
+        confidence=seen.total / inputs if inputs else None,
+        accuracy=estimates(seen, known.baseline),
+        labelled=labelled,
+        right=labelled_accuracy(right, labelled) if labelled else None,
+        classes=_classes(known, streams),
+        layers=layers,
+        histogram=[int(bin_) for bin_ in np.sum([one.histogram for one in streams], axis=0)],
+        history=[tuple(one.history) for one in streams],
+    )
+
+
+def _share(count: int, of: int) -> Estimate | None:
+    """Returns a share with its 95 % interval by Clopper and Pearson (1934)."""
+    if not of:
+        return None
+    low = float(beta.ppf(0.025, count, of - count + 1)) if count else 0.0
+    high = float(beta.ppf(0.975, count + 1, of - count)) if count < of else 1.0
+    return Estimate(count / of, low, high)
+
+
+def _changed(history: Sequence[Span], alarm: int) -> tuple[int, Sequence[Span]]:
+    """Returns the input after which evidence rose to its alarm, and the spans from there to its peak."""
+    ends = list(accumulate(span.inputs for span in history))
+    last = next(at for at, end in enumerate(ends) if end >= alarm)
+    values = [1.0, *(span.evidence for span in history[:last])]
+    first = len(values) - 1 - int(np.argmin(values[::-1]))
+    peak = last + int(np.argmax([span.evidence for span in history[last:]]))
+    return (ends[first - 1] if first else 0), history[first : peak + 1]
+
+
+def _layers(known: Known, spans: Sequence[Span]) -> list[LayerShare]:
+    inputs = sum(span.inputs for span in spans)
+    counts = [sum(counts) for counts in zip(*(span.layers for span in spans), strict=True)]
+    own = known.scale.cells[RARE]
+    found = []
+    for layer, count in enumerate(counts):
+        chance = betabinom.sf(count - 1, inputs, own, known.scale.samples + 1 - own)
+        share = _share(count, inputs)
+        assert share is not None
+        found.append(LayerShare(layer, share, bool(chance < CHANCE / len(counts))))
+    return found
+
+
+def _classes(known: Known, streams: Sequence[Stream]) -> list[ClassShare]:
+    counts: dict[str, int] = dict.fromkeys(known.classes or (), 0)
+    for stream in streams:
+        for name, count in stream.predicted.items():
+            counts[name] = counts.get(name, 0) + count
+    inputs, baseline = sum(counts.values()), known.baseline
+    rows = [row for stream in streams for row in stream.recent]
+    estimated: dict[str, Estimate] = {}
+    calibrated: dict[str, float] = {}
+    if baseline is not None and known.classes is not None and rows:
+        calibrated = {
+            name: count / baseline.samples for name, count in zip(known.classes, baseline.labels, strict=True)
+        }
+        for name, share, wide in zip(known.classes, *class_shares(rows, baseline.labels), strict=True):
+            estimated[name] = Estimate(float(share), max(float(share - wide), 0.0), min(float(share + wide), 1.0))
+    found = []
+    for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
+        if (predicted := _share(count, inputs)) is not None:
+            found.append(ClassShare(name, predicted, estimated.get(name), calibrated.get(name)))
+    return found

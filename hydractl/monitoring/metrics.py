@@ -1,0 +1,52 @@
+"""What streams show, as a Prometheus server scrapes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from hydractl.monitoring.findings import Findings
+from hydractl.text import printable
+
+Sample = tuple[Mapping[str, str], float | int | None]
+
+
+def prometheus(found: Findings) -> str:
+    """Returns the findings in Prometheus' text format 0.0.4."""
+    lines = []
+    for name, kind, text, samples in _metrics(found):
+        lines += [f"# HELP hydractl_{name} {text}", f"# TYPE hydractl_{name} {kind}"]
+        lines += [f"hydractl_{name}{_labels(labels)} {value}" for labels, value in samples if value is not None]
+    return "\n".join([*lines, *_histogram(found), ""])
+
+
+def _metrics(found: Findings) -> Iterator[tuple[str, str, str, list[Sample]]]:
+    flagged = None if found.flagged is None else round(found.flagged.value * found.inputs)
+    yield "inputs_total", "counter", "Inputs answered.", [({}, found.inputs)]
+    yield "flagged_total", "counter", "Inputs that look OOD.", [({}, flagged or 0)]
+    yield "evidence", "gauge", "Evidence that inputs have changed.", [({}, found.evidence)]
+    yield "evidence_limit", "gauge", "Evidence at which an alarm comes.", [({}, 1 / found.alpha)]
+    yield "alarm", "gauge", "1 once an alarm has come.", [({}, int(found.since is not None))]
+    yield "confidence", "gauge", "Mean confidence.", [({}, found.confidence)]
+    accuracy: list[Sample] = [({"method": name}, one.value) for name, one in found.accuracy.items()]
+    yield "accuracy_estimate", "gauge", "Accuracy, estimated without labels.", accuracy
+    shares: list[Sample] = [({"class": one.name}, one.predicted.value) for one in found.classes]
+    yield "class_share", "gauge", "Share of answers with this class.", shares
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    pairs = (
+        '{}="{}"'.format(name, printable(text).replace("\\", "\\\\").replace('"', '\\"'))
+        for name, text in labels.items()
+    )
+    return f"{{{','.join(pairs)}}}" if labels else ""
+
+
+def _histogram(found: Findings) -> Iterator[str]:
+    yield "# HELP hydractl_typicality Typicality of inputs; that of ID inputs is uniform."
+    yield "# TYPE hydractl_typicality histogram"
+    total = 0
+    for place, count in enumerate(found.histogram[:-1], 1):
+        total += count
+        yield f'hydractl_typicality_bucket{{le="{place / len(found.histogram):g}"}} {total}'
+    yield f'hydractl_typicality_bucket{{le="+Inf"}} {found.inputs}'
+    yield f"hydractl_typicality_count {found.inputs}"

@@ -1,0 +1,218 @@
+"""What is remembered of a stream of answers: its evidence, and counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.checkpoint.ood import Baseline
+from hydractl.monitoring.evidence import EDGES, SHARES, Evidence, Scale
+from hydractl.monitoring.shares import ENTRIES, Likely, likely
+from hydractl.schema import Checked, Items, Schema
+
+BINS = 20  # of the histogram of typicality
+RARE = EDGES.index(0.05)  # the edge by which layers are compared
+RECENT = 500  # inputs whose probabilities are kept
+SPANS = 64  # of a stream's history at most; each starts as long as this many inputs
+FIRST_SPAN = 50
+
+Count = Annotated[int, Checked(ge=0, le=2**53)]
+Number = Annotated[float, Checked(ge=0)]
+Probability = Annotated[float, Checked(ge=0, le=1)]
+#: As `Likely`, from a file.
+LikelyRow = Annotated[Items[tuple[Count, Probability]], Checked(min_length=1, max_length=ENTRIES)]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a calibrated file says of ID inputs.
+
+    Attributes:
+        calibration: SHA-256 of its fitted numbers; a state goes on only with the same.
+        scale: the steps of typicality.
+        accept: the share of ID inputs that it does not flag.
+        layers: how many a profile has; 0 without profiles.
+        classes: the names; None if they may change.
+        baseline: the answers to its labelled samples; None if there are none.
+    """
+
+    calibration: str
+    scale: Scale
+    accept: float
+    layers: int
+    classes: tuple[str, ...] | None
+    baseline: Baseline | None
+
+
+class Answer(NamedTuple):
+    """The answer to one input."""
+
+    typicality: float
+    confidence: float
+    label: str
+    probabilities: NDArray[np.floating] | None = None  # `[C]`; None where a pipe had none
+    profile: NDArray[np.floating] | None = None  # `[L]`, typicality by layer
+
+
+class Span(Schema):
+    """Counts over successive inputs, and the evidence after the last."""
+
+    inputs: Count
+    evidence: Number
+    low: Count  # typicalities up to 5 %
+    confidence: Number  # the sum
+    layers: Items[Count] = ()  # typicalities up to 5 % by each layer
+
+
+class StreamState(Schema):
+    """A stream as a state file holds it."""
+
+    seen: Count
+    low: Items[Count]
+    capital: Items[Items[Number]]
+    highest: Number  # evidence so far
+    alarm: Count | None  # the input at which evidence first sufficed
+    confidence: tuple[Number, Number]  # the sums of confidence and of its squares
+    above: Count  # answers at the threshold of ATC or above
+    flagged: Count
+    histogram: Items[Count]
+    predicted: dict[str, Count]
+    recent: Items[LikelyRow]
+    history: Items[Span]
+    right: Count
+    labelled: Count
+
+
+@dataclass
+class Stream:
+    """Answers in the order in which they came, as evidence and counts; the fields are those of `StreamState`."""
+
+    known: Known
+    alpha: float
+    evidence: Evidence
+    highest: float = 1.0
+    alarm: int | None = None
+    confidence: tuple[float, float] = (0.0, 0.0)
+    above: int = 0
+    flagged: int = 0
+    histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    predicted: dict[str, int] = field(default_factory=dict)
+    recent: list[Likely] = field(default_factory=list)
+    history: list[Span] = field(default_factory=list)
+    right: int = 0
+    labelled: int = 0
+
+    @classmethod
+    def start(cls, known: Known, alpha: float) -> Stream:
+        """Returns a stream before its first input."""
+        return cls(known, alpha, Evidence(known.scale))
+
+    def add(self, answer: Answer) -> None:
+        """Adds one answer."""
+        low = self.known.scale.low(np.array(answer.typicality))
+        self.evidence.add(low)
+        value = float(self.evidence.value)
+        self.highest = max(self.highest, value)
+        if self.alarm is None and value >= 1 / self.alpha:
+            self.alarm = self.evidence.seen
+        total, squares = self.confidence
+        self.confidence = total + answer.confidence, squares + answer.confidence**2
+        if self.known.baseline is not None:
+            self.above += answer.confidence >= self.known.baseline.threshold
+        self.flagged += answer.typicality < 1 - self.known.accept - 1e-6
+        self.histogram[min(int(answer.typicality * BINS), BINS - 1)] += 1
+        self.predicted[answer.label] = self.predicted.get(answer.label, 0) + 1
+        if answer.probabilities is not None:
+            self.recent = [*self.recent[1 - RECENT :], likely(answer.probabilities)]
+        self._remember(answer, value, bool(low[RARE]))
+
+    def _remember(self, answer: Answer, value: float, low: bool) -> None:
+        """Adds an answer to the history, whose spans become twice as long when there are too many."""
+        rare = () if answer.profile is None else self.known.scale.low(answer.profile)[:, RARE]
+        one = Span(inputs=1, evidence=value, low=int(low), confidence=answer.confidence, layers=tuple(map(int, rare)))
+        width = max([FIRST_SPAN, *(span.inputs for span in self.history)])
+        if self.history and self.history[-1].inputs < width:
+            self.history[-1] = _joined(self.history[-1], one)
+        elif len(self.history) < SPANS:
+            self.history.append(one)
+        else:
+            self.history = [_joined(*pair) for pair in zip(self.history[::2], self.history[1::2], strict=True)] + [one]
+
+    def label(self, right: bool) -> None:
+        """Adds what a label shows of one answer."""
+        self.labelled, self.right = self.labelled + 1, self.right + right
+
+    def state(self) -> StreamState:
+        """Returns what a state file holds."""
+        return StreamState(
+            seen=self.evidence.seen,
+            low=tuple(map(int, self.evidence.low)),
+            capital=tuple(tuple(map(float, row)) for row in self.evidence.capital),
+            highest=self.highest,
+            alarm=self.alarm,
+            confidence=self.confidence,
+            above=int(self.above),
+            flagged=int(self.flagged),
+            histogram=tuple(map(int, self.histogram)),
+            predicted=dict(self.predicted),
+            recent=tuple(self.recent),
+            history=tuple(self.history),
+            right=int(self.right),
+            labelled=self.labelled,
+        )
+
+    @classmethod
+    def of(cls, state: StreamState, known: Known, alpha: float) -> Stream:
+        """Returns the stream that a file holds.
+
+        Raises:
+            ValueError: it contradicts itself, or is not of this calibration.
+        """
+        _check(state, known)
+        evidence = Evidence(
+            known.scale, state.seen, np.array(state.low, dtype=np.float64), np.array(state.capital, dtype=np.float64)
+        )
+        whole = Stream.start(known, alpha)
+        names = ("highest", "alarm", "confidence", "above", "flagged", "right", "labelled")
+        return replace(
+            whole,
+            evidence=evidence,
+            histogram=np.array(state.histogram, dtype=np.int64),
+            predicted=dict(state.predicted),
+            recent=list(state.recent),
+            history=list(state.history),
+            **{name: getattr(state, name) for name in names},
+        )
+
+
+def _joined(first: Span, second: Span) -> Span:
+    layers = tuple(map(sum, zip(first.layers, second.layers, strict=True))) if first.layers and second.layers else ()
+    return replace(
+        second,
+        inputs=first.inputs + second.inputs,
+        low=first.low + second.low,
+        confidence=first.confidence + second.confidence,
+        layers=layers,
+    )
+
+
+def _check(state: StreamState, known: Known) -> None:
+    """Raises ValueError if a stream from outside contradicts itself."""
+    seen, classes = state.seen, None if known.classes is None else len(known.classes)
+    shapes = [len(state.low) == len(EDGES) == len(state.capital), len(state.histogram) == BINS]
+    shapes += [len(row) == len(SHARES) for row in state.capital]
+    shapes += [len(span.layers) in (0, known.layers) for span in state.history]
+    shapes += [len(state.history) <= SPANS + 1, len(state.recent) <= RECENT]
+    if not all(shapes):
+        raise ValueError("lists have other lengths than a state of this model")
+    parts = [max(state.low, default=0), state.above, state.flagged, state.alarm or 0, state.labelled]
+    sums = [sum(state.histogram), sum(state.predicted.values()), sum(span.inputs for span in state.history)]
+    if any(part > seen for part in parts) or any(one != seen for one in sums) or state.right > state.labelled:
+        raise ValueError(f"counts do not fit the {seen} inputs")
+    if any(place >= (classes or place + 1) for row in state.recent for place, _ in row):
+        raise ValueError("recent names a class that the model does not have")
+    if known.classes is not None and not state.predicted.keys() <= set(known.classes):
+        raise ValueError("predicted names a class that the model does not have")

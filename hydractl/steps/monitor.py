@@ -1,0 +1,283 @@
+"""The command `monitor`: watches the answers of a model, and says when its inputs have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hydractl.checkpoint.output import claim, refuse_existing
+from hydractl.data.reading import Modality, Reading, SkipBad
+from hydractl.errors import OptionError
+from hydractl.inputs.arguments import Force, Model
+from hydractl.inputs.compute import Compute
+from hydractl.inputs.result import Result
+from hydractl.inputs.rows import STDIN, lines_as_they_come
+from hydractl.options import Option, Without, function, option
+from hydractl.steps.predict import Predict
+from hydractl.watch import Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hydractl.inputs.stream_monitor import Monitor
+    from hydractl.monitoring.findings import Findings
+    from hydractl.monitoring.pick import Seen
+    from hydractl.reports.table import Table
+
+SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")  # endings of files that may hold predictions
+WIDTH = 120  # columns outside a terminal
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Watched(Result):
+    """What a monitor found: evidence of change, estimates of accuracy, class shares.
+
+    Attributes:
+        findings: the numbers.
+        picked: the inputs to look at.
+        full: whether the table is printed without an alarm too.
+    """
+
+    findings: Findings
+    picked: Sequence[Seen] = ()
+    full: bool = False
+
+    @property
+    def alarm(self) -> bool:
+        """True once the evidence has sufficed."""
+        return self.findings.since is not None
+
+    @cached_property
+    def tables(self) -> Sequence[Table]:
+        """The tables, if there is an alarm or they are wanted."""
+        from hydractl.reports.monitored import tables
+
+        return tables(self.findings) if self.alarm or self.full else ()
+
+    def to_json(self) -> dict[str, Any]:
+        picks = [{"input": one.name, "predicted": one.answer.label, "why": one.why} for one in self.picked]
+        return {"alarm": self.alarm, **self.findings.to_json(), "picked": picks}
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.reports.monitored import verdict
+        from hydractl.reports.table import table_lines
+
+        yield verdict(self.findings)
+        for table in self.tables:
+            yield from ("", *table_lines(table, WIDTH))
+
+    def draw(self, console: Console) -> None:
+        """Prints the verdict, and after an alarm the tables."""
+        from hydractl.reports.escape import terminal
+        from hydractl.reports.monitored import verdict
+        from hydractl.reports.table import draw
+
+        console.print(terminal(verdict(self.findings), "bold red" if self.alarm else ""), soft_wrap=True)
+        for table in self.tables:
+            console.print()
+            draw(table, console)
+
+
+@dataclass(frozen=True)
+class MonitorInputs:
+    """Watch the inputs of a calibrated model, and say when they have changed.
+
+    Example: hydractl monitor model.safetensors today/ --state watch.json
+
+    Inputs are what `predict` takes, or what it wrote with --csv or --json, or JSON lines; - reads predictions, or
+    texts, as they come. The state file remembers all inputs so far. Prints one line while all is well. After an alarm,
+    prints what changed: layers, class shares, and estimates of the accuracy without labels.
+
+    Evidence starts at 1. If inputs are like the calibration samples it ever reaches 1 / `alpha` with a probability of
+    at most `alpha`, over a stream of any length and whatever the calibration samples were.
+
+    `labels` names a table with the inputs in its first column and their classes in the column `label`. `pick` writes
+    such a table of the inputs to label next: the least typical, then the least sure, predicted classes in turn.
+
+    >>> warm = hydractl.calibrate("hydra", id_data="data/pets")
+    >>> hydractl.monitor(warm, "data/pets").alarm
+    False
+
+    Raises:
+        ArtifactError: a state is damaged, or of another calibration or alpha.
+        DataError: an input or a table cannot be read.
+        OptionError: the model is not calibrated, there are no inputs, or options do not fit each other.
+        OutputError: an output exists and `force` is not set, another process writes the state, or the disk refuses it.
+    """
+
+    model: Model
+    inputs: Any = option(
+        (), "What predict takes or has written; - is standard input.", "Data", "FILE...", positional=True, repeated=True
+    )
+    data: Any = option((), "A data set under any name; repeat it for several.", "Data", "SOURCE[:SPLIT]", repeated=True)
+    state: str | Path | None = option(None, "Go on from this file, and write it.", "Output", "FILE")
+    merge: Annotated[
+        Sequence[str | Path], Option("Put the state files of several processes together.", "Data", "FILE")
+    ] = ()
+    alpha: str = option("5%", "Probability of ever giving a false alarm, as 0.05 or 5%.", metavar="SHARE")
+    labels: str | Path | None = option(None, "Table with the right classes of some inputs.", "Data", "FILE.csv")
+    pick: int | None = option(None, "How many inputs to pick for labels.", minimum=1, maximum=10**6, metavar="N")
+    picked: str | Path = option("to-label.csv", "Table to write with the picked inputs.", "Output", "FILE.csv")
+    report: str | Path | None = option(None, "Write a page with figures.", "Output", "FOLDER")
+    full: bool = option(False, "Print the tables without an alarm too.", "Output")
+    reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
+    skip_bad: SkipBad = False
+    compute: Compute = Compute()
+    force: Force = False
+
+    def run(self, watch: Watcher) -> Watched:
+        from hydractl.inputs.stream_monitor import Monitor
+
+        self._check()
+        if self.state is None:
+            return self._watched(Monitor(self.model, self.alpha), watch)
+        with claim(Path(self.state)):
+            there = Path(self.state).exists() and not self.merge
+            return self._watched(Monitor(self.model, self.alpha, self.state if there else None), watch)
+
+    def _check(self) -> None:
+        """Raises an error for options that make no sense together, and for outputs that exist."""
+        from hydractl.reports.page import refuse_existing_report
+
+        given = [*_several(self.inputs), *_several(self.data)]
+        if self.merge and given:
+            raise OptionError("`merge` puts states together: give no inputs beside it")
+        if not self.merge and not given and self.state is None:
+            raise OptionError("there are no inputs: name files, a data set with `data`, or a `state` to look at")
+        if self.labels is not None and not given:
+            raise OptionError("`labels` are of inputs: name these too")
+        if self.merge and self.state is not None:
+            refuse_existing(Path(self.state), self.force)
+        if self.pick is not None:
+            refuse_existing(Path(self.picked), self.force)
+        if self.report is not None:
+            refuse_existing_report(Path(self.report), self.force)
+
+    def _watched(self, monitor: Monitor, watch: Watcher) -> Watched:
+        from hydractl.inputs.picks import read_labels, write_picks
+        from hydractl.monitoring.pick import picked
+        from hydractl.reports.monitored import write_monitored
+
+        labels = {} if self.labels is None else read_labels(Path(self.labels))
+        keep = _Kept(self.pick is not None)
+        monitor.merge(self.merge)
+        for chunk in self._seen(monitor, watch):
+            keep.matched += self._add(monitor, chunk, labels)
+            keep.take(chunk)
+            if self.state is not None:
+                monitor.save(self.state)
+        if self.state is not None:
+            monitor.save(self.state)
+        if labels and not keep.matched:
+            raise OptionError(f"`labels` {self.labels}: names none of the inputs: copy the names that predict prints")
+        found = Watched(monitor.findings(), picked(keep.seen, self.pick or 0), self.full)
+        if self.pick is not None:
+            write_picks(Path(self.picked), found.picked, self._modality(), self.force)
+            watch.note(f"to label: {self.picked}")
+        if self.report is not None:
+            page = write_monitored(Path(self.report), found.findings, found.picked, self.force)
+            watch.note(f"report: {page}")
+        return found
+
+    def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: dict[str, str]) -> int:
+        """Adds answers, and returns how many of them have labels."""
+        from hydractl.inputs.picks import label_of
+
+        monitor.add(one.answer for one in chunk)
+        found = [(label, one.answer.label) for one in chunk if (label := label_of(one.name, labels)) is not None]
+        for label, predicted in found:
+            monitor.streams[0].label(label == predicted)
+        return len(found)
+
+    def _modality(self) -> Modality:
+        from hydractl.inputs.arguments import as_checkpoint
+
+        return as_checkpoint(self.model).spec.modality
+
+    def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
+        """Yields the inputs with their answers, as they come."""
+        from hydractl.inputs.saved_answers import are_predictions, saved_answers
+
+        others = []
+        for one in _several(self.inputs):
+            if one == STDIN:
+                yield from self._piped(monitor, watch)
+            elif isinstance(one, str | Path) and Path(one).suffix.lower() in SAVED and Path(one).is_file():
+                with Path(one).open(encoding="utf-8-sig", newline="") as file:
+                    if are_predictions(first := file.readline()):
+                        yield list(saved_answers(chain([first], file), str(one), monitor.known))
+                        continue
+                others.append(one)
+            else:
+                others.append(one)
+        if others or _several(self.data):
+            yield self._predicted(watch, inputs=others, data=self.data)
+
+    def _piped(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
+        """Yields what comes through standard input: predictions, or texts to predict."""
+        from hydractl.inputs.saved_answers import are_predictions, saved_answers
+
+        chunks = lines_as_they_come()
+        first = next(chunks, [""])
+        header = next((line for line in first if line.strip()), "")
+        if not are_predictions(header):
+            for lines in chain([first], chunks):
+                yield self._predicted(watch, text=[line for line in lines if line.strip()])
+        elif header.strip() == "{":  # one object, to its end
+            yield list(saved_answers(chain(first, *chunks), STDIN, monitor.known))
+        else:
+            yield list(saved_answers(first, STDIN, monitor.known))
+            for lines in chunks:
+                again = [] if header.startswith("{") else [header]
+                yield list(saved_answers([*again, *lines], STDIN, monitor.known))
+
+    def _predicted(self, watch: Watcher, **given: Any) -> list[Seen]:
+        from hydractl.inputs.stream_monitor import answers
+        from hydractl.monitoring.pick import Seen
+
+        step = Predict(
+            self._running,
+            reading=replace(self.reading, classes=None),  # the network has them already
+            skip_bad=self.skip_bad,
+            compute=Compute(batch_size=self.compute.batch_size),
+            **given,
+        )
+        found = step.run(watch)
+        names = (name for name, label in zip(found.inputs, found.labels, strict=True) if label is not None)
+        return [Seen(name, answer) for name, answer in zip(names, answers(found), strict=True)]
+
+    @cached_property
+    def _running(self) -> Any:
+        from hydractl.data.labels import name_classes
+        from hydractl.inputs.models import running
+
+        found = running(self.model, self.compute)
+        name_classes(found, self.reading.classes, self.reading.template)
+        return found
+
+
+monitor = function(MonitorInputs)
+
+
+@dataclass
+class _Kept:
+    """What a run remembers of its inputs: those to pick from, and how many had labels."""
+
+    wanted: bool
+    seen: list[Seen] = field(default_factory=list)
+    matched: int = 0
+
+    def take(self, chunk: Iterable[Seen]) -> None:
+        """Remembers inputs, if some are to be picked."""
+        if self.wanted:
+            self.seen.extend(chunk)
+
+
+def _several(given: Any) -> Sequence[Any]:
+    """Returns paths in a list, or else what was given, which is one data set."""
+    listed = isinstance(given, list | tuple) and all(isinstance(one, str | Path) for one in given)
+    return given if listed else [given]

@@ -1,0 +1,159 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hydractl.checkpoint.ood import Baseline
+from hydractl.errors import ArtifactError
+from hydractl.monitoring.evidence import Scale
+from hydractl.monitoring.findings import find
+from hydractl.monitoring.metrics import prometheus
+from hydractl.monitoring.pick import Seen, picked
+from hydractl.monitoring.stream import SPANS, Answer, Known, Stream, StreamState
+from hydractl.schema import Origin, parse_json
+
+BASELINE = Baseline(samples=300, accuracy=0.9, confidence=0.9, threshold=0.6, labels=(150, 150))
+KNOWN = Known("a" * 64, Scale(300, 300), 0.95, layers=3, classes=("cat", "dog"), baseline=BASELINE)
+
+
+def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[Answer]:
+    """Typical answers, a share of which is odd by the first layer and by all together."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        profile = (1 + random.integers(301, size=3)) / 301
+        typical = (1 + int(random.integers(301))) / 301
+        if random.random() < odd:
+            typical = profile[0] = 1 / 301
+        sure = 0.5 + random.random() / 2
+        label = "cat" if random.random() < 0.5 else "dog"
+        probabilities = np.array([sure, 1 - sure] if label == "cat" else [1 - sure, sure])
+        found.append(Answer(typical, sure, label, probabilities, profile))
+    return found
+
+
+def watched(found: list[Answer], stream: Stream | None = None) -> Stream:
+    stream = stream or Stream.start(KNOWN, 0.05)
+    for one in found:
+        stream.add(one)
+    return stream
+
+
+def as_text(stream: Stream) -> str:
+    return json.dumps(stream.state(), default=vars)
+
+
+def again(text: str) -> Stream:
+    state = parse_json(text, Origin("state", ArtifactError, "write it again")).read(StreamState)
+    return Stream.of(state, KNOWN, 0.05)
+
+
+def test_a_stream_that_goes_on_is_that_of_one_run_to_the_last_bit() -> None:
+    every = answers(700)
+    for cut in (1, 49, 333):
+        assert as_text(watched(every[cut:], again(as_text(watched(every[:cut]))))) == as_text(watched(every))
+
+
+def test_an_alarm_says_since_when_and_which_layers() -> None:
+    quiet = watched(answers(1000))
+    assert find(KNOWN, 0.05, [quiet]).since is None
+    found = find(KNOWN, 0.05, [watched(answers(400, seed=1, odd=0.2), quiet)])
+    assert found.since is not None and 900 <= found.since <= 1050
+    assert found.alarm_at is not None and 1000 < found.alarm_at < 1150
+    assert [one.moved for one in found.layers] == [True, False, False]
+    assert found.inputs == 1400 == sum(found.histogram)
+
+
+def test_the_alarm_stays() -> None:
+    stream = watched([*answers(300, odd=0.5), *answers(3000, seed=2)])
+    found = find(KNOWN, 0.05, [stream])
+    assert found.evidence < 20 <= found.highest and found.since is not None
+
+
+def test_a_history_of_any_length_has_few_spans_and_loses_nothing() -> None:
+    stream = watched(answers(8000))
+    assert len(stream.history) <= SPANS + 1
+    assert sum(span.inputs for span in stream.history) == 8000
+    assert sum(span.low for span in stream.history) == stream.evidence.low[3]
+    assert sum(span.confidence for span in stream.history) == pytest.approx(stream.confidence[0])
+
+
+def test_several_streams_share_the_risk_of_a_false_alarm() -> None:
+    odd, quiet = watched(answers(60, odd=0.4)), watched(answers(500, seed=3))
+    alone, both = (find(KNOWN, 0.05, streams) for streams in ([odd], [quiet, odd]))
+    assert both.highest == alone.highest / 2 and both.inputs == 560
+    assert alone.since is not None and (both.since is None) == (alone.highest < 40)
+
+
+def test_without_profiles_or_labels_the_rest_is_watched() -> None:
+    known = replace(KNOWN, layers=0, baseline=None)
+    stream = Stream.start(known, 0.05)
+    for one in answers(200, odd=0.5):
+        stream.add(one._replace(profile=None, probabilities=None))
+    found = find(known, 0.05, [stream])
+    assert found.since is not None and found.layers == []
+    assert found.accuracy.keys() == {"mean confidence"} and found.classes[0].estimated is None
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(as_text(watched(answers(120))))
+    return plain | changes
+
+
+HOSTILE = [
+    {"seen": -1},
+    {"seen": 10**30},
+    {"seen": 121},
+    {"seen": 120.0},
+    {"low": [1] * 5},
+    {"low": [121] * 6},
+    {"capital": [[0.1] * 3] * 5},
+    {"capital": [[-0.1] * 3] * 6},
+    {"capital": [[0.1] * 2] * 6},
+    {"highest": "20"},
+    {"alarm": 121},
+    {"histogram": [120]},
+    {"histogram": [1] * 20},
+    {"predicted": {"cat": 119}},
+    {"predicted": {"cow": 120}},
+    {"recent": [[[2, 0.5]]]},
+    {"recent": [[]]},
+    {"recent": [[[0, 1.5]]]},
+    {"recent": [[[0, 0.5]]] * 501},
+    {"history": []},
+    {"history": [{"inputs": 120, "evidence": 1.0, "low": 0, "confidence": 1.0, "layers": [1, 2]}]},
+    {"right": 1},
+    {"unknown": 1},
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE, ids=[next(iter(one)) for one in HOSTILE])
+def test_a_state_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
+    assert again(json.dumps(state()))
+    with pytest.raises((ArtifactError, ValueError)):
+        again(json.dumps(state(**change)))
+
+
+def test_metrics_are_prometheus_text() -> None:
+    known = replace(KNOWN, classes=('a "cat"\\\n', "dog"))
+    stream = Stream.start(known, 0.05)
+    for one in answers(100):
+        stream.add(one._replace(label=known.classes[0] if one.label == "cat" else "dog"))
+    lines = prometheus(find(known, 0.05, [stream])).splitlines()
+    assert "hydractl_inputs_total 100" in lines and "hydractl_alarm 0" in lines
+    assert any(line.startswith('hydractl_class_share{class="a \\"cat\\"\\\\\\\\n"} 0.') for line in lines)
+    assert 'hydractl_typicality_bucket{le="+Inf"} 100' in lines
+    values = [line.split(" ")[-1] for line in lines if not line.startswith("#")]
+    assert all(float(value) >= 0 for value in values)
+
+
+def test_the_least_typical_come_first_then_the_least_sure_classes_in_turn() -> None:
+    def one(name: str, typical: float, sure: float, label: str) -> Seen:
+        return Seen(name, Answer(typical, sure, label))
+
+    seen = [one("a", 0.01, 0.9, "x"), one("b", 0.01, 0.6, "x"), one("c", 0.5, 0.5, "y"), one("d", 0.02, 0.5, "x")]
+    assert [each.name for each in picked([*seen, seen[0]], 9)] == ["b", "c", "a", "d"]
+    odd = Seen("e", Answer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
+    assert odd.why == "odder than 98.0 % of calibration samples, by layers 0 2"

@@ -1,0 +1,220 @@
+import csv
+import json
+import shutil
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import hydractl as library
+from hydractl.checkpoint.ood import FittedOod
+from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
+from hydractl.families.load import read_checkpoint, write_checkpoint
+from tests.cli.conftest import HYDRACTL, Command, save_bert, save_images, save_vit
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibrated file, images like those it knows, and grey ones."""
+    folder = tmp_path_factory.mktemp("monitored")
+    save_vit(folder / "vit")
+    save_images(folder / "known", count=40, seed=1)
+    save_images(folder / "today", count=20, seed=2)
+    (folder / "grey").mkdir()
+    for at in range(60):
+        Image.new("L", (12, 12), 4 * at).save(folder / "grey" / f"{at:02}.png")
+    library.calibrate(folder / "vit", id_data=folder / "known", output=folder / "model")
+    return folder
+
+
+@pytest.fixture
+def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "today", "grey"):
+        (tmp_path / name).symlink_to(place / name)
+    return tmp_path
+
+
+def test_one_line_while_all_is_well_and_tables_after_an_alarm(hydractl: Command, here: Path) -> None:
+    quiet = hydractl("monitor", "model", "today", code=0).out
+    assert quiet.startswith("60 inputs: no evidence of change") and quiet.count("\n") == 1
+    loud = hydractl("monitor", "model", "grey", code=0).out
+    assert loud.startswith("60 inputs: ALARM at input ") and "layer 0" in loud and "predicted" in loud
+    found = library.monitor("model", "grey")
+    assert found.alarm and found.findings.since == 0
+    assert json.loads(hydractl("monitor", "model", "grey", "--json").out)["alarm"] is True
+
+
+def test_what_predict_wrote_says_the_same_as_the_inputs(hydractl: Command, here: Path) -> None:
+    expected = library.monitor("model", "today").to_json()
+    hydractl("predict", "model", "today", "--csv", "a.csv", "--json", "a.json", code=0)
+    rows = json.loads(Path("a.json").read_text())["predictions"]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for name in ("a.csv", "a.json", "a.jsonl"):
+        assert library.monitor("model", name).to_json() == expected, name
+        piped = hydractl("monitor", "model", "-", "--json", stdin=Path(name).read_bytes(), code=0)
+        assert json.loads(piped.out) == json.loads(json.dumps(expected)), name
+    lines = hydractl("predict", "model", "today").out
+    piped = json.loads(hydractl("monitor", "model", "-", "--json", stdin=lines.encode(), code=0).out)
+    assert piped["evidence"] == expected["evidence"]  # of four digits: typicality has few steps
+    assert piped["classes"][0]["estimated"] is None
+
+
+def test_a_monitor_in_python_says_the_same(here: Path) -> None:
+    expected = library.monitor("model", "today").findings
+    model = library.load("model")
+    monitor = library.Monitor(model)
+    files = sorted(Path("today").glob("*/*.png"))
+    for start in range(0, 60, 7):
+        assert monitor.update(model.predict(files[start : start + 7])) is False
+    assert monitor.findings().inputs == expected.inputs
+    assert monitor.findings().evidence == pytest.approx(expected.evidence)
+    assert monitor.metrics().startswith("# HELP hydractl_inputs_total ")
+    assert monitor.update(model.predict(sorted(Path("grey").iterdir()))) is True
+
+
+def test_a_state_goes_on_and_merges(hydractl: Command, here: Path) -> None:
+    hydractl("predict", "model", "today", "--csv", "whole.csv", code=0)
+    header, *rows = Path("whole.csv").read_text().splitlines(keepends=True)
+    Path("one.csv").write_text("".join([header, *rows[:25]]))
+    Path("two.csv").write_text("".join([header, *rows[25:]]))
+    library.monitor("model", "whole.csv", state="whole.json")
+    for name in ("one.csv", "two.csv"):
+        library.monitor("model", name, state="parts.json")
+    assert Path("parts.json").read_bytes() == Path("whole.json").read_bytes()
+    assert library.monitor("model", state="parts.json").findings.inputs == 60
+    assert Path("parts.json").read_bytes() == Path("whole.json").read_bytes()
+
+    library.monitor("model", "grey", state="other.json")
+    merged = library.monitor("model", merge=["whole.json", "other.json"], state="both.json").findings
+    assert (merged.inputs, merged.streams) == (120, 2)
+    assert merged.highest == library.monitor("model", state="other.json").findings.highest / 2
+    assert library.monitor("model", state="both.json").findings == merged
+    with pytest.raises(OutputError, match="both.json: exists already"):
+        library.monitor("model", merge=["whole.json"], state="both.json")
+
+
+@pytest.mark.slow
+def test_a_killed_monitor_goes_on_with_the_same_evidence(hydractl: Command, here: Path) -> None:
+    hydractl("predict", "model", "today", "--csv", "whole.csv", code=0)
+    library.monitor("model", "whole.csv", state="whole.json")
+    header, *rows = Path("whole.csv").read_text().splitlines(keepends=True)
+    command = [*HYDRACTL, "monitor", "model", "-", "--state", "killed.json"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    assert process.stdin is not None
+    process.stdin.write("".join([header, *rows[:30]]))
+    process.stdin.flush()
+    while not Path("killed.json").exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    hydractl("monitor", "model", "-", "--state", "killed.json", stdin="".join([header, *rows[30:]]).encode(), code=0)
+    assert Path("killed.json").read_bytes() == Path("whole.json").read_bytes()
+
+
+def test_picked_inputs_are_labelled_and_read_back(hydractl: Command, here: Path) -> None:
+    hydractl("monitor", "model", "today", "--pick", 12, "--picked", "look.csv", code=0)
+    with Path("look.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12 and all(row["label"] == "" and "odder than" in row["why"] for row in rows)
+    typical = [float(row["typicality"]) for row in rows]
+    assert typical == sorted(typical)  # one class is predicted for all
+    for row in rows:
+        row["label"] = row["image"].split("/")[-2]
+    with Path("look.csv").open("w") as file:
+        table = csv.DictWriter(file, rows[0])
+        table.writeheader()
+        table.writerows(rows)
+    hydractl("calibrate", "model", "--id-data", "look.csv", "-o", "again", code=0)
+    hydractl("finetune", "model", "--train-data", "look.csv", "--epochs", 1, "-o", "tuned", code=0)
+    found = library.monitor("model", "today", labels="look.csv").findings
+    expected = np.mean([row["label"] == row["predicted"] for row in rows])
+    assert found.labelled == 12 and found.right.value == expected
+    assert found.right.low < expected < found.right.high
+
+
+def test_texts_are_watched_as_they_come(hydractl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["a good film", "bad", "owl", "a bad owl", "good good", "a film", "film film", "good owl", "a", "bad film"]
+    Path("texts.csv").write_text("text,label\n" + "".join(f"{text},cat\n" for text in words * 2))
+    library.calibrate(save_bert(tmp_path / "bert"), id_data="texts.csv", output="model")
+    given = hydractl("monitor", "model", "-", "--json", stdin=("\n".join(words) + "\n").encode(), code=0)
+    assert json.loads(given.out)["inputs"] == 10
+    hydractl("monitor", "model", "texts.csv", "--pick", 3, code=0)
+    with Path("to-label.csv").open() as file:
+        assert {row["text"] for row in csv.DictReader(file)} <= set(words)
+
+
+def test_the_page_shows_the_numbers_and_the_inputs_to_label(hydractl: Command, here: Path) -> None:
+    hydractl("monitor", "model", "grey", "--pick", 3, "--report", "page", code=0)
+    page = Path("page/index.html").read_text()
+    assert page.count("<figure>") == 3 and page.count("data:image/png;base64,") == 3
+    assert "ALARM" in page and "Layers that moved" in page and 'class="profile"' in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    assert json.loads(Path("page/monitor.json").read_text())["inputs"] == 60
+
+
+def test_old_files_are_watched_by_what_they_have(here: Path, place: Path) -> None:
+    checkpoint = read_checkpoint("model")
+    assert checkpoint.ood is not None
+    old = replace(checkpoint.ood, fit=replace(checkpoint.ood.fit, baseline=None))
+    write_checkpoint(replace(checkpoint, ood=FittedOod(old.fit, old.tensors)), here / "old")
+    found = library.monitor("old", "grey").findings
+    assert found.since is not None and found.accuracy.keys() == {"mean confidence"}
+    library.calibrate(place / "vit", id_data=place / "known", ood_score="msp", output="plain")
+    assert library.monitor("plain", "grey").findings.layers == []
+    with pytest.raises(OptionError, match="no typicality to watch: run `hydractl calibrate`"):
+        library.monitor(place / "vit", "grey")
+
+
+def test_states_of_other_models_and_damaged_ones_are_refused(here: Path, place: Path) -> None:
+    library.monitor("model", "today", state="state.json")
+    with pytest.raises(ArtifactError, match="alpha 0.05, not 0.01"):
+        library.monitor("model", "today", state="state.json", alpha="1%")
+    library.calibrate(place / "vit", id_data=place / "today", output="other")
+    with pytest.raises(ArtifactError, match="another calibration"):
+        library.monitor("other", "today", state="state.json")
+    good = Path("state.json").read_text()
+    for bad in ("", "[]", good[:-9], good.replace('"seen": 60', '"seen": 61'), good.replace("monitor", "circuit")):
+        Path("bad.json").write_text(bad)
+        with pytest.raises(ArtifactError, match=r"^bad\.json: "):
+            library.monitor("model", "today", state="bad.json")
+        assert Path("bad.json").read_text() == bad
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("input,label,msp,typicality\na,cat,0.5,2\n", "row 1: typicality is 2, not from 0 to 1"),
+        ("input,label,msp,typicality\na,cat,0.5,\n", "row 1: could not convert"),
+        ('{"label": "cat", "typicality": 0.5}\n', "row 1: has no msp"),
+        ('{"label": "cat", "typicality": 0.5, "msp"', "is not readable JSON"),
+    ],
+)
+def test_predictions_that_lack_something_are_refused(here: Path, text: str, message: str) -> None:
+    file = Path("bad.jsonl" if text.startswith("{") else "bad.csv")
+    file.write_text(text)
+    with pytest.raises(DataError, match=message):
+        library.monitor("model", str(file))
+
+
+def test_options_that_make_no_sense_are_refused(here: Path) -> None:
+    with pytest.raises(OptionError, match="no inputs"):
+        library.monitor("model")
+    with pytest.raises(OptionError, match="`merge` puts states together"):
+        library.monitor("model", "today", merge=["a.json"])
+    with pytest.raises(OptionError, match="`alpha` 1"):
+        library.monitor("model", "today", alpha="100%")
+    Path("labels.csv").write_text("image,label\nelsewhere.png,cat\n")
+    with pytest.raises(OptionError, match="names none of the inputs"):
+        library.monitor("model", "today", labels="labels.csv")
+    Path("labels.csv").write_text("image,class\nelsewhere.png,cat\n")
+    with pytest.raises(DataError, match="has the columns image, class"):
+        library.monitor("model", "today", labels="labels.csv")
+    shutil.copy("labels.csv", "to-label.csv")
+    with pytest.raises(OutputError, match="to-label.csv: exists already"):
+        library.monitor("model", "today", pick=1)
