@@ -1,6 +1,8 @@
 """Answers images or texts over HTTP by a calibrated file, with one process per core.
 
 python service.py service.safetensors [PORT [PROCESSES]]
+
+Each process watches its inputs; their states lie in the folder that STATES names, and are gone on with.
 """
 
 import asyncio
@@ -10,8 +12,10 @@ import os
 import signal
 import socket
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
+from pathlib import Path
 
 import torch
 from aiohttp import web
@@ -21,27 +25,55 @@ import hydractl
 from hydractl.errors import HydractlError
 
 LARGEST = 10 * 2**20  # bytes of a request
+STATES = Path(os.environ.get("STATES", "states"))
+SECONDS = float(os.environ.get("SAVE_SECONDS", "60"))  # from one writing of the state to the next
 Image.MAX_IMAGE_PIXELS = 25_000_000  # Pillow refuses twice as many
 
 
 class Service:
     """A model, and the thread that runs it: a process has one core, and one pass at a time."""
 
-    def __init__(self, file):
+    def __init__(self, file, number):
         torch.set_num_threads(1)
         self.model, self.thread = hydractl.load(file).optimize_for_inference(), ThreadPoolExecutor(1)
         self.texts = self.model.spec.modality == "text"
         self.blank = "ready?" if self.texts else Image.new("RGB", (32, 32))
         self.model.predict(self.blank)  # the first pass is slow
+        self.file, self.state = file, STATES / f"{number}.json"
+        self.monitor = hydractl.Monitor(file, state=self.state if self.state.exists() else None)
+        self.saved, self.alarmed = time.monotonic(), self.monitor.alarmed
 
     def answer(self, body):
         found = self.model.predict(body.decode() if self.texts else body)
+        if self.monitor.update(found) and not self.alarmed:
+            self.alarmed = True
+            logging.warning("ALARM: inputs have changed: hydractl monitor MODEL --merge %s", STATES / "*.json")
+        if time.monotonic() > self.saved + SECONDS:
+            self.save()
         return {
             "label": found.labels[0],
             "confidence": found.msp.item(),
             "typicality": None if found.typicality is None else found.typicality.item(),
             "ood": None if found.ood is None else found.ood.item(),
         }
+
+    def save(self):
+        self.monitor.save(self.state)
+        self.saved = time.monotonic()
+
+    def metrics(self):
+        """The metrics of all processes: of this one as it is, of the others as they were last written."""
+        self.save()
+        every = hydractl.Monitor(self.file)
+        every.merge(sorted(STATES.glob("*.json")))
+        return every.metrics()
+
+    async def scrape(self, request):
+        text = await asyncio.get_running_loop().run_in_executor(self.thread, self.metrics)
+        return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def close(self, app):
+        await asyncio.get_running_loop().run_in_executor(self.thread, self.save)
 
     async def predict(self, request):
         try:
@@ -70,14 +102,14 @@ async def health(request):
     return web.json_response({"alive": True})
 
 
-def serve(file, bound):
+def serve(file, bound, number):
     """Loads the model, then listens until SIGTERM; requests that began are answered first."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
-    service, app = Service(file), web.Application(client_max_size=LARGEST)
+    service, app = Service(file, number), web.Application(client_max_size=LARGEST)
     logging.info("ready")
-    app.add_routes(
-        [web.post("/predict", service.predict), web.get("/health", health), web.get("/ready", service.ready)]
-    )
+    app.add_routes([web.post("/predict", service.predict), web.get("/metrics", service.scrape)])
+    app.add_routes([web.get("/health", health), web.get("/ready", service.ready)])
+    app.on_cleanup.append(service.close)
     web.run_app(app, sock=bound, shutdown_timeout=20, access_log_format='%a "%r" %s %b bytes %Tf s', print=None)
 
 
@@ -87,7 +119,8 @@ def main(file, port="8000", processes=None):
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("", int(port)))
     count = int(processes or len(os.sched_getaffinity(0)))
-    workers = [spawning.Process(target=serve, args=(file, bound)) for _ in range(count)]
+    STATES.mkdir(exist_ok=True)
+    workers = [spawning.Process(target=serve, args=(file, bound, number)) for number in range(count)]
 
     told = []
 

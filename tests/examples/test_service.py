@@ -1,6 +1,7 @@
 """The service of the guide as its Dockerfile starts it: a real server under eight clients, half of them broken."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -12,10 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from PIL import Image
 
+import hydractl
+from tests.cli.conftest import save_images
 from tests.cli.test_readme import blocks
 
 SERVICE = Path(__file__).parents[2] / "examples" / "service"
@@ -30,17 +34,25 @@ def command(instruction: str, port: int, model: Path) -> list[str]:
 
 
 @pytest.fixture
-def server(vit: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+def model(vit: Path, tmp_path: Path) -> Path:
+    """A calibrated file."""
+    hydractl.calibrate(vit, id_data=save_images(tmp_path / "known", count=60, seed=1), output=tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def server(model: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
     """A server of two processes, its port and its log."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     log = tmp_path / "log"
     with log.open("w") as file:
-        started = [*command("CMD", port, vit), "2"]
-        process = subprocess.Popen(started, cwd=SERVICE, stderr=file, stdout=file, text=True)
+        started = [*command("CMD", port, model), "2"]
+        states = {"STATES": str(tmp_path / "states"), "SAVE_SECONDS": "0"}
+        process = subprocess.Popen(started, cwd=SERVICE, env=os.environ | states, stderr=file, stdout=file, text=True)
     try:
         for _ in range(300):
-            if subprocess.run(command("HEALTHCHECK", port, vit), capture_output=True).returncode == 0:
+            if subprocess.run(command("HEALTHCHECK", port, model), capture_output=True).returncode == 0:
                 break
             assert process.poll() is None, log.read_text()
             time.sleep(0.5)
@@ -52,9 +64,9 @@ def server(vit: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], i
         process.wait()
 
 
-def encoded(kind: str = "PNG") -> bytes:
+def encoded(kind: str = "PNG", white: bool = False) -> bytes:
     file = BytesIO()
-    Image.effect_noise((90, 90), 50).save(file, kind)
+    (Image.new("L", (90, 90), 255) if white else Image.effect_noise((90, 90), 50)).save(file, kind)
     return file.getvalue()
 
 
@@ -110,6 +122,39 @@ def test_it_survives_its_clients_and_stops_when_told(server: tuple[subprocess.Po
     written = log.read_text()
     assert written.count('"POST /predict HTTP/1.1" 200') >= 2 and "Traceback" not in written
     assert len(set(re.findall(r" (\d+) ready$", written, re.MULTILINE))) == 2
+
+
+def scrape(port: int) -> dict[str, float]:
+    """The metrics of the running service, by their names with labels."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+@pytest.mark.slow
+def test_it_alarms_when_inputs_change_and_not_before(
+    server: tuple[subprocess.Popen[str], int, Path], model: Path, tmp_path: Path
+) -> None:
+    process, port, log = server
+    fresh = sorted(save_images(tmp_path / "fresh", count=100, seed=2).glob("*/*.png"))
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        assert set(pool.map(lambda path: post(port, path.read_bytes())[0], fresh)) == {200}
+    quiet = scrape(port)
+    assert quiet["hydractl_inputs_total"] == len(fresh) == 300 and quiet["hydractl_alarm"] == 0
+    assert quiet['hydractl_typicality_bucket{le="0.5"}'] == pytest.approx(150, abs=60)
+    assert "ALARM" not in log.read_text()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        assert set(pool.map(lambda _: post(port, encoded("PNG", white=True))[0], range(100))) == {200}
+    loud = scrape(port)
+    assert loud["hydractl_inputs_total"] == 400 and loud["hydractl_alarm"] == 1
+    assert "ALARM: inputs have changed" in log.read_text()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    states = sorted((tmp_path / "states").glob("*.json"))
+    found = hydractl.monitor(model, merge=states).findings
+    assert (len(states), found.inputs) == (2, 400) and found.since is not None
 
 
 def test_the_guide_shows_the_service_that_is_tested() -> None:
