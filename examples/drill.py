@@ -86,7 +86,7 @@ def row(model: Any, first: np.ndarray, second: np.ndarray, labels: np.ndarray | 
         f"{answer.typicality.mean():.2f}",
         f"{100 * now.flagged.value:.0f}",
         f"{100 * now.confidence:.0f}",
-        str(now.accuracy["mean confidence"]),
+        *(str(now.accuracy[name]) for name in ("mean confidence", "ATC")),
         "-" if labels is None else f"{100 * np.mean(np.array(said) == labels[order]):.0f} %",
         f"{100 * zero.estimated.value:.0f} ({100 * zero.calibrated:.0f})",
     ]
@@ -96,7 +96,13 @@ def main(folder: Path, steps: int) -> None:
     file, seconds, first = prepare(folder, steps)
     model = hydractl.load(file)
     names = ("second half", "highest evidence", "alarm at input", "layers", "mean typicality", "look OOD, %")
-    names += ("mean confidence, %", "accuracy by mean confidence", "accuracy", "zeros by EM (calibration), %")
+    names += (
+        "mean confidence, %",
+        "accuracy by mean confidence",
+        "accuracy by ATC",
+        "accuracy",
+        "zeros by EM (calibration), %",
+    )
     print(f"| {' | '.join(names)} |\n|---|{'---:|' * (len(names) - 1)}")
     for name, (second, labels) in seconds.items():
         print(f"| {name} | {' | '.join(row(model, first, second, labels))} |")

@@ -1,6 +1,6 @@
 """Measures false alarms and delays of `hydractl monitor` by simulation, beside tests of fixed windows.
 
-    python monitor_study.py [RUNS] > results/monitor-study.md
+    python monitor_study.py [RUNS [ALPHA]]
 
 Scores of ID inputs are normal; those of odd inputs are shifted by 3.2 deviations (AUROC 98.8 %), or 1.81 (90 %). Each
 run draws a fresh calibration set. False alarms: 100,000 ID inputs. Delay: 10,000 ID inputs, then 30,000 with a share of
@@ -24,7 +24,8 @@ from scipy.stats import betabinom, binom, kstwobign
 
 from hydractl.monitoring.evidence import EDGES, SHARES, Evidence, Scale
 
-ALPHA, WINDOW, STREAM = 0.05, 500, 100_000
+ALPHA = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
+WINDOW, STREAM = 500, 100_000
 BEFORE, AFTER = 10_000, 30_000
 WATCHES = ("evidence", "binomial", "beta-binomial", "KS", "KS of two samples")
 QUANTILES = 1000  # that a file stores at most

@@ -48,7 +48,7 @@ class Monitor:
     1
     """
 
-    def __init__(self, model: ModelLike, alpha: float | str = "5%", state: str | Path | None = None) -> None:
+    def __init__(self, model: ModelLike, alpha: float | str = "1%", state: str | Path | None = None) -> None:
         """
         Args:
             alpha: the probability of a false alarm, over all inputs that ever come.

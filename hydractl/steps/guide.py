@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
-    "start", "which-command", "commands", "python", "service", "data", "models", "search", "select-and-build",
-    "fine-tuning", "evaluation", "systems", "analyses", "speed", "results", "file-format", "extending", "architecture",
+    "start", "which-command", "commands", "python", "service", "monitor", "data", "models", "search",
+    "select-and-build", "fine-tuning", "evaluation", "systems", "analyses", "speed", "results", "file-format",
+    "extending", "architecture",
 ]  # fmt: skip
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 REFERENCE: Topic = "commands"  # whose parts are as long as a page: a search leaves it out

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import Modality, Reading, SkipBad
-from hydractl.errors import OptionError
+from hydractl.errors import OptionError, require
 from hydractl.inputs.arguments import Force, Model
 from hydractl.inputs.compute import Compute
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
 from hydractl.options import Option, Without, function, option
-from hydractl.steps.predict import Predict
+from hydractl.steps.predict import Predict, several
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class MonitorInputs:
     merge: Annotated[
         Sequence[str | Path], Option("Put the state files of several processes together.", "Data", "FILE")
     ] = ()
-    alpha: str = option("5%", "Probability of ever giving a false alarm, as 0.05 or 5%.", metavar="SHARE")
+    alpha: str = option("1%", "Probability of ever giving a false alarm, as 0.01 or 1%.", metavar="SHARE")
     labels: str | Path | None = option(None, "Table with the right classes of some inputs.", "Data", "FILE.csv")
     pick: int | None = option(None, "How many inputs to pick for labels.", minimum=1, maximum=10**6, metavar="N")
     picked: str | Path = option("to-label.csv", "Table to write with the picked inputs.", "Output", "FILE.csv")
@@ -143,7 +143,7 @@ class MonitorInputs:
         """Raises an error for options that make no sense together, and for outputs that exist."""
         from hydractl.reports.page import refuse_existing_report
 
-        given = [*_several(self.inputs), *_several(self.data)]
+        given = [*several(self.inputs), *several(self.data)]
         if self.merge and given:
             raise OptionError("`merge` puts states together: give no inputs beside it")
         if not self.merge and not given and self.state is None:
@@ -156,6 +156,7 @@ class MonitorInputs:
             refuse_existing(Path(self.picked), self.force)
         if self.report is not None:
             refuse_existing_report(Path(self.report), self.force)
+            require("matplotlib")
 
     def _watched(self, monitor: Monitor, watch: Watcher) -> Watched:
         from hydractl.inputs.picks import read_labels, write_picks
@@ -163,35 +164,39 @@ class MonitorInputs:
         from hydractl.reports.monitored import write_monitored
 
         labels = {} if self.labels is None else read_labels(Path(self.labels))
-        keep = _Kept(self.pick is not None)
         monitor.merge(self.merge)
+        before = monitor.streams[0].labelled
+        unlabelled: list[Seen] = []
         for chunk in self._seen(monitor, watch):
-            keep.matched += self._add(monitor, chunk, labels)
-            keep.take(chunk)
-            if self.state is not None:
+            rest = self._add(monitor, chunk, labels)
+            unlabelled += rest if self.pick is not None else []
+            if self.state is not None and STDIN in several(self.inputs):  # which may never end
                 monitor.save(self.state)
-        if self.state is not None:
-            monitor.save(self.state)
-        if labels and not keep.matched:
-            raise OptionError(f"`labels` {self.labels}: names none of the inputs: copy the names that predict prints")
-        found = Watched(monitor.findings(), picked(keep.seen, self.pick or 0), self.full)
+        if labels and monitor.streams[0].labelled == before:
+            watch.warn(f"{self.labels} names none of the inputs: copy the names that `hydractl predict` prints")
+        found = Watched(monitor.findings(), picked(unlabelled, self.pick or 0), self.full)
         if self.pick is not None:
             write_picks(Path(self.picked), found.picked, self._modality(), self.force)
             watch.note(f"to label: {self.picked}")
         if self.report is not None:
             page = write_monitored(Path(self.report), found.findings, found.picked, self.force)
             watch.note(f"report: {page}")
+        if self.state is not None:  # last: a run that fails is repeated, and must not count its inputs twice
+            monitor.save(self.state)
         return found
 
-    def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: dict[str, str]) -> int:
-        """Adds answers, and returns how many of them have labels."""
+    def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> list[Seen]:
+        """Adds answers, and returns those without labels."""
         from hydractl.inputs.picks import label_of
 
         monitor.add(one.answer for one in chunk)
-        found = [(label, one.answer.label) for one in chunk if (label := label_of(one.name, labels)) is not None]
-        for label, predicted in found:
-            monitor.streams[0].label(label == predicted)
-        return len(found)
+        unlabelled = []
+        for one in chunk:
+            if (label := label_of(one.name, labels)) is None:
+                unlabelled.append(one)
+            else:
+                monitor.streams[0].label(label == one.answer.label)
+        return unlabelled
 
     def _modality(self) -> Modality:
         from hydractl.inputs.arguments import as_checkpoint
@@ -203,19 +208,19 @@ class MonitorInputs:
         from hydractl.inputs.saved_answers import are_predictions, saved_answers
 
         others = []
-        for one in _several(self.inputs):
+        for one in several(self.inputs):
             if one == STDIN:
                 yield from self._piped(monitor, watch)
-            elif isinstance(one, str | Path) and Path(one).suffix.lower() in SAVED and Path(one).is_file():
-                with Path(one).open(encoding="utf-8-sig", newline="") as file:
+                continue
+            if isinstance(one, str | Path) and Path(one).suffix.lower() in SAVED and Path(one).is_file():
+                with Path(one).open(encoding="utf-8-sig", errors="replace", newline="") as file:
                     if are_predictions(first := file.readline()):
                         yield list(saved_answers(chain([first], file), str(one), monitor.known))
                         continue
-                others.append(one)
-            else:
-                others.append(one)
-        if others or _several(self.data):
-            yield self._predicted(watch, inputs=others, data=self.data)
+            others.append(one)
+        if others or several(self.data):
+            # Samples of Python are one data set, not a list of names.
+            yield self._predicted(watch, inputs=others[0] if len(others) == 1 else others, data=self.data)
 
     def _piped(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields what comes through standard input: predictions, or texts to predict."""
@@ -226,7 +231,8 @@ class MonitorInputs:
         header = next((line for line in first if line.strip()), "")
         if not are_predictions(header):
             for lines in chain([first], chunks):
-                yield self._predicted(watch, text=[line for line in lines if line.strip()])
+                if texts := [line for line in lines if line.strip()]:
+                    yield self._predicted(watch, text=texts)
         elif header.strip() == "{":  # one object, to its end
             yield list(saved_answers(chain(first, *chunks), STDIN, monitor.known))
         else:
@@ -261,23 +267,3 @@ class MonitorInputs:
 
 
 monitor = function(MonitorInputs)
-
-
-@dataclass
-class _Kept:
-    """What a run remembers of its inputs: those to pick from, and how many had labels."""
-
-    wanted: bool
-    seen: list[Seen] = field(default_factory=list)
-    matched: int = 0
-
-    def take(self, chunk: Iterable[Seen]) -> None:
-        """Remembers inputs, if some are to be picked."""
-        if self.wanted:
-            self.seen.extend(chunk)
-
-
-def _several(given: Any) -> Sequence[Any]:
-    """Returns paths in a list, or else what was given, which is one data set."""
-    listed = isinstance(given, list | tuple) and all(isinstance(one, str | Path) for one in given)
-    return given if listed else [given]

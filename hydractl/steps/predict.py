@@ -104,7 +104,7 @@ class Predict:
         return self._answered(hydra, entries, watch)
 
     def _given(self) -> list[Any]:
-        return [*_several(self.inputs), *_several(self.data), *_several(self.text)]
+        return [*several(self.inputs), *several(self.data), *several(self.text)]
 
     def _stream(self, hydra: Hydra, watch: Watcher) -> Any:
         """Returns a result that a command line prints as it comes; Python gets all predictions at once."""
@@ -162,7 +162,7 @@ class Predict:
         from hydractl.data.images import is_one_image
 
         reading = self.reading
-        for one in _several(self.inputs):
+        for one in several(self.inputs):
             if not isinstance(one, str | Path) or _is_data(str(one)):
                 yield from self._in_data([one] if is_one_image(one) else one, modality)
                 continue
@@ -174,7 +174,7 @@ class Predict:
                 yield InputRow(str(one), partial(read_image_file, str(one)))
             else:
                 yield from text_rows(read_lines(str(one)))
-        for one in _several(self.data):
+        for one in several(self.data):
             yield from self._in_data(one, modality)
 
     def _in_data(self, data: DataLike, modality: Modality) -> Iterator[InputRow]:
@@ -191,7 +191,7 @@ class Predict:
 predict = function(Predict)
 
 
-def _several(given: Any) -> Sequence[Any]:
+def several(given: Any) -> Sequence[Any]:
     """Returns the paths or names in a list, or else what was given, which is one data set."""
     listed = isinstance(given, list | tuple) and all(isinstance(one, str | Path) for one in given)
     return given if listed else [given]

@@ -134,3 +134,9 @@ def test_coverage_is_near_what_is_promised(vit: Path, tmp_path: Path) -> None:
     said = run("coverage.py", vit, "--id-data", images, "--sizes", "100", "--draws", "3", "--accept", "0.8")
     _, accepted, *_ = [cell.strip() for cell in said.splitlines()[-1].split("|")[1:-1]]
     assert 60 < float(accepted) < 95
+
+
+def test_the_drill_prints_what_each_number_says(tmp_path: Path) -> None:
+    header, _, *rows = run("drill.py", tmp_path / "drill", 2).splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == ["all is well", "out of focus", "new classes", "mostly zeros"]
+    assert all(row.count("|") == header.count("|") for row in rows)

@@ -75,6 +75,17 @@ def test_a_monitor_in_python_says_the_same(here: Path) -> None:
     assert monitor.findings().evidence == pytest.approx(expected.evidence)
     assert monitor.metrics().startswith("# HELP hydractl_inputs_total ")
     assert monitor.update(model.predict(sorted(Path("grey").iterdir()))) is True
+    in_memory = library.monitor(model, [Image.open(file) for file in files]).findings
+    assert in_memory.evidence == pytest.approx(expected.evidence)
+
+
+def test_a_run_that_fails_leaves_the_state_as_it_was(here: Path) -> None:
+    library.monitor("model", "today", state="state.json")
+    before = Path("state.json").read_bytes()
+    Path("broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"broken\.png"):
+        library.monitor("model", ["grey", "broken.png"], state="state.json")
+    assert Path("state.json").read_bytes() == before
 
 
 def test_a_state_goes_on_and_merges(hydractl: Command, here: Path) -> None:
@@ -173,8 +184,8 @@ def test_old_files_are_watched_by_what_they_have(here: Path, place: Path) -> Non
 
 def test_states_of_other_models_and_damaged_ones_are_refused(here: Path, place: Path) -> None:
     library.monitor("model", "today", state="state.json")
-    with pytest.raises(ArtifactError, match="alpha 0.05, not 0.01"):
-        library.monitor("model", "today", state="state.json", alpha="1%")
+    with pytest.raises(ArtifactError, match="alpha 0.01, not 0.05"):
+        library.monitor("model", "today", state="state.json", alpha="5%")
     library.calibrate(place / "vit", id_data=place / "today", output="other")
     with pytest.raises(ArtifactError, match="another calibration"):
         library.monitor("other", "today", state="state.json")
@@ -202,7 +213,7 @@ def test_predictions_that_lack_something_are_refused(here: Path, text: str, mess
         library.monitor("model", str(file))
 
 
-def test_options_that_make_no_sense_are_refused(here: Path) -> None:
+def test_options_that_make_no_sense_are_refused(hydractl: Command, here: Path) -> None:
     with pytest.raises(OptionError, match="no inputs"):
         library.monitor("model")
     with pytest.raises(OptionError, match="`merge` puts states together"):
@@ -210,8 +221,8 @@ def test_options_that_make_no_sense_are_refused(here: Path) -> None:
     with pytest.raises(OptionError, match="`alpha` 1"):
         library.monitor("model", "today", alpha="100%")
     Path("labels.csv").write_text("image,label\nelsewhere.png,cat\n")
-    with pytest.raises(OptionError, match="names none of the inputs"):
-        library.monitor("model", "today", labels="labels.csv")
+    said = hydractl("monitor", "model", "today", "--labels", "labels.csv", code=0).err
+    assert "warning: labels.csv names none of the inputs" in said
     Path("labels.csv").write_text("image,class\nelsewhere.png,cat\n")
     with pytest.raises(DataError, match="has the columns image, class"):
         library.monitor("model", "today", labels="labels.csv")
