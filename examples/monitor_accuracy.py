@@ -1,16 +1,17 @@
 """Compares accuracy that `monitor` estimates without labels with the true one, on images made worse in fifteen ways.
 
-    python monitor_accuracy.py MODEL CALIBRATION TEST [SEVERITIES]
+    python monitor_accuracy.py MODEL DATA [CALIBRATION [TEST [SEVERITIES]]]
 
-MODEL is a classifier; CALIBRATION and TEST are labelled data, SEVERITIES some of 1 to 5 (1,3,5). Prints a Markdown
-table with means over severities, when an alarm comes, the mean error of each estimate, and how often its interval
-holds.
+MODEL is a classifier, DATA a parquet file of labelled images. Draws CALIBRATION images (1,000) to calibrate on and TEST
+others (400), which it makes worse at SEVERITIES, some of 1 to 5 (1,3,5). Prints a Markdown table with means over
+severities and when alarms came, then the mean error of each estimate and how often its interval held.
 """
 
 from __future__ import annotations
 
 import sys
 
+import datasets
 import numpy as np
 
 import hydractl
@@ -21,9 +22,11 @@ METHODS = ("mean confidence", "ATC")
 CLEAN = "none"
 
 
-def main(model: str, calibration: str, test: str, severities: str = "1,3,5") -> None:
-    network = hydractl.load(hydractl.calibrate(model, id_data=calibration, dtype="fp32"), dtype="fp32")
-    samples, classes = open_samples(test, "image"), None
+def main(model: str, data: str, calibration: str = "1000", test: str = "400", severities: str = "1,3,5") -> None:
+    drawn = datasets.Dataset.from_parquet(data).shuffle(seed=0)
+    known, others = np.split(np.arange(int(calibration) + int(test)), [int(calibration)])
+    network = hydractl.load(hydractl.calibrate(model, id_data=drawn.select(known), dtype="fp32"), dtype="fp32")
+    samples, classes = open_samples(drawn.select(others), "image"), None
     assert samples.labels is not None and samples.label_names is not None
     rows: dict[str, list[list[float]]] = {}
     held = []

@@ -42,7 +42,7 @@ class Readable:
         bad: the reason for each place that could not be.
     """
 
-    def __init__(self, entries: Sequence[InputRow], watch: Watcher, *, skip_bad: bool, stand_in: str | None) -> None:
+    def __init__(self, entries: Sequence[InputRow], watch: Watcher, *, skip_bad: bool, stand_in: Any) -> None:
         self.good, self.bad = list[int](), dict[int, str]()
         self._entries, self._watch, self._skip_bad, self._stand_in = entries, watch, skip_bad, stand_in
 

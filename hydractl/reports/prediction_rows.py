@@ -86,16 +86,22 @@ def predictions_csv(found: PredictionRows) -> str:
     """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    layers = 0 if found.profile is None else found.profile.shape[1]
-    for at, row in enumerate(found):
-        profile = row.pop("profile", None) or [None] * layers
-        row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
-        for group, letter in (("kept", "kept"), ("probabilities", "p")):
-            row |= {f"{letter}({name})": value for name, value in row.pop(group).items()}
+    for at, row in enumerate(flat_rows(found)):
         if at == 0:
             writer.writerow(map(escape.spreadsheet, row))
         writer.writerow(map(_cell, row.values()))
     return out.getvalue()
+
+
+def flat_rows(found: PredictionRows) -> Iterator[dict[str, Any]]:
+    """Yields the rows with a column for each probability, each layer's typicality and each column that is kept."""
+    layers = 0 if found.profile is None else found.profile.shape[1]
+    for row in found:
+        profile = row.pop("profile", None) or [None] * layers
+        row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
+        for group, letter in (("kept", "kept"), ("probabilities", "p")):
+            row |= {f"{letter}({name})": value for name, value in row.pop(group).items()}
+        yield row
 
 
 def _cell(value: Any) -> Any:

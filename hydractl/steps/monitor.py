@@ -242,6 +242,7 @@ class MonitorInputs:
                 yield list(saved_answers([*again, *lines], STDIN, monitor.known))
 
     def _predicted(self, watch: Watcher, **given: Any) -> list[Seen]:
+        from hydractl.inputs.predictions import Predictions
         from hydractl.inputs.stream_monitor import answers
         from hydractl.monitoring.pick import Seen
 
@@ -253,6 +254,7 @@ class MonitorInputs:
             **given,
         )
         found = step.run(watch)
+        assert isinstance(found, Predictions)  # no output is given
         names = (name for name, label in zip(found.inputs, found.labels, strict=True) if label is not None)
         return [Seen(name, answer) for name, answer in zip(names, answers(found), strict=True)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
-from hydractl.inputs.arguments import Model
+from hydractl.inputs.arguments import Model, as_checkpoint
+from hydractl.inputs.bulk import Bulk, BulkPredictions
 from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
 from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
-from hydractl.options import Without, function, option
-from hydractl.run_options import Compute
+from hydractl.options import Without, function, option, remembered
+from hydractl.run_options import Compute, Force, Resume
 from hydractl.text import shortened
 from hydractl.watch import Watcher
 
@@ -47,6 +48,9 @@ class Predict:
     says which answers to trust; abstain from the others. On a terminal that is a table; in a pipe it is a line per
     input with tabs between, after a line that names the columns. `predict MODEL -` answers each text as it comes.
 
+    `output` writes a file of many inputs part by part; `resume` continues an interrupted run from the parts that it
+    finished.
+
     What cannot be read keeps its place: a blank line or an empty text, and with `skip_bad` an image. JSON, CSV and
     Python carry the number of each row in its file or data set, from 0. A line on standard error counts the answers.
 
@@ -58,10 +62,13 @@ class Predict:
     (2, 3)
 
     Raises:
+        ArtifactError: the run to resume had another model, other inputs or options.
         CheckpointError: the model cannot be read.
         DataError: an input cannot be read, or does not suit the model.
         NotFiniteError: the model's logits are not finite.
         OptionError: no inputs, a zero-shot model without `classes`, or `classes` for another model.
+        OutputError: the output exists and `force` is not set, an interrupted run is neither gone on with nor given up,
+            or the disk refuses it.
     """
 
     model: Model
@@ -86,9 +93,23 @@ class Predict:
     keep: Names = option(None, "Columns of data sets to copy to the answers.", "Data", "NAME,...")
     skip_bad: SkipBad = False
     no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output")
+    output: str | Path | None = option(
+        None,
+        "Write .csv, .jsonl or .parquet part by part, in level memory, instead of printing.",
+        "Output",
+        "FILE",
+        flags=("--output", "-o"),
+        remembered=False,
+    )
+    resume: Resume = False
+    force: Force = False
     compute: Compute = Compute()
 
-    def run(self, watch: Watcher) -> Predictions:
+    def run(self, watch: Watcher) -> Predictions | BulkPredictions:
+        if self.output is not None:
+            Bulk(Path(self.output), self.resume, self.force).check()
+        elif self.resume:
+            raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         hydra = self._model()
         modality = hydra.spec.modality
         if self.text and modality == "image":
@@ -96,12 +117,15 @@ class Predict:
         texts = [self.text] if isinstance(self.text, str) else self.text
         if not all(text.strip() for text in texts):
             raise DataError("`text` is empty: give a text")
-        if watch.command is not None and modality == "text" and self._given() == [STDIN]:
+        if watch.command is not None and modality == "text" and self._given() == [STDIN] and self.output is None:
             return self._stream(hydra, watch)
         entries = [*text_rows(texts), *self._entries(modality)]
         if not entries:
             raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
-        return self._answered(hydra, entries, watch)
+        if self.output is not None:
+            return self._written(Path(self.output), hydra, entries, watch)
+        with watch.progress("predict", len(entries)) as advance:
+            return self._answered(hydra, entries, watch, on_batch=advance)
 
     def _given(self) -> list[Any]:
         return [*several(self.inputs), *several(self.data), *several(self.text)]
@@ -110,22 +134,46 @@ class Predict:
         """Returns a result that a command line prints as it comes; Python gets all predictions at once."""
 
         def answer(lines: Sequence[str], first: int) -> Predictions:
-            return self._answered(hydra, list(text_rows(lines, first)), watch, stand_in=".")
+            rows = list(text_rows(lines, first))
+            with watch.progress("predict", len(rows)) as advance:
+                return self._answered(hydra, rows, watch, on_batch=advance, stand_in=".")
 
         return PredictionStream(lines_as_they_come(), answer)
 
+    def _written(self, output: Path, hydra: Hydra, entries: Sequence[InputRow], watch: Watcher) -> BulkPredictions:
+        """Writes the predictions part by part."""
+        from PIL import Image
+
+        from hydractl.checkpoint.manifest import fingerprint
+
+        stand_in = "." if hydra.spec.modality == "text" else Image.new("RGB", (8, 8))
+
+        def answer(rows: Sequence[InputRow], on_batch: Callable[[int], None]) -> Predictions:
+            return self._answered(hydra, rows, watch, on_batch=on_batch, stand_in=stand_in)
+
+        options = remembered(self, inputs=None, data=None, text=None, device=None)
+        conditions = {"model": fingerprint(as_checkpoint(self.model)), "options": options}
+        counts = Bulk(output, self.resume, self.force).write(entries, conditions, answer, watch)
+        return BulkPredictions(output, counts, promise_of(hydra))
+
     def _answered(
-        self, hydra: Hydra, entries: Sequence[InputRow], watch: Watcher, stand_in: str | None = None
+        self,
+        hydra: Hydra,
+        entries: Sequence[InputRow],
+        watch: Watcher,
+        *,
+        on_batch: Callable[[int], None],
+        stand_in: Any = None,
     ) -> Predictions:
         """Returns the predictions for inputs.
 
         Args:
+            on_batch: receives the size of each finished batch.
             stand_in: what to predict where no input can be read; None to raise DataError.
         """
         read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
         try:
-            with watch.progress("predict", len(entries)) as advance:
-                found = hydra.predict(iter(read), self.compute.batch_size, advance)
+            found = hydra.predict(iter(read), self.compute.batch_size, on_batch)
         except NotFiniteError as error:
             raise NotFiniteError(f"{shortened(entries[read.good[error.sample or 0]].name, 80)}: {error}") from error
         except DataError as error:
@@ -143,7 +191,7 @@ class Predict:
             ids=[one.id for one in entries] if self.id_column else (),
             kept={name: [one.kept.get(name) for one in entries] for name in _names(self.keep)},
             unreadable=read.bad,
-            promise=_promise(hydra),
+            promise=promise_of(hydra),
             header=not self.no_header,
             **{name: read.placed(values) for name in ARRAYS if (values := getattr(found, name)) is not None},
         )
@@ -201,7 +249,7 @@ def _names(given: Names) -> list[str]:
     return [] if given is None else given.split(",") if isinstance(given, str) else list(given)
 
 
-def _promise(hydra: Hydra) -> Promise:
+def promise_of(hydra: Hydra) -> Promise:
     """Returns what the model's flags mean."""
     if hydra.ood_head is not None:
         fit = hydra.ood_head.fit

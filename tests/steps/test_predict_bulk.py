@@ -1,0 +1,107 @@
+"""Predictions of many inputs, written part by part: the same rows as in one piece, also after an interruption."""
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+import hydractl as library
+from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
+from hydractl.inputs import bulk
+from hydractl.model.hydra import Hydra
+from tests.cli.conftest import Command
+
+FORMS = ("csv", "jsonl", "parquet")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bulk, "PART", 5)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many inputs each call of the model had; the third fails while the list begins with -1."""
+    seen: list[int] = []
+    predict = Hydra.predict
+
+    def counted(self: Hydra, samples: Any, *rest: Any) -> Any:
+        if seen[:1] == [-1] and len(seen) == 3:
+            raise KeyboardInterrupt
+        found = predict(self, samples, *rest)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(Hydra, "predict", counted)
+    return seen
+
+
+def rows(file: str) -> list[dict[str, Any]]:
+    """The rows of a file, numbers as text."""
+    if file.endswith(".jsonl"):
+        found = [json.loads(line) for line in Path(file).read_text().splitlines()]
+        return [{"input": row["input"], "label": row["label"], "msp": str(row["msp"])} for row in found]
+    if file.endswith(".parquet"):
+        found = parquet.read_table(file).to_pylist()
+    else:
+        found = list(csv.DictReader(StringIO(Path(file).read_text())))
+    return [{name: str(row[name]) for name in ("input", "label", "msp")} for row in found]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_make_the_file_of_one_piece(hydractl: Command, vit: Path, images: Path, form: str) -> None:
+    hydractl("predict", vit, images, "--batch-size", 5, "--csv", "whole.csv", code=0)
+    found = hydractl("predict", vit, images, "--batch-size", 5, "-o", f"out.{form}", code=0)
+    assert found.out == f"out.{form}\n" and found.err.endswith("12 inputs\n")
+    assert rows(f"out.{form}") == rows("whole.csv") and len(rows("whole.csv")) == 12
+    if form == "csv":
+        assert Path("out.csv").read_bytes() == Path("whole.csv").read_bytes()
+    assert {path.name for path in Path().iterdir()} == {"whole.csv", f"out.{form}"}
+    with pytest.raises(OutputError, match="exists already"):
+        library.predict(vit, images, output=f"out.{form}")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_interrupted_run_goes_on(vit: Path, images: Path, calls: list[int], form: str) -> None:
+    library.predict(vit, images, output=f"whole.{form}")
+    assert calls == [5, 5, 2]
+    calls[:] = [-1]
+    with pytest.raises(KeyboardInterrupt):
+        library.predict(vit, images, output=f"out.{form}")
+    assert calls == [-1, 5, 5] and not Path(f"out.{form}").exists()
+    calls[:] = []
+    with pytest.raises(OutputError, match="an unfinished run"):
+        library.predict(vit, images, output=f"out.{form}")
+    with pytest.raises(ArtifactError, match="another names"):
+        library.predict(vit, data=[f"x={images}:train[:11]", f"{images}:train[:1]"], output=f"out.{form}", resume=True)
+    found = library.predict(vit, images, output=f"out.{form}", resume=True)
+    assert calls == [2] and found.counts.inputs == 12
+    assert Path(f"out.{form}").read_bytes() == Path(f"whole.{form}").read_bytes()
+    assert not Path(f"out.{form}.state").exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_cannot_be_read_keeps_its_place(vit: Path, images: Path, form: str) -> None:
+    bad = [f"bad{at}.png" for at in range(6)]  # a whole part and more
+    for name in bad:
+        Path(name).write_bytes(b"no image")
+    good = [str(images / "cat" / "0.png"), str(images / "cat" / "1.png")]
+    found = library.predict(vit, [*bad, *good], output=f"out.{form}", skip_bad=True)
+    assert (found.counts.inputs, found.counts.unreadable) == (8, 6)
+    assert [row["input"] for row in rows(f"out.{form}")] == [*bad, *good]
+    assert [row["label"] in ("", "None", None) for row in rows(f"out.{form}")] == [True] * 6 + [False] * 2
+    with pytest.raises(DataError, match="none of 6 inputs can be read"):
+        library.predict(vit, bad, output=f"none.{form}", skip_bad=True)
+    assert not list(Path().glob("none*"))
+
+
+def test_other_endings_and_resuming_nothing_are_refused(vit: Path, images: Path) -> None:
+    with pytest.raises(OptionError, match=r"out\.txt: end the name in \.csv, \.jsonl, \.parquet"):
+        library.predict(vit, images, output="out.txt")
+    with pytest.raises(OptionError, match="`resume` needs an `output`"):
+        library.predict(vit, images, resume=True)
