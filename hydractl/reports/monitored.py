@@ -36,7 +36,7 @@ def verdict(found: Findings) -> str:
         return "no inputs yet"
     inputs = f"{found.inputs:,} input{'s' * (found.inputs != 1)}"
     odd = f"{100 * found.flagged.value:.1f} % look OOD, {100 * found.promised:g} % of ID data do"
-    told = [f"accuracy by {name} {one}" for name, one in list(found.accuracy.items())[:1]]
+    told = [f"accuracy by {name} {one}" for name, one in list(found.accuracy.items())[-1:]]  # ATC errs least
     rest = "; ".join([odd, *told])
     if found.since is None:
         return f"{inputs}: no evidence of change ({found.evidence:.2g}, an alarm takes {1 / found.alpha:g}); {rest}"
