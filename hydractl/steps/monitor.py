@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import Modality, Reading, SkipBad
 from hydractl.errors import OptionError, require
-from hydractl.inputs.arguments import Force, Model
-from hydractl.inputs.compute import Compute
+from hydractl.inputs.arguments import Model
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
 from hydractl.options import Option, Without, function, option
+from hydractl.run_options import Compute, Force
 from hydractl.steps.predict import Predict, several
 from hydractl.watch import Watcher
 
