@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
+from math import sqrt
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta, betabinom
+from scipy.stats import beta, betabinom, norm
 
-from hydractl.monitoring.accuracy import Confidence, Estimate, estimates, labelled_accuracy
+from hydractl.monitoring.accuracy import NORMAL, Confidence, Estimate, estimates, labelled_accuracy
 from hydractl.monitoring.shares import class_shares
 from hydractl.monitoring.stream import RARE, Known, Span, Stream
 
@@ -28,11 +29,18 @@ class ClassShare:
 
 
 @dataclass(frozen=True)
-class LayerShare:
-    """The share of inputs since the change with a typicality up to 5 % by one layer; `moved` if beyond chance."""
+class LayerChange:
+    """What one layer says of the inputs since the change.
+
+    Attributes:
+        typicality: the mean by this layer; .5 for ID inputs.
+        odd: the share of inputs with a typicality up to 5 %.
+        moved: whether the mean is lower, or the share higher, than chance explains.
+    """
 
     layer: int
-    share: Estimate
+    typicality: Estimate
+    odd: Estimate
     moved: bool
 
 
@@ -74,7 +82,7 @@ class Findings:
     labelled: int
     right: Estimate | None
     classes: Sequence[ClassShare]
-    layers: Sequence[LayerShare]
+    layers: Sequence[LayerChange]
     histogram: Sequence[int]
     history: Sequence[Sequence[Span]]
 
@@ -92,7 +100,7 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
     count, inputs = len(streams), sum(one.evidence.seen for one in streams)
     loudest = max(streams, key=lambda one: one.highest)
     alarm_at = since = None
-    layers: list[LayerShare] = []
+    layers: list[LayerChange] = []
     if loudest.highest >= count / alpha:
         # Where one stream alone suffices it knows the input; among several it may have come later.
         alarm_at = loudest.alarm
@@ -145,16 +153,24 @@ def _changed(history: Sequence[Span], alarm: int) -> tuple[int, Sequence[Span]]:
     return (ends[first - 1] if first else 0), history[first : peak + 1]
 
 
-def _layers(known: Known, spans: Sequence[Span]) -> list[LayerShare]:
-    inputs = sum(span.inputs for span in spans)
-    counts = [sum(counts) for counts in zip(*(span.layers for span in spans), strict=True)]
-    own = known.scale.cells[RARE]
+def _layers(known: Known, spans: Sequence[Span]) -> list[LayerChange]:
+    """Returns what each layer says of some spans; the chance of the calibration samples counts too.
+
+    The mean typicality is that of Mann and Whitney's test. Several layers and two tests each share the level.
+    """
+    whole = [span for span in spans if span.layers]
+    inputs, samples, own = sum(span.inputs for span in whole), known.scale.samples, known.scale.cells[RARE]
+    level = CHANCE / (2 * max(known.layers, 1))
     found = []
-    for layer, count in enumerate(counts):
-        chance = betabinom.sf(count - 1, inputs, own, known.scale.samples + 1 - own)
-        share = _share(count, inputs)
-        assert share is not None
-        found.append(LayerShare(layer, share, bool(chance < CHANCE / len(counts))))
+    for layer in range(known.layers if inputs else 0):
+        count, total = (sum(getattr(span, name)[layer] for span in whole) for name in ("layers", "typical"))
+        mean, deviation = total / inputs, sqrt((inputs + samples + 1) / (12 * inputs * samples))
+        wide = NORMAL * deviation
+        odd = _share(count, inputs)
+        assert odd is not None
+        chances = norm.cdf((mean - 0.5) / deviation), betabinom.sf(count - 1, inputs, own, samples + 1 - own)
+        typical = Estimate(mean, max(mean - wide, 0.0), min(mean + wide, 1.0))
+        found.append(LayerChange(layer, typical, odd, bool(min(chances) < level)))
     return found
 
 

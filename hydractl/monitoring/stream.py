@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,7 @@ class Span(Schema):
     low: Count  # typicalities up to 5 %
     confidence: Number  # the sum
     layers: Items[Count] = ()  # typicalities up to 5 % by each layer
+    typical: Items[Number] = ()  # the sum of typicalities by each layer
 
 
 class StreamState(Schema):
@@ -131,8 +132,15 @@ class Stream:
 
     def _remember(self, answer: Answer, value: float, low: bool) -> None:
         """Adds an answer to the history, whose spans become twice as long when there are too many."""
-        rare = () if answer.profile is None else self.known.scale.low(answer.profile)[:, RARE]
-        one = Span(inputs=1, evidence=value, low=int(low), confidence=answer.confidence, layers=tuple(map(int, rare)))
+        profile = np.zeros(0) if answer.profile is None else answer.profile
+        one = Span(
+            inputs=1,
+            evidence=value,
+            low=int(low),
+            confidence=answer.confidence,
+            layers=tuple(map(int, self.known.scale.low(profile)[:, RARE])),
+            typical=tuple(map(float, profile)),
+        )
         width = max([FIRST_SPAN, *(span.inputs for span in self.history)])
         if self.history and self.history[-1].inputs < width:
             self.history[-1] = _joined(self.history[-1], one)
@@ -189,13 +197,18 @@ class Stream:
 
 
 def _joined(first: Span, second: Span) -> Span:
-    layers = tuple(map(sum, zip(first.layers, second.layers, strict=True))) if first.layers and second.layers else ()
+    whole = len(first.layers) == len(second.layers)  # a pipe has no profiles
+
+    def summed(name: str) -> tuple[Any, ...]:
+        return tuple(map(sum, zip(getattr(first, name), getattr(second, name), strict=True))) if whole else ()
+
     return replace(
         second,
         inputs=first.inputs + second.inputs,
         low=first.low + second.low,
         confidence=first.confidence + second.confidence,
-        layers=layers,
+        layers=summed("layers"),
+        typical=summed("typical"),
     )
 
 
@@ -204,7 +217,7 @@ def _check(state: StreamState, known: Known) -> None:
     seen, classes = state.seen, None if known.classes is None else len(known.classes)
     shapes = [len(state.low) == len(EDGES) == len(state.capital), len(state.histogram) == BINS]
     shapes += [len(row) == len(SHARES) for row in state.capital]
-    shapes += [len(span.layers) in (0, known.layers) for span in state.history]
+    shapes += [len(span.layers) == len(span.typical) in (0, known.layers) for span in state.history]
     shapes += [len(state.history) <= SPANS + 1, len(state.recent) <= RECENT]
     if not all(shapes):
         raise ValueError("lists have other lengths than a state of this model")

@@ -71,12 +71,16 @@ def _numbers(found: Findings) -> Iterator[Table]:
 def _layers(found: Findings) -> Iterator[Table]:
     if not found.layers:
         return
-    cells = [_percent(one.share) for one in found.layers]
+    odd = [_percent(one.odd) for one in found.layers]
+    typical = [
+        Cell(f"{(at := one.typicality).value:.2f} ({at.low:.2f} to {at.high:.2f})", at.value, False, None, None, None)
+        for one in found.layers
+    ]
     moved = [Cell("yes" if one.moved else "", None, False, None, None, None) for one in found.layers]
     names = tuple(f"layer {one.layer}" for one in found.layers)
-    note = "Share of inputs since the change that a layer finds odder than 95 % of the calibration samples."
-    columns = (("odd", cells), ("beyond chance", moved))
-    yield Table(names, (("%", columns),), (), (note,), head="layer")
+    note = "Since the change. Odd, in %: inputs that a layer finds odder than 95 % of the calibration samples."
+    columns = (("mean typicality", typical), ("odd", odd), ("beyond chance", moved))
+    yield Table(names, (("typicality by one layer", columns),), (), (note,), head="layer")
 
 
 def _classes(found: Findings) -> Iterator[Table]:

@@ -66,6 +66,17 @@ def test_an_alarm_says_since_when_and_which_layers() -> None:
     assert found.inputs == 1400 == sum(found.histogram)
 
 
+def test_layers_that_find_all_a_little_odd_have_moved_too() -> None:
+    quiet, random = watched(answers(300)), np.random.default_rng(5)
+    for one in answers(300, seed=6):
+        # No typicality is small by layer 1; the other two find nothing.
+        profile = np.array([one.profile[0], 0.06 + 0.2 * random.random(), one.profile[2]])
+        quiet.add(one._replace(profile=profile, typicality=0.06 + 0.2 * random.random()))
+    found = find(KNOWN, 0.05, [quiet])
+    assert [one.moved for one in found.layers] == [False, True, False]
+    assert found.layers[1].odd.value < 0.05 and found.layers[1].typicality.high < 0.3
+
+
 def test_the_alarm_stays() -> None:
     stream = watched([*answers(300, odd=0.5), *answers(3000, seed=2)])
     found = find(KNOWN, 0.05, [stream])
@@ -123,7 +134,12 @@ HOSTILE = [
     {"recent": [[[0, 1.5]]]},
     {"recent": [[[0, 0.5]]] * 501},
     {"history": []},
-    {"history": [{"inputs": 120, "evidence": 1.0, "low": 0, "confidence": 1.0, "layers": [1, 2]}]},
+    {
+        "history": [
+            {"inputs": 120, "evidence": 1.0, "low": 0, "confidence": 1.0, "layers": [1, 2], "typical": [1.0, 2.0]}
+        ]
+    },
+    {"history": [{"inputs": 120, "evidence": 1.0, "low": 0, "confidence": 1.0, "layers": [1, 2, 3], "typical": []}]},
     {"right": 1},
     {"unknown": 1},
 ]
