@@ -13,6 +13,7 @@ equal for half of the samples, batches repeated four times).
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +135,7 @@ def cost(model: Packed | Mimo) -> dict[str, int]:
     return {"members": ESTIMATORS, "parameters": size, "multiply_adds": counted, "performed": counted, "tokens": 1}
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("method", choices=METHODS)
     parser.add_argument("folder", type=Path)
@@ -144,7 +145,7 @@ def main() -> None:
     parser.add_argument("--pad", type=int, default=4, help="pixels that an image may move")
     parser.add_argument("--no-flip", dest="flip", action="store_false", help="digits are no digits then")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
+    asked = parser.parse_args(given)
     data = open_samples(asked.train, "image", Reading(limit=asked.limit))
     assert data.labels is not None and data.label_names is not None, f"{data.name}: holds no named labels"
     torch.manual_seed(asked.seed)

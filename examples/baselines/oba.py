@@ -11,6 +11,7 @@ Source: Sun et al. 2025, arXiv 2502.17941.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -90,7 +91,7 @@ def logits(model: Hydra, samples: Samples, size: int) -> Tensor:
     return torch.cat([model(**preprocessor(images)).member_logits for images in batches(samples, size)], 1)
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("folder", type=Path)
@@ -102,7 +103,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     add_data_options(parser)
-    options = parser.parse_args()
+    options = parser.parse_args(given)
     model = hydractl.load(options.model)
     assert model.labels is not None, f"{options.model}: its classes have no names"
     samples = match_labels(open_samples(options.train, "image", Reading(limit=options.limit)), model.labels, "name")

@@ -131,7 +131,9 @@ def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
     flags = {flag for command in COMMANDS for option in options_of(command) for flag in flags_of(option)}
     flags |= {flag for option in app.params for flag in option.opts}
     baselines = "".join(path.read_text() for path in (ROOT / "examples" / "baselines").glob("*.py"))
-    elsewhere = {"--help", "--nproc-per-node", *re.findall(r'"(--[a-z-]+)"', baselines)}
+    tables = "".join(path.read_text() for path in (ROOT / "examples" / "tables").glob("*.py"))
+    settings = {f"--{field.replace('_', '-')}" for field in re.findall(r"(?m)^    (\w+): ", tables)}
+    elsewhere = {"--help", "--nproc-per-node", *settings, *re.findall(r'"(--[a-z-]+)"', baselines)}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXTS[name])) - flags - elsewhere == set()
 
 

@@ -1,4 +1,4 @@
-"""The scripts among the examples: trunk depths, the rules that select members, and the benchmarks."""
+"""The scripts among the examples that take a network: studies of rules and of scores, and the benchmarks."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ def table(text: str) -> dict[str, dict[str, float]]:
 
 
 def test_networks_that_are_equal_are_rarely_recommended() -> None:
-    [found] = table(run("equal_networks.py", 60, 200, 150)).values()
+    [found] = table(run("tables/equal_networks.py", 60, 200, 150)).values()
     assert found['"Deploy hydra" %'] <= 5 < found["an interval shows a gain %"]
 
 
@@ -46,12 +46,12 @@ def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp
     study = [vit, images, "--circuit", circuit, "--choose-ood", noise, "--test-ood", f"labels={noise}",
              "--budgets", "1,2", "--pools", "4", "--draws", "2", "--choose", 12, "--splits", 2,
              "--answers", answers]  # fmt: skip
-    said = run("selection_study.py", *study, "--random", 2)
+    said = run("tables/selection_study.py", *study, "--random", 2)
     header, _, *rows = said.splitlines()
     assert header == "| among | by | accuracy, points | NLL | mean AUROC, points |"
     assert len(rows) == 4 * 5 and all(row.count("±") == 3 for row in rows)
     with pytest.raises(AssertionError, match="holds other candidates"):  # than those whose answers are kept
-        run("selection_study.py", *study, "--random", 3)
+        run("tables/selection_study.py", *study, "--random", 3)
 
 
 def test_whole_searches_are_timed(vit: Path, images: Path, noise: Path) -> None:
@@ -82,7 +82,7 @@ def test_training_is_timed_beside_transformers(tmp_path: Path) -> None:
 def test_forms_of_a_score_over_layers_are_measured_once(vit: Path, noise: Path, tmp_path: Path) -> None:
     images = save_images(tmp_path / "many", count=16)
     cache = tmp_path / "cache"
-    study = ["layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}", "--unequal", "noise",
+    study = ["tables/layers/study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}", "--unequal", "noise",
              "--cache", cache, "--quick"]  # fmt: skip
     said = run(*study)
     titles = [line[4:] for line in said.splitlines() if line.startswith("### ")]
@@ -102,14 +102,14 @@ def test_forms_of_a_score_over_layers_are_measured_once(vit: Path, noise: Path, 
 
 def test_our_sum_over_layers_is_that_of_pytorch_ood(vit: Path, noise: Path, tmp_path: Path) -> None:
     images = save_images(tmp_path / "many", count=40)
-    said = run("layers_study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}",
+    said = run("tables/layers/study.py", vit, "--id-data", images, "--ood-data", f"noise={noise}",
                "--cache", tmp_path / "cache", "--fit", 60, "--tables", "peers")  # fmt: skip
     assert float(re.search(r"to MultiMahalanobis: (\S+)", said)[1]) < 1e-6
 
 
 def test_systems_stand_beside_each_other_by_one_layer_and_by_all(vit: Path, noise: Path, tmp_path: Path) -> None:
     images = save_images(tmp_path / "many", count=40)
-    asked = ["layers_table.py", f"one={vit}", f"two={vit}", "--calib-data", f"{images}%1/2", "--id-data",
+    asked = ["tables/layers/table.py", f"one={vit}", f"two={vit}", "--calib-data", f"{images}%1/2", "--id-data",
              f"{images}%2/2", "--ood-data", f"near/n={noise}", "-o", tmp_path / "out"]  # fmt: skip
     said = run(*asked)
     rows = [line.split("|")[1:-1] for line in said.splitlines() if line.startswith(("| one", "| two"))]
@@ -123,7 +123,7 @@ def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
     like = tmp_path / "like" / "one.jpg"
     like.parent.mkdir()
     Image.new("RGB", (7, 5)).save(like, quality=40)
-    run("alike.py", noise, like.parent, tmp_path / "alike.parquet", "--limit", 3)
+    run("tables/layers/alike.py", noise, like.parent, tmp_path / "alike.parquet", "--limit", 3)
     made = open_samples(tmp_path / "alike.parquet", "image", Reading())
     with Image.open(like) as expected:
         assert [(one.size, one.quantization) for one in made.inputs] == [((7, 5), expected.quantization)] * 3
@@ -131,7 +131,9 @@ def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
 
 def test_coverage_is_near_what_is_promised(vit: Path, tmp_path: Path) -> None:
     images = save_images(tmp_path / "many", count=60)
-    said = run("coverage.py", vit, "--id-data", images, "--sizes", "100", "--draws", "3", "--accept", "0.8")
+    said = run(
+        "tables/layers/coverage.py", vit, "--id-data", images, "--sizes", "100", "--draws", "3", "--accept", "0.8"
+    )
     _, accepted, *_ = [cell.strip() for cell in said.splitlines()[-1].split("|")[1:-1]]
     assert 60 < float(accepted) < 95
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from layers_features import read
+from features import read
 
 import hydractl
 from hydractl.data.open import open_samples

@@ -1,6 +1,6 @@
 """Asks one layer or all of them: systems on one table, each by three OOD scores, with paired 95 % intervals.
 
-    python layers_table.py NAME=MODEL ... --calib-data SOURCE --id-data SOURCE --ood-data [NAME=]SOURCE ... -o FOLDER
+    python table.py NAME=MODEL ... --calib-data SOURCE --id-data SOURCE --ood-data [NAME=]SOURCE ... -o FOLDER
 
 Every system is calibrated on the same data for each score. Each file answers once; its predictions stay in FOLDER, and
 a run that was interrupted goes on. Prints Markdown: first what all layers change, then what systems add to the first.

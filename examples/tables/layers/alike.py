@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from layers_features import as_stored
+from features import as_stored
 from PIL import Image
 
 from hydractl.data.open import open_samples

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from layers_features import Features
+from features import Features
 from sklearn.covariance import ledoit_wolf
 
 FOLDS = 5

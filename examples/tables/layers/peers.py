@@ -1,4 +1,4 @@
-"""pytorch-ood's detectors, its own code, on the features and logits that `layers_features` keeps."""
+"""pytorch-ood's detectors, its own code, on the features and logits that `features` keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 import torch
-from layers_features import Features
+from features import Features
 from torch import Tensor, nn
 
 Array = np.ndarray

@@ -1,6 +1,6 @@
 """Which form should an OOD score over all layers have? Nothing is trained; each set is read once, by one network.
 
-    python layers_study.py MODEL --id-data SOURCE --ood-data NAME=SOURCE ... --cache FOLDER
+    python study.py MODEL --id-data SOURCE --ood-data NAME=SOURCE ... --cache FOLDER
 
 Half of the ID samples fit (`--fit` says how many), the others measure. Images of OOD sets get the size and the
 compression of the ID images first. Prints Markdown tables. `--cache` keeps what the layers said: name another folder
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from layers_features import Features, as_stored, cached, dimmed
-from layers_forms import FORMS, Array, Distances, Form, answer_scores, early_or_late, measure, scores, typicalities
-from layers_peers import peers
+from features import Features, as_stored, cached, dimmed
+from forms import FORMS, Array, Distances, Form, answer_scores, early_or_late, measure, scores, typicalities
+from peers import peers
 from torch import Tensor
 
 import hydractl

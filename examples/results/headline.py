@@ -1,6 +1,6 @@
-"""Draws README's picture of results: `python headline.py` reads results/headline.csv and writes headline.svg.
+"""Draws README's picture of results: `python headline.py` in this folder reads headline.csv and writes headline.svg.
 
-The numbers are those of results/vit-tiny.md.
+The numbers are those of vit-tiny.md.
 """
 
 import csv
@@ -62,5 +62,5 @@ def _mark(axes: Axes, row: dict[str, str], column: str, mark: str) -> None:
 
 if __name__ == "__main__":
     mpl.rcParams["svg.hashsalt"] = "hydractl"
-    with (HERE / "results" / "headline.csv").open() as file:
+    with (HERE / "headline.csv").open() as file:
         draw(list(csv.DictReader(file))).savefig(HERE / "headline.svg", metadata={"Date": None})
