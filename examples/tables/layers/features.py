@@ -51,8 +51,8 @@ class Recorder:
 
 def read(model: Any, samples: Samples, batch: int = 64) -> Features:
     """Runs a network over samples and returns what its layers say of them, in their order."""
-    recorder = model.recorder if hasattr(model, "recorder") else Recorder(model)
-    model.recorder = recorder
+    recorder = model.layer_recorder if hasattr(model, "layer_recorder") else Recorder(model)
+    model.layer_recorder = recorder
     found: dict[str, list[Tensor]] = {"mean": [], "first": [], "pooled": [], "logits": []}
     for start in range(0, len(samples), batch):
         chunk = [samples.inputs[place] for place in range(start, min(start + batch, len(samples)))]
