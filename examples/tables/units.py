@@ -43,7 +43,6 @@ class Settings:
     trunk: int = 3  # layers
     heads: int = 6  # that each member loses above the trunk, layer by layer
     units: int = 1253  # and MLP units
-    deal: str = "shared"  # how members divide the units that remain
     published: int = 12  # heads that each member of `published` loses
     seed: int = 0  # of the members' heads, and of their order of training
     systems: tuple[str, ...] = (
@@ -146,7 +145,7 @@ class Systems:
         s, folder = self.settings, self.output / name
         thin = made_each(
             folder / "thin{member}.safetensors", "member", THREE, hydractl.prune, network, budget=0, units=s.units,
-            members=3, deal=s.deal, trunk=s.trunk, **how,
+            members=3, trunk=s.trunk, **how,
         )  # fmt: skip
         return self.without_heads(name, thin, budget=s.heads, trunk=s.trunk)
 

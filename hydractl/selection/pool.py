@@ -39,7 +39,7 @@ class UnitDeal:
             OptionError: there are fewer units above the trunk.
         """
         above = {unit: score for unit, score in self.scores.items() if unit.layer >= trunk}
-        return dealt(above, by_scores(above, self.lost, "layer"), members, deal="shared", seed=0)
+        return dealt(above, by_scores(above, self.lost, "layer"), members)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 Scope = Literal["global", "layer"]
-Deal = Literal["shared", "overlapping", "independent"]
 
 
 def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
@@ -139,33 +138,28 @@ def _priced(checkpoint: Checkpoint, scores: Mapping[Piece, float], comparable: b
     return [one._replace(price=one.price / (mean or 1.0)) for one in found]
 
 
-def dealt(
-    scores: Mapping[Unit, float], dropped: Sequence[Unit], members: int, *, deal: Deal, seed: int
-) -> list[list[Unit]]:
+def dealt(scores: Mapping[Unit, float], dropped: Sequence[Unit], members: int) -> list[list[Unit]]:
     """Returns the units that each of several members drops, as many of each layer as one member would.
+
+    All members keep the best half of what a member keeps; the others are dealt out by score, without overlap while
+    they last.
 
     Args:
         scores: higher = keep, of every unit that may be dropped.
         dropped: those that one member would drop.
-        deal: shared: all members keep the best half of what a member keeps, and the others are dealt out by score,
-            without overlap while they last. overlapping: each draws its other half. independent: each draws all.
-        seed: of the draws.
     """
-    gone, random = set(dropped), Random(seed)
+    gone = set(dropped)
     found: list[list[Unit]] = [[] for _ in range(members)]
     layers: dict[tuple[str, int], list[Unit]] = {}
     for unit in sorted(in_candidate_order(scores), key=lambda unit: -scores[unit]):
         layers.setdefault(unit[:2], []).append(unit)
     for units in layers.values():
         keep = sum(unit not in gone for unit in units)
-        common = 0 if deal == "independent" else keep // 2
+        common = keep // 2
         rest = units[common:]
         for member in range(members):
-            if deal == "shared":
-                hand = rest[member::members]
-                own = [*hand, *(unit for i, unit in enumerate(rest) if i % members != member)][: keep - common]
-            else:
-                own = random.sample(rest, keep - common)
+            hand = rest[member::members]
+            own = [*hand, *(unit for i, unit in enumerate(rest) if i % members != member)][: keep - common]
             kept = {*units[:common], *own}
             found[member] += [unit for unit in units if unit not in kept]
     return found

@@ -25,7 +25,6 @@ from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without, option
 from hydractl.run_options import ratio_option
 from hydractl.surgery.choose import (
-    Deal,
     Scope,
     at_random,
     by_price,
@@ -75,7 +74,7 @@ class UnitCut:
     """Says how many MLP units go, alone or in one budget with heads, and how several members divide those that stay.
 
     Raises:
-        OptionError: members or a deal without units, or a budget of multiply-adds that is none.
+        OptionError: members without units, or a budget of multiply-adds that is none.
     """
 
     units: Budget | None = option(
@@ -87,21 +86,14 @@ class UnitCut:
     members: int | None = option(
         None, "Make so many members, which keep different units.", metavar="M", minimum=2, maximum=bounds.MEMBERS
     )
-    deal: Deal | None = option(
-        None,
-        "shared: members keep the best half in common and divide the rest; overlapping: each draws its other half; "
-        "independent: each draws all. Default: shared.",
-    )
 
     def __post_init__(self) -> None:
         if self.budget_macs is not None and self.units is not None:
             raise OptionError("`budget_macs` says how many MLP units go: leave `units` out")
         if self.budget_macs is not None and self.budget_macs >= 1:
             raise OptionError(f"`budget_macs` {self.budget_macs:g}x: pruning only removes: give less than 1x")
-        if self.units is None and self.budget_macs is None and (self.members is not None or self.deal is not None):
-            raise OptionError("`members` and `deal` divide MLP units: give `units`, or leave them out")
-        if self.members is None and self.deal is not None:
-            raise OptionError("`deal` has no effect without `members`: leave it out")
+        if self.units is None and self.budget_macs is None and self.members is not None:
+            raise OptionError("`members` divides MLP units: give `units`, or leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,7 +365,7 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
         dropped = by_scores(scores, leaving, pruning.scope)
     if cut.members is None:
         return heads, [dropped]
-    return heads, dealt(scores, dropped, cut.members, deal=cut.deal or "shared", seed=pruning.seed)
+    return heads, dealt(scores, dropped, cut.members)
 
 
 def _by_price(method: Method, pruning: Pruning, share: float) -> tuple[list[Head], list[Unit], dict[Unit, float]]:

@@ -233,15 +233,14 @@ def test_members_divide_the_units_of_one_network(ranked_here: Path, vit: Path, i
     trunk, layer = fused.units["vision"]
     assert trunk is None and len(set(layer)) == 3 and len({len(own) for own in layer}) == 1
     assert fused.provenance["inputs"][1]["provenance"]["options"]["member"] == 1
-    drawn = hydractl.prune(vit, method="random", units=4, budget=2, members=2, deal="independent")
+    drawn = hydractl.prune(vit, method="random", units=4, budget=2, members=2)
     assert drawn.members[0].dropped != drawn.members[1].dropped
     alone = hydractl.prune(vit, method="magnitude", units=5)
     assert len(alone.members[0].units) == 5 and not alone.dropped
     for wrong, message in [
         ({"method": "circuit", "units": 1}, "`units`: circuit scores heads only"),
-        ({"method": "random", "budget": 1, "members": 2}, "`members` and `deal` divide MLP units"),
+        ({"method": "random", "budget": 1, "members": 2}, "`members` divides MLP units"),
         ({"method": "random", "units": 10**6}, "`units` 1000000: expected 0 to"),
-        ({"method": "random", "units": 1, "deal": "shared"}, "`deal` has no effect without `members`"),
     ]:
         with pytest.raises(OptionError, match=message):
             hydractl.prune(vit, **wrong)
