@@ -19,11 +19,11 @@ from huggingface_hub import get_session
 from hydractl.data.images import with_channels
 from hydractl.exports import modeling
 from hydractl.exports.configuration import HydraConfig
-from hydractl.exports.folder import CLASSES
+from hydractl.tasks.table import TASKS
 
 transformers.AutoConfig.register(HydraConfig.model_type, HydraConfig, exist_ok=True)
-for model, automatic in CLASSES.values():
-    getattr(transformers, automatic).register(HydraConfig, getattr(modeling, model), exist_ok=True)
+for task in TASKS:
+    getattr(transformers, task.automatic).register(HydraConfig, getattr(modeling, task.model), exist_ok=True)
 
 
 class _Typical:

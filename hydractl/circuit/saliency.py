@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -231,8 +230,8 @@ def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor], d
     """Returns the cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts."""
     labels = required_labels(batch).to(device)
     inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *prompts.items()]}
-    logits = model(**inputs).member_logits[0]
-    return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, reduction="none")
+    logits = model(**inputs).member_logits
+    return model.task.losses(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, 0.0)
 
 
 def required_labels(batch: Batch) -> Tensor:
@@ -285,10 +284,10 @@ def _gate_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str) -
     if prompts:
         images = model.embed("vision", read if per_sample else model.vision.forward_image(inputs["pixel_values"]))
         classes = model.embed_texts(**prompts) if per_sample else model.embed("text", read)
-        logits = model.compare(images, classes)[0]
+        logits = model.compare(images, classes)
     else:
-        logits = model.classify(read)[0]
-    losses = F.cross_entropy(logits, labels.to(device), reduction="none")
+        logits = model.classify(read)
+    losses = model.task.losses(logits, labels.to(device), 0.0)
     if per_sample:  # a sample's gates touch its own loss only
         return torch.cat(torch.autograd.grad(losses.sum(), gates, materialize_grads=True), 1)
     each = [torch.autograd.grad(loss, gates, retain_graph=True, materialize_grads=True) for loss in losses]

@@ -14,11 +14,11 @@ from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.metrics.selective import sure_from
-from hydractl.model.prediction import prediction
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typicality
+from hydractl.tasks.one_class import prediction
 
 AUTO = "auto"
 #: How sure a broken promise must be before it is an error: one in a thousand files that keep it would be refused.

@@ -15,20 +15,7 @@ from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, to_json
 from hydractl.reports.escape import front_matter, markdown, markdown_code
 from hydractl.reports.summary import summarize, summary_lines
-
-#: By task: the name of the pipeline in transformers.
-TYPICAL = {"image-classification": "ImagePipeline", "text-classification": "TextPipeline"}
-PIPELINES = {
-    "image-classification": "image-classification",
-    "text-classification": "text-classification",
-    "zero-shot": "zero-shot-image-classification",
-}
-#: By task: the class in modeling_hydra.py, and the automatic class of transformers that finds it.
-CLASSES = {
-    "image-classification": ("HydraForImageClassification", "AutoModelForImageClassification"),
-    "text-classification": ("HydraForSequenceClassification", "AutoModelForSequenceClassification"),
-    "zero-shot": ("HydraForZeroShotImageClassification", "AutoModelForZeroShotImageClassification"),
-}
+from hydractl.tasks.table import find_task
 
 
 def write_hydra(
@@ -49,7 +36,8 @@ def write_hydra(
             content = {**content, "padding_side": "right"}  # as hydractl pads whatever it says
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
     write_code(folder, force)
-    write_bytes(folder / "README.md", model_card(checkpoint, report, CLASSES[checkpoint.spec.task][1]).encode(), force)
+    automatic = find_task(checkpoint.spec.task).automatic
+    write_bytes(folder / "README.md", model_card(checkpoint, report, automatic).encode(), force)
     tensors = {f"hydra.{name}": tensor for name, tensor in checkpoint.tensors.items()}
     if checkpoint.ood is not None:
         tensors |= {f"hydra.ood_head.{name}": tensor for name, tensor in checkpoint.ood.tensors.items()}
@@ -58,12 +46,12 @@ def write_hydra(
 
 def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the config.json of the folder."""
-    model, automatic = CLASSES[checkpoint.spec.task]
+    task = find_task(checkpoint.spec.task)
     dtype = str(checkpoint.dtype).removeprefix("torch.")
     config: dict[str, Any] = {
         "model_type": "hydra",
-        "architectures": [model],
-        "auto_map": {"AutoConfig": "configuration_hydra.HydraConfig", automatic: f"modeling_hydra.{model}"},
+        "architectures": [task.model],
+        "auto_map": {"AutoConfig": "configuration_hydra.HydraConfig", task.automatic: f"modeling_hydra.{task.model}"},
         "dtype": dtype,
         "hydra": {
             "spec": spec_to_json(checkpoint.spec),
@@ -101,7 +89,7 @@ def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automat
 
 def _front(checkpoint: Checkpoint) -> Iterator[str]:
     tags = ["hydractl", "ensemble", "uncertainty"]
-    task = PIPELINES[checkpoint.spec.task]
+    task = find_task(checkpoint.spec.task).pipeline
     yield front_matter({"library_name": "transformers", "pipeline_tag": task, "tags": tags})
     yield from ("", "# Hydra ensemble", "")
     count = f"{checkpoint.members} member{'s' if checkpoint.members > 1 else ''}"
@@ -118,13 +106,14 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
 def _loading(checkpoint: Checkpoint, automatic: str) -> Iterator[str]:
     yield from ("## Loading", "", "With hydractl installed:", "", "```python", "import hydractl.auto")
     yield from (f"from transformers import {automatic}", "", f"model = {automatic}.from_pretrained(FOLDER)", "```", "")
+    task = find_task(checkpoint.spec.task)
     yield "Without it, the code in this folder is run instead: add `trust_remote_code=True`. In a pipeline:"
     yield from ("", "```python", "from transformers import pipeline", "")
-    yield from (f'pipeline("{PIPELINES[checkpoint.spec.task]}", FOLDER, trust_remote_code=True)', "```", "")
-    if checkpoint.ood is not None and (own := TYPICAL.get(checkpoint.spec.task)):
+    yield from (f'pipeline("{task.pipeline}", FOLDER, trust_remote_code=True)', "```", "")
+    if checkpoint.ood is not None and task.typical:
         yield "With hydractl, the pipeline says how typical each input is, too:"
         yield from ("", "```python", "import hydractl.auto", "from transformers import pipeline", "")
-        yield f'classify = pipeline("{PIPELINES[checkpoint.spec.task]}", FOLDER, pipeline_class=hydractl.auto.{own})'
+        yield f'classify = pipeline("{task.pipeline}", FOLDER, pipeline_class=hydractl.auto.{task.typical})'
         yield from ('classify(INPUT)[0]["typicality"]', "```", "")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
@@ -87,7 +86,7 @@ class HydraPreTrainedModel(PreTrainedModel):
         loss = None
         if labels is not None:
             members = output.member_logits / self.hydra.temperature
-            loss = F.cross_entropy(members.flatten(0, 1).float(), labels.repeat(len(members)))
+            loss = self.hydra.task.losses(members.float(), labels, 0.0).mean()
         return HydraClassifierOutput(
             loss=loss,
             logits=output.logits,

@@ -13,7 +13,7 @@ from hydractl.text import TableLine, printable
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra, HydraOutput
-    from hydractl.model.prediction import Prediction
+    from hydractl.tasks.prediction import Prediction
 
 Value = TypeVar("Value")
 

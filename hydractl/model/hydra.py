@@ -16,10 +16,12 @@ from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Hidden, Tower
+from hydractl.model.finite import finite_on_cpu
 from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
-from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 from hydractl.ood.score import Answers
+from hydractl.tasks.prediction import Prediction
+from hydractl.tasks.table import find_task
 from hydractl.text import counted, printable
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Hydra(nn.Module):
     def __init__(self, spec: ModelSpec, layout: Layout, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
         self.spec, self.layout, self.members = spec, layout, layout.members
+        self.task = find_task(spec.task)
         # Layers that members share, whose hidden states are the same for all of them.
         self.trunk = trunk_depth(spec, layout, spec.towers[0].name)
         stored = Stored(shapes, layout, spec.adapter)
@@ -243,13 +246,17 @@ class Hydra(nn.Module):
 
     def _finish(self, member_logits: Tensor, features: Tensor, hidden: Hidden | None) -> HydraOutput:
         member_logits = member_logits.expand(self.members, -1, -1)
-        logits = log_probabilities(member_logits, self.temperature)
+        logits = self.task.answer(member_logits, self.temperature)
         layers = [
             layer if number < self.trunk else layer.expand(self.members, -1, -1)
             for number, layer in enumerate(hidden or ())
         ]
         output = HydraOutput(
-            member_logits, logits.exp(), logits, features.expand(self.members, -1, -1), hidden=tuple(layers)
+            member_logits,
+            self.task.probabilities(logits),
+            logits,
+            features.expand(self.members, -1, -1),
+            hidden=tuple(layers),
         )
         if self.ood_head is None or self.training:
             return output
@@ -355,7 +362,7 @@ class Hydra(nn.Module):
         if order is not None:
             back = order.argsort()
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        found = replace(prediction(logits, self.temperature, self.labels), truncated=truncated)
+        found = replace(self.task.predict(logits, self.temperature, self.labels), truncated=truncated)
         if odd is not None and self.ood_head is not None:
             least = self.ood_head.fit.confidence
             sure = None if least is None else found.msp >= least

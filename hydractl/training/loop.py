@@ -113,9 +113,9 @@ class Run:
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
         logits = self.model(**inputs).member_logits
         if batch.labels is None:
-            return batch_loss(logits, None, recipe)
+            return batch_loss(self.network.task, logits, None, recipe)
         taught = None if teachers is None else teachers.probabilities(inputs)
-        return batch_loss(logits, batch.labels.to(device), recipe, taught)
+        return batch_loss(self.network.task, logits, batch.labels.to(device), recipe, taught)
 
     def save(self) -> None:
         """Writes the state after the present step, by one process when all have come as far."""

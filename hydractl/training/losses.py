@@ -23,13 +23,16 @@ from hydractl.data.batching import Batch
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.task import TaskRow
 from hydractl.training.network import training_dtype
 from hydractl.training.recipe import Recipe
 
 LARGEST_LOG_SCALE = math.log(100)
 
 
-def batch_loss(logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Tensor | None = None) -> Tensor:
+def batch_loss(
+    task: TaskRow, logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Tensor | None = None
+) -> Tensor:
     """Returns what a batch adds to its step's loss, the members' mean.
 
     Args:
@@ -39,18 +42,11 @@ def batch_loss(logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Te
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if labels is None:
-        # The cross-entropy to a uniform distribution.
-        unsureness = -logits.log_softmax(-1).mean(-1).sum() / len(logits)
+        unsureness = task.outlier_losses(logits).sum() / len(logits)
         return recipe.outlier_weight * unsureness / outliers_of_a_step(recipe)
-    losses: Tensor = F.cross_entropy(
-        logits.flatten(0, 1),
-        labels.expand(len(logits), -1).flatten(),
-        reduction="none",
-        label_smoothing=recipe.label_smoothing,
-    )
-    loss = losses.sum()
+    loss = task.losses(logits, labels, recipe.label_smoothing).sum()
     if taught is not None:
-        learnt = -(taught.to(logits.dtype) * logits.log_softmax(-1)).sum()
+        learnt = task.taught_losses(logits, taught).sum()
         loss = recipe.teacher_weight * learnt + (1 - recipe.teacher_weight) * loss
     return loss / len(logits) / recipe.batch
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import hydractl
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.model.hydra import Hydra
-from hydractl.model.prediction import prediction
+from hydractl.tasks.one_class import prediction
 from tests.cli.conftest import LABELS, save_bert, save_vit
 
 TEXTS = ["good film", "a bad film a bad owl", "owl", "a good film a", "film a good a good owl"]

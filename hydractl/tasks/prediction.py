@@ -1,14 +1,10 @@
-"""Predictions from members' logits: the ensemble's answer, its confidence, and its members' disagreement."""
+"""A model's answers for samples, as a value that shows itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from math import log
 
-import torch
 from torch import Tensor
-
-from hydractl.errors import NotFiniteError
 
 SHOWN = 10  # samples that a readable prediction shows
 
@@ -72,57 +68,3 @@ class Prediction:
 
     def _more(self) -> str:
         return f"... and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
-
-
-def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str] | None) -> Prediction:
-    """Returns the prediction for logits `[M,N,C]`.
-
-    Args:
-        temperature: divides the logits of each member.
-        classes: names of the C classes. Default: LABEL_0 and so on.
-    """
-    probabilities = log_probabilities(member_logits, temperature).exp()
-    msp, best = probabilities.max(-1)
-    entropy = torch.special.entr(probabilities).sum(-1)
-    expected = torch.special.entr((member_logits / temperature).softmax(-1)).sum(-1).mean(0)
-    names = tuple(classes or (f"LABEL_{i}" for i in range(probabilities.shape[-1])))
-    labels = [names[i] for i in best.tolist()]
-    return Prediction(
-        classes=names,
-        labels=labels,
-        probabilities=probabilities,
-        msp=msp,
-        entropy=entropy,
-        mutual_information=(entropy - expected).clamp(min=0),
-        member_logits=member_logits,
-    )
-
-
-def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
-    """Returns the logarithm `[N,C]` of the mean of the members' softmax probabilities, always finite, at least float32.
-
-    Args:
-        member_logits: `[M,N,C]`.
-    """
-    wide = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32))
-    own = (wide / temperature).log_softmax(-1)
-    return own[0] if len(own) == 1 else own.logsumexp(0) - log(len(own))
-
-
-def finite_on_cpu(tensor: Tensor, what: str, places: Sequence[int] | None = None) -> Tensor:
-    """Returns the tensor `[M,B,...]` on the CPU, at least in float32, as metrics and decisions need it.
-
-    Args:
-        what: its name, for the message.
-        places: the numbers of the B samples among all, if the error should name the first bad one.
-
-    Raises:
-        NotFiniteError: a number of it is NaN or infinite.
-    """
-    held = tensor.to("cpu", torch.promote_types(tensor.dtype, torch.float32))
-    if not (good := torch.isfinite(held)).all():
-        error = NotFiniteError(f"the model's {what} are not finite on this data: try `dtype` float32")
-        if places is not None:
-            error.sample = min(places[at] for at in (~good).transpose(0, 1).flatten(1).any(-1).nonzero().flatten())
-        raise error
-    return held

@@ -1,0 +1,67 @@
+"""One class a sample: softmax, its losses, and what an answer shows."""
+
+from collections.abc import Sequence
+from math import log
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hydractl.tasks.prediction import Prediction
+
+
+def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str] | None) -> Prediction:
+    """Returns the prediction for logits `[M,N,C]`.
+
+    Args:
+        temperature: divides the logits of each member.
+        classes: names of the C classes. Default: LABEL_0 and so on.
+    """
+    probabilities = log_probabilities(member_logits, temperature).exp()
+    msp, best = probabilities.max(-1)
+    entropy = torch.special.entr(probabilities).sum(-1)
+    expected = torch.special.entr((member_logits / temperature).softmax(-1)).sum(-1).mean(0)
+    names = tuple(classes or (f"LABEL_{i}" for i in range(probabilities.shape[-1])))
+    labels = [names[i] for i in best.tolist()]
+    return Prediction(
+        classes=names,
+        labels=labels,
+        probabilities=probabilities,
+        msp=msp,
+        entropy=entropy,
+        mutual_information=(entropy - expected).clamp(min=0),
+        member_logits=member_logits,
+    )
+
+
+def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
+    """Returns the logarithm `[N,C]` of the mean of the members' softmax probabilities, always finite, at least float32.
+
+    Args:
+        member_logits: `[M,N,C]`.
+    """
+    wide = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32))
+    own = (wide / temperature).log_softmax(-1)
+    return own[0] if len(own) == 1 else own.logsumexp(0) - log(len(own))
+
+
+def losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Returns the cross-entropy `[G*B]` of each sample in each copy.
+
+    Args:
+        logits: `[G,B,C]`.
+        labels: `[B]`.
+        smoothing: the share of a label that goes to all classes.
+    """
+    labels = labels.expand(len(logits), -1).flatten()
+    return F.cross_entropy(logits.flatten(0, 1), labels, reduction="none", label_smoothing=smoothing)
+
+
+def taught_losses(logits: Tensor, taught: Tensor) -> Tensor:
+    """Returns the cross-entropies to teachers' probabilities `[B,C]`, `[G,B,C]` whose sum over classes is the loss."""
+    return -(taught.to(logits.dtype) * logits.log_softmax(-1))
+
+
+def outlier_losses(logits: Tensor) -> Tensor:
+    """Returns the cross-entropy `[G,B]` to a uniform distribution, for logits `[G,B,C]` of outliers."""
+    return -logits.log_softmax(-1).mean(-1)
