@@ -19,11 +19,13 @@ from huggingface_hub import get_session
 from hydractl.data.images import with_channels
 from hydractl.exports import modeling
 from hydractl.exports.configuration import HydraConfig
-from hydractl.tasks.table import TASKS
+from hydractl.tasks.all_tasks import TASKS
 
 transformers.AutoConfig.register(HydraConfig.model_type, HydraConfig, exist_ok=True)
 for task in TASKS:
-    getattr(transformers, task.automatic).register(HydraConfig, getattr(modeling, task.model), exist_ok=True)
+    getattr(transformers, task.names.automatic).register(
+        HydraConfig, getattr(modeling, task.names.model), exist_ok=True
+    )
 
 
 class _Typical:

@@ -78,6 +78,11 @@ class Reference:
         output = self.model(**self.inputs)
         return output.logits_per_image if "logits_per_image" in output else output.logits
 
+    def probabilities(self) -> Tensor:
+        """As the library's pipelines make them of its logits, `[B,C]`."""
+        several = getattr(getattr(self.model, "config", None), "problem_type", None) == "multi_label_classification"
+        return self.logits().sigmoid() if several else self.logits().softmax(-1)
+
     def save(self, folder: Path) -> Path:
         if self.library == "timm":
             save_timm(self.model, folder)

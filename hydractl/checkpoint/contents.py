@@ -51,8 +51,9 @@ class Checkpoint:
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
-    # Temperature, acceptance and OOD score belong to these weights: whatever changes the weights drops them.
+    # Temperature, acceptance, thresholds and OOD score belong to these weights: whatever changes these drops them.
     acceptance: Acceptance | None = None
+    thresholds: tuple[float, ...] | None = None  # `[C]`, the probability from which each of several labels is answered
     ood: FittedOod | None = None  # no part of the network's identity
     provenance: Mapping[str, Any] = field(default_factory=dict)
     units: KeptUnits = field(default_factory=dict)

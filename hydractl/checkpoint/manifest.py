@@ -13,14 +13,16 @@ from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import Kept, KeptUnits, tidy
 from hydractl.checkpoint.ood import PREFIX, FittedOod, OodFit
 from hydractl.checkpoint.slots import slots
-from hydractl.checkpoint.spec import ModelSpec, spec_to_json
+from hydractl.checkpoint.spec import NEWER, ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import TensorMap, selected, write_safetensors
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json, shown
 from hydractl.text import shortened
 
 KEY = "hydractl"
-FORMAT_VERSION = 5  # 4 without a baseline, 3 without a confidence of sure answers, 2 without units and an OOD score
+#: 5 without tasks of several labels, 4 without a baseline, 3 without a confidence of sure answers, 2 without units and
+#: an OOD score.
+FORMAT_VERSION = 6
 
 #: The fields that a manifest and a checkpoint have alike.
 CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
@@ -63,9 +65,10 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2, 3, 4, 5]
+    format_version: Literal[2, 3, 4, 5, 6]
     spec: ModelSpec
     ood: OodFit | None = None
+    thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
     units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
 
 
@@ -80,6 +83,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         # One member shares everything with itself: only what is stored per member needs saying.
         "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
+        **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
         **({} if checkpoint.ood is None else {"ood": checkpoint.ood.fit.to_json()}),
         **({"units": checkpoint.units} if checkpoint.units else {}),
     }
@@ -87,6 +91,8 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _version(checkpoint: Checkpoint) -> int:
+    if (newer := NEWER.get(checkpoint.spec.task)) is not None:
+        return newer
     if checkpoint.ood is not None and checkpoint.ood.fit.baseline is not None:
         return 5
     if checkpoint.ood is not None and checkpoint.ood.fit.accuracy is not None:
@@ -124,6 +130,9 @@ def from_metadata(
         raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
     if manifest.labels is not None and len(manifest.labels) != spec.classes:
         raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
+    thresholds = manifest.thresholds if isinstance(manifest, _Version2) else None
+    if thresholds is not None and len(thresholds) != spec.classes:
+        raise document.origin.refusal(f"thresholds are {len(thresholds)}, the network has {spec.classes or 0} classes")
     fit = manifest.ood if isinstance(manifest, _Version2) else None
     statistics: TensorMap = {}
     if fit is not None:
@@ -137,6 +146,7 @@ def from_metadata(
         shared=frozenset(table) - frozenset(manifest.separate),
         tensors=tensors,
         acceptance=manifest.acceptance,
+        thresholds=thresholds,
         ood=None if fit is None else FittedOod(fit, statistics),
         units=_kept_units(document.origin, manifest, spec),
     )

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
-Task = Literal["image-classification", "text-classification", "zero-shot"]
+Task = Literal[
+    "image-classification",
+    "text-classification",
+    "zero-shot",
+    "multi-label-image-classification",
+    "multi-label-text-classification",
+]
 #: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text,
 #: the last of a text, or what a query of the pooling's own attends to.
 Pool = Literal["first", "first+second", "first+mean", "mean", "eos", "last", "attention"]
@@ -42,7 +48,11 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "image-classification": ("vision",),
     "text-classification": ("text",),
     "zero-shot": ("vision", "text"),
+    "multi-label-image-classification": ("vision",),
+    "multi-label-text-classification": ("text",),
 }
+#: The first version of the file format that a reader of a task needs, where it is not the second.
+NEWER: dict[Task, int] = {"multi-label-image-classification": 6, "multi-label-text-classification": 6}
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
     "vision": ("first", "first+second", "first+mean", "mean", "attention"),
     "text": ("first", "eos", "mean", "last"),

@@ -64,6 +64,7 @@ class ScoreMethod(Protocol):
     # Whether scores of two towers differ in scale, so that one ranking over both means little.
     per_tower: ClassVar[bool] = False
     units: bool = False  # whether it scores MLP units too
+    by_loss: ClassVar[bool] = False  # whether nothing but the task's loss reads labels
 
     def score(self, scoring: Scoring) -> Scored:
         """Returns a score for each head."""
@@ -81,6 +82,7 @@ class Taylor(ScoreMethod):
 
     name = "taylor"
     help = "mean size of weight times gradient over the head's query, key and value weights"
+    by_loss = True
     # [HE] Prop. 1: such scores keep what lowers the loss on clean data, and lose more on noisy data than a circuit.
     caution = "pruned by Taylor scores and not fine-tuned, a model loses accuracy and OOD detection: fine-tune it"
     per_tower = True
@@ -101,6 +103,7 @@ class Gate(ScoreMethod):
 
     name = "gate"
     help = "mean size of the gradient of a gate on the head's output"
+    by_loss = True
     each_tower = True
 
     id_data: IdData
@@ -119,6 +122,7 @@ class Oba(ScoreMethod):
 
     name = "oba"
     help = "sum of the saliencies of the head's weights, by products of the loss's Hessian with all weights"
+    by_loss = True
     per_tower = True
 
     id_data: IdData

@@ -31,14 +31,19 @@ NO_NAME = re.compile(r"LABEL_\d+")  # what transformers calls a class without a 
 def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str, ...] | None] | str:
     """Returns labels `[N]` and their class names (None for bare numbers), or a text that explains why there are none.
 
-    A missing label is -1. Words are numbered in sorted order.
+    A missing label is -1. Words are numbered in sorted order. A column of lists, or several columns of 0 and 1 with
+    commas between their names, holds labels `[N,K]`.
     """
     import datasets
 
+    if column not in table.features:
+        return _read_columns(table, column.split(","))
     feature = table.features[column]
     values: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
     if isinstance(feature, datasets.ClassLabel):
         return _numbers(values), tuple(feature.names)
+    if isinstance(inner := getattr(feature, "feature", None), datasets.ClassLabel | datasets.Value):
+        return label_lists(values, getattr(inner, "names", None))
     kind = str(getattr(feature, "dtype", type(feature).__name__))
     if kind in ("string", "large_string"):
         return label_words(values)
@@ -60,17 +65,63 @@ def label_words(values: Sequence[str | None]) -> tuple[Labels, tuple[str, ...]]:
     return np.array([place[value] if value else MISSING for value in values], dtype=np.int64), names
 
 
+def label_lists(
+    values: Sequence[Sequence[Any] | None], names: Sequence[str] | None = None
+) -> tuple[Labels, tuple[str, ...] | None] | str:
+    """Returns labels `[N,K]`, 1 where a sample's list holds the name, or a text that explains why there are none.
+
+    Args:
+        values: a list of names, or of numbers that count from 0, for each sample.
+        names: of these numbers.
+    """
+    if (missing := next((at for at, value in enumerate(values) if value is None), None)) is not None:
+        return f"sample {missing} has no list of labels: fill it in, or make it an empty list"
+    listed = [(at, one) for at, value in enumerate(values) for one in value or ()]
+    kind = str if listed and isinstance(listed[0][1], str) else int
+    if odd := [(at, one) for at, one in listed if type(one) is not kind]:
+        return f"the list of sample {odd[0][0]} holds {odd[0][1]!r}: give names alone, or whole numbers alone"
+    if twice := [at for at, value in enumerate(values) if value is not None and len(set(value)) < len(value)]:
+        return f"the list of sample {twice[0]} holds a label twice: list what is there, not 0 or 1 for each label"
+    if kind is str:
+        names = tuple(sorted({one for _, one in listed}))
+        place = {name: at for at, name in enumerate(names)}
+        listed = [(at, place[one]) for at, one in listed]
+    size = len(names) if names is not None else 1 + max((one for _, one in listed), default=0)
+    if outside := [at for at, one in listed if not 0 <= one < size]:
+        return f"a label of sample {outside[0]} is not 0 to {size - 1}"
+    labels = np.zeros((len(values), size), dtype=np.int64)
+    for row in listed:
+        labels[row] = 1
+    return labels, None if names is None else tuple(names)
+
+
+def _read_columns(table: datasets.Dataset, columns: Sequence[str]) -> tuple[Labels, tuple[str, ...]] | str:
+    """Returns labels `[N,K]` of K columns of 0 and 1, which name them, or a text that explains why there are none."""
+    rows = table.select_columns(list(columns)).with_format("arrow")[:]
+    for column in columns:
+        for at, value in enumerate(rows[column].to_pylist()):
+            if value not in (0, 1):
+                return f"column {column} of sample {at} is {value!r}, not 0 or 1"
+    return np.stack([rows[column].to_numpy().astype(np.int64) for column in columns], axis=1), tuple(columns)
+
+
 def _numbers(values: Sequence[Any]) -> Labels:
     return np.array([MISSING if value is None else value for value in values], dtype=np.int64)
 
 
-def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"] = "name") -> Samples:
+def match_labels(
+    samples: Samples,
+    model_labels: Sequence[str],
+    how: Literal["name", "index"] = "name",
+    several: bool = False,
+) -> Samples:
     """Returns the samples with the labels and label names of the model.
 
     Args:
         model_labels: the model's class names in order of its logits; LABEL_0 ... are no names.
         how: by name (ignoring case, `_` and `-` where that is unambiguous; labels without names, and booleans where no
             class is called so, by index, with a note) or by index.
+        several: whether a sample has several labels of the model, `[N,C]`, rather than one class.
 
     Raises:
         DataError: missing labels, a side without names, a name that the model lacks, or a number out of range.
@@ -79,6 +130,18 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
         samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
     if samples.labels is None:
         raise DataError(f"{samples.name}: {samples.label_problem or 'holds no labels'}")
+    if several != (samples.labels.ndim == 2):
+        lists = "the model is multi-label: name a column of lists, or columns of 0 and 1 with commas between"
+        one = "the model chooses one class: name a column of classes"
+        found = f"one class a sample, {lists}" if several else f"several labels a sample, {one}"
+        raise DataError(f"{samples.name}: holds {found}, by `label_column`")
+    if several:
+        columns = replace(samples, labels=np.arange(samples.labels.shape[1]))
+        matched = match_labels(columns, model_labels, how)
+        assert matched.labels is not None
+        labels = np.zeros((len(samples), len(model_labels)), dtype=np.int64)
+        labels[:, matched.labels] = samples.labels
+        return replace(matched, labels=labels)
     if len(missing := np.flatnonzero(samples.labels < 0)):
         column = f" in column {samples.label_column}" if samples.label_column else ""
         raise DataError(
@@ -218,8 +281,8 @@ def only_classes(samples: Samples, file: str | Path) -> Samples:
         DataError: the file cannot be read, or names a class that the data lack.
     """
     names = read_classes(Path(file))
-    if samples.labels is None or samples.label_names is None:
-        raise DataError(f"{samples.name}: its labels have no names to be found in {file}")
+    if samples.labels is None or samples.label_names is None or samples.labels.ndim > 1:
+        raise DataError(f"{samples.name}: its samples have no class of a name to be found in {file}")
     places = {folded(name): at for at, name in enumerate(samples.label_names)}
     if unknown := [name for name in names if folded(name) not in places]:
         raise DataError(f"{file}: {unknown[0]} is no class of {samples.name}: write its classes, each in a line")

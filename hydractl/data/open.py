@@ -22,7 +22,7 @@ import numpy as np
 
 from hydractl.data.hashes import hash_inputs, positions
 from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
-from hydractl.data.labels import MISSING, TRUTH, label_words, only_classes, read_labels
+from hydractl.data.labels import MISSING, TRUTH, label_lists, label_words, only_classes, read_labels
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread_places
 from hydractl.data.sources import DataSpec, DataValues, parse_data
@@ -218,6 +218,11 @@ def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] 
     """
     if all(label is None for label in found):
         return replace(samples, label_problem="holds no labels")
+    if any(isinstance(label, list | tuple) for label in found):
+        read = label_lists([label if isinstance(label, list | tuple) else None for label in found], classes)
+        if isinstance(read, str):
+            return replace(samples, label_problem=read)
+        return replace(samples, labels=read[0], label_names=read[1])
     if all(label is None or isinstance(label, str) for label in found):
         labels, names = label_words(found)
         return replace(samples, labels=labels, label_names=names)

@@ -26,8 +26,8 @@ class Samples:
     """N samples of one data set.
 
     `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
-    or None with the reason in `label_problem`. `notes` are shown to the user. `table` holds the rows that they are
-    from; None for values of Python.
+    or `[N,K]` 0 or 1 for each of several names, or None with the reason in `label_problem`. `notes` are shown to the
+    user. `table` holds the rows that they are from; None for values of Python.
     """
 
     name: str
@@ -165,7 +165,7 @@ def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
 
     Far fewer means four standard deviations below the expectation for classes of equal size.
     """
-    if samples.labels is None or not samples.label_names:
+    if samples.labels is None or not samples.label_names or samples.labels.ndim > 1:
         return ()
     labels = samples.labels[samples.labels >= 0]
     size, of, have = len(labels), len(samples.label_names), np.unique(labels).size

@@ -94,7 +94,7 @@ def _named_inputs(features: datasets.Features, column: str, modality: Modality, 
 
 
 def _label(features: datasets.Features, column: str | None, where: str, strict: bool) -> tuple[str | None, str | None]:
-    if column in features:
+    if column in features or (column is not None and set(column.split(",")) <= set(features)):
         return column, None
     if column is not None and strict:
         raise DataError(f"{where}: has no column {column!r}, only {_describe(features)}")

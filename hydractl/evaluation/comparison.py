@@ -168,6 +168,8 @@ def _evaluate(
     predictor = system.load(data, running)
     answers: Answering = predictor.answers
     with ExitStack() as claims:
+        if folder is not None and predictor.several:
+            raise OptionError("`save_logits` keeps single classes, this model is multi-label: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
             claims.enter_context(claim(folder))
@@ -196,7 +198,7 @@ def _evaluate(
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         found = replace(found, curves=curves)
-    alarms = list(alarms_of(predictions, predictor.labels))
+    alarms = list(alarms_of(predictions, None if predictor.several else predictor.labels))
     predictor.dismiss()
     return found, predictions, alarms
 

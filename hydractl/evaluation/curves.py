@@ -132,7 +132,8 @@ def _sample(
     table = predictions.tables[key]
 
     def called(numbers: IntArray) -> str:
-        return names[numbers[place]] if names else str(numbers[place])
+        own = np.flatnonzero(numbers[place]) if numbers.ndim > 1 else numbers[place : place + 1]
+        return ", ".join(names[one] if names else str(one) for one in own.tolist())
 
     return Sample(
         round(float(predictions.confidence(key)[place]), DIGITS),

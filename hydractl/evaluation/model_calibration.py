@@ -24,6 +24,7 @@ from hydractl.evaluation.saving import SavedAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.metrics.checks import Logits
+from hydractl.metrics.label_sets import FittedLabels
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.numbers import with_scaled_classes
@@ -180,4 +181,6 @@ def calibrated(
     else:
         warm = replace(checkpoint, temperature=found.fitted.temperature)
     recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
-    return replace(recorded, ood=found.ood.fitted)
+    fitted = found.fitted
+    thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else checkpoint.thresholds
+    return replace(recorded, ood=found.ood.fitted, thresholds=thresholds)

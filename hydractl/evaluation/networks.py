@@ -57,6 +57,14 @@ class Networks:
         return self.models[0].labels
 
     @property
+    def several(self) -> bool:
+        return self.models[0].task.several
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        return self.models[0].thresholds
+
+    @property
     def temperature(self) -> float:
         return self.models[0].temperature
 
@@ -157,7 +165,8 @@ class Networks:
         yield from running.in_parallel(answer, batches)
 
     def _labels(self, samples: Samples) -> NDArray[np.int64] | None:
-        matched = match_labels(samples, self.labels or unnamed(self.models[0].spec.classes), self.data.match)
+        names = self.labels or unnamed(self.models[0].spec.classes)
+        matched = match_labels(samples, names, self.data.match, self.several)
         for note in matched.notes[len(samples.notes) :]:
             self.running.on_note(note)
         return matched.labels

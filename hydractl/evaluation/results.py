@@ -103,6 +103,10 @@ class LabelledMetrics:
     nll: Positive | None = None
     ece: Share | None = None
     adaptive_ece: Share | None = None
+    micro_f1: Share | None = None  # of several labels: decisions on all of them together,
+    macro_f1: Share | None = None  # the mean over labels,
+    mean_ap: Share | None = None  # and their ranking, also by label
+    label_auroc: Share | None = None
     mutual_information: Positive | None = None
     disagreement: Share | None = None
 

@@ -14,8 +14,9 @@ from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
-from hydractl.metrics.checks import BoolArray, FloatArray
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import ConformalMetrics, conformal_threshold, nonconformity, prediction_sets
+from hydractl.metrics.label_sets import FittedLabels, LabelSetTable, fit_label_sets, tabulate_label_sets
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 from hydractl.model.ood_head import OodHead
@@ -38,6 +39,8 @@ class Calibration:
     temperature: float
     fitted: FittedTemperature | None = None
     threshold: float | None = None
+    several: bool = False  # whether a sample has any number of labels
+    thresholds: Sequence[float] | None = None  # the probability from which each of several labels is answered
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,8 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, read = settings or Settings(), answers or predictor.answers
+    if predictor.several:
+        chosen.check_several()
 
     def answered(key: SetKey, reads: Reads) -> SetAnswers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
@@ -145,7 +150,7 @@ def _calibrate(
     wanting = list(settings.fits(score))
     if not wanting:
         assert scorer is not None
-        return Calibration(temperature), scorer
+        return Calibration(temperature, several=predictor.several, thresholds=predictor.thresholds), scorer
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
@@ -153,15 +158,17 @@ def _calibrate(
     held = answered(key, row.reads)
     member_logits, labels = held.to_fit_on()
     fitted = threshold = None
+    thresholds = predictor.thresholds
     if wanted == "fit":
-        fitted = fit_temperature(member_logits, labels)
+        fitted = fit_label_sets(member_logits, labels) if predictor.several else fit_temperature(member_logits, labels)
+        thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else None
         temperature = fitted.temperature
     if scorer is None:
         scorer = _fitted(row, held, predictor.classifier)
     if settings.conformal is not None:
         lack = nonconformity(member_logits, labels, settings.conformal.name, temperature)
         threshold = conformal_threshold(lack, settings.conformal.coverage)
-    return Calibration(temperature, fitted, threshold), scorer
+    return Calibration(temperature, fitted, threshold, several=predictor.several, thresholds=thresholds), scorer
 
 
 def _of_answers(row: OodScore, settings: Settings) -> Scorer:
@@ -169,7 +176,14 @@ def _of_answers(row: OodScore, settings: Settings) -> Scorer:
     own = settings.definitions.scores.get(row.name)
     if own is not None:
         return lambda _answers, table, _temperature: own(table)
-    return lambda answers, _table, temperature: score_samples(row, {}, answers.to_score(), temperature)
+
+    def score(answers: SetAnswers, table: PredictionTable, temperature: float) -> FloatArray:
+        # `Settings.check_several` admits no other score of several labels here than minus the answer's probability.
+        if isinstance(table, LabelSetTable):
+            return -table.msp
+        return score_samples(row, {}, answers.to_score(), temperature)
+
+    return score
 
 
 def _fitted(row: OodScore, held: SetAnswers, classifier: Classifier | None) -> Scorer:
@@ -186,10 +200,16 @@ class _Measured(NamedTuple):
     sets: ConformalMetrics | None
 
 
+def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibration) -> PredictionTable:
+    if settled.several:
+        return tabulate_label_sets(member_logits, labels, settled.temperature, settled.thresholds)
+    return tabulate(member_logits, labels, settled.temperature)
+
+
 def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conformal: Conformal | None) -> _Measured:
     table = sets = None
     if answers.member_logits is not None:
-        table = tabulate(answers.member_logits, answers.labels, settled.temperature)
+        table = _tabulated(answers.member_logits, answers.labels, settled)
     if conformal is not None and settled.threshold is not None:
         member_logits, labels = answers.to_fit_on()
         sets = prediction_sets(

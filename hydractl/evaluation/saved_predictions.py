@@ -210,6 +210,14 @@ class SavedPredictions:
         return self.about.temperature or 1.0
 
     @property
+    def several(self) -> bool:
+        return False
+
+    @property
+    def thresholds(self) -> None:
+        return None
+
+    @property
     def cost(self) -> Cost | None:
         return self.about.cost
 

@@ -13,7 +13,7 @@ from hydractl.data.corruptions import Corruption, describe_kinds
 from hydractl.data.reading import OOD_SOURCE, DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError, require
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
-from hydractl.ood.ood_scores import BASELINE, OOD_SCORES, find_ood_score
+from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import OodScore
 from hydractl.options import Option, Rows, brief, option
 
@@ -109,6 +109,15 @@ class Settings:
         # Raises before anything is computed.
         _ = self.wanted_temperature
         require(*self.definitions.packages)
+
+    def check_several(self) -> None:
+        """Raises OptionError for what says nothing of several labels a sample."""
+        if self.style != OURS.name or self.conformal is not None:
+            raise OptionError("`style` and `conformal` are of models that choose one class: leave them out")
+        if self.ood_score not in (None, BASELINE, DEFAULT):
+            raise OptionError(
+                f"`ood_score` {self.ood_score} reads one class a sample, a model is multi-label: choose {DEFAULT}"
+            )
 
     @cached_property
     def wanted_temperature(self) -> float | Literal["fit"] | None:

@@ -36,7 +36,9 @@ from hydractl.metrics.bootstrap import (
     percentile_interval,
     sets_replicates,
 )
+from hydractl.metrics.calibration import ClassificationMetrics
 from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.label_sets import LabelSetTable, label_set_metrics, label_set_replicates
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import accuracy_at_coverage, error_metrics
 from hydractl.metrics.styles import OURS
@@ -150,7 +152,10 @@ def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -
     if table is None:
         correct = predictions.right(key)
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
-    found = settings.definitions.classification_metrics(table)
+    if isinstance(table, LabelSetTable):
+        found: ClassificationMetrics = label_set_metrics(table)
+    else:
+        found = settings.definitions.classification_metrics(table)
     return LabelledMetrics(len(table.msp), **asdict(found), **_diversity(table))
 
 
@@ -252,7 +257,11 @@ def resample(
         raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
     inside = id_key(predictions)
     if inside in predictions.tables:
-        found = classification_replicates(predictions.tables[inside], replicates, seed)
+        table = predictions.tables[inside]
+        if isinstance(table, LabelSetTable):
+            found = label_set_replicates(table, replicates, seed)
+        else:
+            found = classification_replicates(table, replicates, seed)
     else:
         found = accuracy_replicates(predictions.right(inside), replicates, seed)
     keys = [key for key in predictions.scores if key.role == "ood"]

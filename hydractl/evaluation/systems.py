@@ -47,7 +47,7 @@ class SetAnswers:
     """A system's answers to the N samples of a set, in its order, in float32 or float64."""
 
     member_logits: Logits | None  # `[M,N,C]`, before any temperature; None if only a confidence was saved
-    labels: IntArray | None  # `[N]` int64 in 0..C-1, or None for samples without
+    labels: IntArray | None  # `[N]` int64 in 0..C-1, `[N,C]` of several labels, or None for samples without
     features: Logits | None = None  # `[M,N,D']`, the inputs of the members' classifiers; None unless wanted
     # `[N]`, how sure the system is that it is right, by its own account; None if logits say it.
     confidence: FloatArray | None = None
@@ -72,7 +72,8 @@ class SetAnswers:
         assert self.member_logits is not None
         features = self.member_logits[..., :0] if self.features is None else self.features
         affine = None if classifier is None else (classifier.weight.numpy(), classifier.bias.numpy())
-        return FitSamples(self.member_logits, features, self.labels, affine, hidden=self.hidden)
+        classes = None if self.labels is None or self.labels.ndim > 1 else self.labels
+        return FitSamples(self.member_logits, features, classes, affine, hidden=self.hidden)
 
     def to_fit_on(self) -> tuple[Logits, IntArray]:
         """Returns logits and labels.
@@ -107,6 +108,14 @@ class Predictor(Protocol):
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The names of its classes."""
+
+    @property
+    def several(self) -> bool:
+        """True if a sample has any number of labels."""
+
+    @property
+    def thresholds(self) -> Sequence[float] | None:
+        """The probability from which it answers with each of several labels; None for one half."""
 
     @property
     def temperature(self) -> float:

@@ -24,6 +24,7 @@ from hydractl.families.peft import CONFIG as ADAPTER
 from hydractl.inference import load_checkpoint
 from hydractl.model.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.all_tasks import find_task
 
 WARM_UP = 2  # calls of each system before the first that counts
 FEWEST = 5  # rounds, however long one takes
@@ -270,7 +271,7 @@ def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSy
 
     if (folder / ADAPTER).exists():  # transformers would load, or fetch, the network that it names in place of this one
         raise OptionError(f"{folder}: holds {ADAPTER}, which names another network: `transformers` needs one without")
-    images = system.spec.modality == "image"
+    images, task = system.spec.modality == "image", find_task(system.spec.task)
     classes: Any = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     # The same attention as in our own forward: torch's, on whichever backend it chooses.
     own = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
@@ -280,7 +281,6 @@ def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSy
         compile_model(model)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
-        logits: Tensor = model(**inputs).logits
-        return logits.float().softmax(-1)
+        return task.probabilities(task.answer(model(**inputs).logits[None], 1.0))
 
     return replace(system, answers=(answer,), weight=replace(system.weight, performed=system.weight.multiply_adds))

@@ -15,7 +15,7 @@ from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, to_json
 from hydractl.reports.escape import front_matter, markdown, markdown_code
 from hydractl.reports.summary import summarize, summary_lines
-from hydractl.tasks.table import find_task
+from hydractl.tasks.all_tasks import find_task
 
 
 def write_hydra(
@@ -36,7 +36,7 @@ def write_hydra(
             content = {**content, "padding_side": "right"}  # as hydractl pads whatever it says
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
     write_code(folder, force)
-    automatic = find_task(checkpoint.spec.task).automatic
+    automatic = find_task(checkpoint.spec.task).names.automatic
     write_bytes(folder / "README.md", model_card(checkpoint, report, automatic).encode(), force)
     tensors = {f"hydra.{name}": tensor for name, tensor in checkpoint.tensors.items()}
     if checkpoint.ood is not None:
@@ -47,11 +47,12 @@ def write_hydra(
 def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the config.json of the folder."""
     task = find_task(checkpoint.spec.task)
+    names = task.names
     dtype = str(checkpoint.dtype).removeprefix("torch.")
     config: dict[str, Any] = {
         "model_type": "hydra",
-        "architectures": [task.model],
-        "auto_map": {"AutoConfig": "configuration_hydra.HydraConfig", task.automatic: f"modeling_hydra.{task.model}"},
+        "architectures": [names.model],
+        "auto_map": {"AutoConfig": "configuration_hydra.HydraConfig", names.automatic: f"modeling_hydra.{names.model}"},
         "dtype": dtype,
         "hydra": {
             "spec": spec_to_json(checkpoint.spec),
@@ -66,6 +67,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
     if "pretrained_cfg" in settings:
         # The image processor that runs timm's transforms reads its settings here.
         config |= settings
+    config |= {} if task.problem_type is None else {"problem_type": task.problem_type}
     return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
 
 
@@ -89,13 +91,15 @@ def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automat
 
 def _front(checkpoint: Checkpoint) -> Iterator[str]:
     tags = ["hydractl", "ensemble", "uncertainty"]
-    task = find_task(checkpoint.spec.task).pipeline
-    yield front_matter({"library_name": "transformers", "pipeline_tag": task, "tags": tags})
+    task = find_task(checkpoint.spec.task)
+    yield front_matter({"library_name": "transformers", "pipeline_tag": task.names.pipeline, "tags": tags})
     yield from ("", "# Hydra ensemble", "")
     count = f"{checkpoint.members} member{'s' if checkpoint.members > 1 else ''}"
     yield f"{count} of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
-    yield "Softmax of its logits is the mean of the members' probabilities;"
-    yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
+    link = "Sigmoid" if task.several else "Softmax"
+    yield f"{link} of its logits is the mean of the members' probabilities;"
+    if not task.several:
+        yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
     if checkpoint.ood is not None:
         fit = checkpoint.ood.fit
         share = f"{100 - 100 * fit.accept:g} %"
@@ -106,14 +110,14 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
 def _loading(checkpoint: Checkpoint, automatic: str) -> Iterator[str]:
     yield from ("## Loading", "", "With hydractl installed:", "", "```python", "import hydractl.auto")
     yield from (f"from transformers import {automatic}", "", f"model = {automatic}.from_pretrained(FOLDER)", "```", "")
-    task = find_task(checkpoint.spec.task)
+    names = find_task(checkpoint.spec.task).names
     yield "Without it, the code in this folder is run instead: add `trust_remote_code=True`. In a pipeline:"
     yield from ("", "```python", "from transformers import pipeline", "")
-    yield from (f'pipeline("{task.pipeline}", FOLDER, trust_remote_code=True)', "```", "")
-    if checkpoint.ood is not None and task.typical:
+    yield from (f'pipeline("{names.pipeline}", FOLDER, trust_remote_code=True)', "```", "")
+    if checkpoint.ood is not None and names.typical:
         yield "With hydractl, the pipeline says how typical each input is, too:"
         yield from ("", "```python", "import hydractl.auto", "from transformers import pipeline", "")
-        yield f'classify = pipeline("{task.pipeline}", FOLDER, pipeline_class=hydractl.auto.{task.typical})'
+        yield f'classify = pipeline("{names.pipeline}", FOLDER, pipeline_class=hydractl.auto.{names.typical})'
         yield from ('classify(INPUT)[0]["typicality"]', "```", "")
 
 

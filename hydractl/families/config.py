@@ -95,11 +95,11 @@ class ArchitectureConfig(Fields, ABC):
 
 
 class ClassNames(Fields):
-    """The fields of a config.json that name its classes; a sample has one of them."""
+    """The fields of a config.json that name its classes, and whether a sample has one or any number of them."""
 
     num_labels: Classes | None = None
     id2label: Labels | None = None
-    problem_type: Literal["single_label_classification"] | None = None
+    problem_type: Literal["single_label_classification", "multi_label_classification"] | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:

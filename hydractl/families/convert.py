@@ -16,6 +16,7 @@ from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, Tenso
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, config_origin, read_config
 from hydractl.families.family import Base, Family, Source, locate, read_from
+from hydractl.tasks.all_tasks import task_of_problem
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
 
 def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
-        return fields.spec()
+        spec = fields.spec()
+        return replace(spec, task=task_of_problem(spec.task, getattr(fields, "problem_type", None)))
     except ValueError as error:
         raise config_origin(name, family.config_file).refusal(str(error)) from error
 

@@ -23,7 +23,7 @@ from hydractl.text import shortened
 from hydractl.watch import LOG
 
 #: Kinds of models that answer with no one class.
-UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
+UNSUPPORTED = {"regression": "regression"}
 #: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
 COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
 #: The methods of quantization that transformers undoes.

@@ -43,7 +43,8 @@ class Predictions(Result):
     Attributes:
         inputs: the name of each in messages: a file, a text, or a place in a data set.
         classes: the C class names, in order of the probabilities.
-        labels: the most probable class of each; None where it cannot be read.
+        labels: the most probable class of each, for a multi-label model the labels of its answer as a tuple; None where
+            it cannot be read.
         probabilities: `[N,C]`, the members' mean.
         msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
         entropy: `[N]`, nats, of the probabilities: high means the same.
@@ -64,7 +65,7 @@ class Predictions(Result):
 
     inputs: Sequence[str]
     classes: Sequence[str]
-    labels: Sequence[str | None]
+    labels: Sequence[Any]
     probabilities: NDArray[np.floating[Any]]
     msp: NDArray[np.floating[Any]]
     entropy: NDArray[np.floating[Any]]
@@ -133,6 +134,8 @@ class Predictions(Result):
         for row in self:
             own = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
             row |= {name: None if value is None else str(value) for name, value in own.items()}
+            if isinstance(row["label"], tuple):
+                row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in row["label"])
             row |= {"label": UNREADABLE} if row["unreadable"] else {}
             yield tuple(map(_cell, (row[name] for name in self.columns)))
 

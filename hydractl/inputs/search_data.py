@@ -61,10 +61,12 @@ def open_material(
     reading: Reading,
     compute: Compute,
     watch: Watcher,
+    several: bool = False,
 ) -> Material:
     """Opens the model and its data, and matches their labels.
 
     Args:
+        several: whether a multi-label model will do, because nothing but the task's loss reads labels.
         watch: receives notes on oddities of the data.
 
     Raises:
@@ -72,7 +74,8 @@ def open_material(
         CheckpointError: the model cannot be read.
         DataError: the data cannot be read, or their labels are not the model's.
     """
-    return open_materials(model, {"": (id_data, ood_data)}, reading=reading, compute=compute, watch=watch)[""]
+    tasks = {"": (id_data, ood_data)}
+    return open_materials(model, tasks, reading=reading, compute=compute, watch=watch, several=several)[""]
 
 
 def open_materials(
@@ -82,14 +85,18 @@ def open_materials(
     reading: Reading,
     compute: Compute,
     watch: Watcher,
+    several: bool = False,
 ) -> dict[str, Material]:
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
     from hydractl.data.labels import match_labels, set_classes, unnamed
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_to_compute
+    from hydractl.tasks.all_tasks import require_one_class
 
     checkpoint = as_member(model)
+    if not several:
+        require_one_class(checkpoint.spec, "this measure", "prune it by taylor, magnitude or random instead")
     modality = modality_of(checkpoint, reading)
     opened = {
         name: (open_samples(id_data, modality, reading, name="ID data"), open_ood_sets(ood, id_data, modality, reading))
@@ -101,7 +108,8 @@ def open_materials(
     found = {}
     for name, (samples, ood) in opened.items():
         set_classes(network, reading.classes, reading.template, samples)
-        matched = match_labels(samples, network.labels or unnamed(network.spec.classes), reading.match_labels)
+        names = network.labels or unnamed(network.spec.classes)
+        matched = match_labels(samples, names, reading.match_labels, network.task.several)
         for note in matched.notes[len(samples.notes) :]:
             watch.note(f"note: {note}")
         prompts = network.class_prompts or {}

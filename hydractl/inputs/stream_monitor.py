@@ -139,9 +139,12 @@ def _known(model: ModelLike) -> Known:
     """Returns what a model's file says of ID inputs.
 
     Raises:
-        OptionError: it is not calibrated.
+        OptionError: it is not calibrated, or is multi-label.
     """
+    from hydractl.tasks.all_tasks import require_one_class
+
     checkpoint = as_checkpoint(model)
+    require_one_class(checkpoint.spec, "monitor", "watch the typicality that predict prints")
     if checkpoint.ood is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
     fit, tensors = checkpoint.ood.fit, checkpoint.ood.tensors

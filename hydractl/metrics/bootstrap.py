@@ -53,7 +53,7 @@ def classification_replicates(table: PredictionTable, replicates: int = 1000, se
             adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), gap_sums, samples),
         )
 
-    return _by_field(ClassificationMetrics, [of(places) for [places] in draw_places([samples], replicates, seed)])
+    return by_field(ClassificationMetrics, [of(places) for [places] in draw_places([samples], replicates, seed)])
 
 
 def accuracy_replicates(correct: NDArray[np.bool_], replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
@@ -88,9 +88,10 @@ def sets_replicates(
         for (name, (levels, id_ranks, ood_ranks)), places in zip(ranked.items(), outside, strict=True):
             id_counts = np.bincount(id_ranks[inside], minlength=levels)
             found[name].append(metrics_of_counts(id_counts, np.bincount(ood_ranks[places], minlength=levels)))
-    return {name: _by_field(OodMetrics, values) for name, values in found.items()}
+    return {name: by_field(OodMetrics, values) for name, values in found.items()}
 
 
-def _by_field(metrics: type[Any], values: Sequence[Any]) -> dict[str, FloatArray]:
+def by_field(metrics: type[Any], values: Sequence[Any]) -> dict[str, FloatArray]:
+    """Returns the values [draws] of each field of a class of metrics."""
     columns = np.array([astuple(value) for value in values]).T
     return dict(zip((field.name for field in fields(metrics)), columns, strict=True))

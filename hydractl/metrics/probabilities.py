@@ -80,10 +80,11 @@ def label_log_probabilities(scaled: FloatArray, labels: IntArray) -> FloatArray:
     # Relative to the largest logit first: an offset common to all classes would swallow the digits.
     shifted = scaled - scaled.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shifted, labels[None, :, None], axis=-1)[..., 0]
-    return _log_mean_exp(chosen - np.log(np.exp(shifted).sum(axis=-1)))
+    return log_mean_exp(chosen - np.log(np.exp(shifted).sum(axis=-1)))
 
 
-def _log_mean_exp(logarithms: FloatArray) -> FloatArray:
+def log_mean_exp(logarithms: FloatArray) -> FloatArray:
+    """Returns the logarithm of the mean over the first axis of exp, [...]."""
     largest = logarithms.max(axis=0)
     # A mean of ratios to the largest, so that one member, or equal members, come out unchanged.
     return np.asarray(largest + np.log(mean_over_members(np.exp(logarithms - largest))), dtype=np.float64)

@@ -1,5 +1,6 @@
 """Scaling of logits that is fitted on held-out ID data: one temperature, or a scale and a shift for each class."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,8 +51,20 @@ def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperatur
     Source: Guo et al. 2017; on ensembles Rahaman & Thiery 2021 ("pool, then calibrate" with the pool inside).
     """
 
+    temperature, before, nll, at_bound = lowest_temperature(lambda one: _nll(member_logits, labels, one))
+    changed = 0.0 if temperature == 1 else _changed(member_logits, temperature)
+    return FittedTemperature(temperature, before, nll, at_bound=at_bound, argmax_changed=changed)
+
+
+def lowest_temperature(nll: Callable[[float], float]) -> tuple[float, float, float, bool]:
+    """Returns the temperature with the lowest NLL, the NLL at 1 and there, and whether it still falls at the bound.
+
+    Args:
+        nll: of a temperature.
+    """
+
     def loss(log_temperature: float) -> float:
-        return _nll(member_logits, labels, float(np.exp(log_temperature)))
+        return nll(float(np.exp(log_temperature)))
 
     # The NLL is unimodal for one member only, so a grid finds the valley and Brent's method its bottom.
     grid = np.linspace(np.log(BOUNDS[0]), np.log(BOUNDS[1]), num=15)
@@ -62,14 +75,11 @@ def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperatur
     before = loss(0.0)
     # The search never sees the ends of its range; and where the NLL is flat, no temperature is the best one.
     candidates = [(before, 0.0), (losses[best], float(grid[best])), (float(found.fun), float(found.x))]
-    nll, log_temperature = min(candidates, key=lambda candidate: candidate[0])
+    lowest, log_temperature = min(candidates, key=lambda candidate: candidate[0])
     at_bound = bool(np.isclose(log_temperature, np.log(BOUNDS), rtol=0, atol=1e-3).any())
     if at_bound and log_temperature < 0:
-        return FittedTemperature(1.0, before, before, at_bound=True, argmax_changed=0.0)
-    temperature = float(np.exp(log_temperature))
-    return FittedTemperature(
-        temperature, before, nll, at_bound=at_bound, argmax_changed=_changed(member_logits, temperature)
-    )
+        return 1.0, before, before, True
+    return float(np.exp(log_temperature)), before, lowest, at_bound
 
 
 def _nll(member_logits: Logits, labels: IntArray, temperature: float) -> float:

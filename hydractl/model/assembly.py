@@ -34,7 +34,7 @@ def from_checkpoint(
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
-    model.acceptance = checkpoint.acceptance
+    model.acceptance, model.thresholds = checkpoint.acceptance, checkpoint.thresholds
     model.ood_head = None if checkpoint.ood is None else OodHead.of(checkpoint.ood, device, wanted)
     # Nothing of it may hold the open file, which would keep the model from being copied and pickled.
     ood = checkpoint.ood and replace(checkpoint.ood, tensors=_in_memory(checkpoint.ood.tensors))

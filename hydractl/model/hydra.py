@@ -20,8 +20,8 @@ from hydractl.model.finite import finite_on_cpu
 from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers
+from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.prediction import Prediction
-from hydractl.tasks.table import find_task
 from hydractl.text import counted, printable
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ class HydraOutput(NamedTuple):
 
     Attributes:
         member_logits: `[M,B,C]`, in the model's dtype.
-        probabilities: `[B,C]`, the mean over members of their softmax probabilities, at least float32.
-        logits: `[B,C]`, the logarithm of `probabilities`, always finite.
+        probabilities: `[B,C]`, the mean over members of their softmax probabilities, or for several labels of their
+            sigmoids, at least float32.
+        logits: `[B,C]`, the logarithm of `probabilities` p, or for several labels log(p / (1 - p)), always finite.
         features: `[M,B,D']`, the input of each member's classifier: pooled tokens, or a zero-shot model's embeddings of
             unit length.
         ood_score: `[B]`, higher = more OOD, at least float32; None unless the model was calibrated, and in training.
@@ -101,6 +102,7 @@ class Hydra(nn.Module):
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.acceptance: Acceptance | None = None
+        self.thresholds: tuple[float, ...] | None = None  # `[C]`, of a model that answers with several labels
         self.ood_head: OodHead | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
@@ -362,7 +364,9 @@ class Hydra(nn.Module):
         if order is not None:
             back = order.argsort()
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        found = replace(self.task.predict(logits, self.temperature, self.labels), truncated=truncated)
+        fitted = {} if self.thresholds is None else {"thresholds": self.thresholds}
+        answered = self.task.predict(logits, self.temperature, self.labels, **fitted)
+        found = replace(answered, truncated=truncated)
         if odd is not None and self.ood_head is not None:
             least = self.ood_head.fit.confidence
             sure = None if least is None else found.msp >= least

@@ -215,6 +215,10 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
         Column("NLL", ("id", "nll"), "plain", "lower"),
         Column("ECE %", ("id", "ece"), "percent", "lower"),
         Column("aECE %", ("id", "adaptive_ece"), "percent", "lower"),
+        Column("micro F1 %", ("id", "micro_f1"), "percent", "higher"),
+        Column("macro F1 %", ("id", "macro_f1"), "percent", "higher"),
+        Column("mAP %", ("id", "mean_ap"), "percent", "higher"),
+        Column("label AUROC %", ("id", "label_auroc"), "percent", "higher"),
     ]
     if full:
         columns += [

@@ -106,6 +106,8 @@ def flat_rows(found: PredictionRows) -> Iterator[dict[str, Any]]:
 
 def _cell(value: Any) -> Any:
     """Returns text that no spreadsheet runs, true or false in lower case, and numbers as they are."""
+    if isinstance(value, tuple):
+        value = ", ".join(value)
     if isinstance(value, str):
         return escape.spreadsheet(value)
     return str(value).lower() if isinstance(value, bool) else value

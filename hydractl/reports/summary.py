@@ -41,6 +41,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
         "temperature": checkpoint.temperature,
+        **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
         "ood": None if checkpoint.ood is None else checkpoint.ood.fit.to_json(),
     }
@@ -89,6 +90,8 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["per member"] = ", ".join(summary["separate"])
     if summary["temperature"] is not None:
         facts["temperature"] = f"{summary['temperature']:.4g}"
+    if summary.get("thresholds"):
+        facts["thresholds"] = ", ".join(f"{one:.2f}" for one in summary["thresholds"])
     if (accepts := summary["acceptance"]) is not None:
         facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
     if (fit := summary["ood"]) is not None:

@@ -186,10 +186,12 @@ class AnalyseMembers:
         from hydractl.inputs.arguments import as_checkpoint
         from hydractl.inputs.models import running
         from hydractl.reports.analyses import similarity_figure, similarity_lines
+        from hydractl.tasks.all_tasks import require_one_class
 
         self.picture.check()
         checkpoint, reading = as_checkpoint(self.model), self.reading
         require_several(checkpoint)
+        require_one_class(checkpoint.spec, "this analysis", "compare members by predict instead")
         network = running(checkpoint, self.compute)
         name_classes(network, reading.classes, reading.template)
         texts = network.spec.modality == "text"

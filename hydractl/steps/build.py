@@ -120,12 +120,15 @@ class Build(BuildOptions):
     def run(self, watch: Watcher) -> Built:
         if is_build_file(self.model):
             return read_build_file(self).run(watch)
+        from hydractl.tasks.all_tasks import require_one_class
+
         self._check()
         if not self.dry_run:
             require(
                 "matplotlib", *(["accelerate"] if self.data.train_data else [])
             )  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
+        require_one_class(network.spec, "build", "use prune, finetune, fuse and calibrate")
         planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
         thin = thinning(self, network, limits)

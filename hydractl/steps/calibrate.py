@@ -60,9 +60,12 @@ class Temperature:
         """Accepts every model."""
 
     def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedTemperature:
-        """Returns the temperature with the lowest NLL."""
+        """Returns the temperature with the lowest NLL; for several labels `[N,C]`, thresholds too."""
+        from hydractl.metrics.label_sets import fit_label_sets
         from hydractl.metrics.scaling import fit_temperature
 
+        if labels.ndim == 2:
+            return fit_label_sets(member_logits, labels)
         return fit_temperature(member_logits, labels)
 
 
@@ -77,7 +80,9 @@ class Vector:
     def check(self, checkpoint: Checkpoint) -> None:
         """Raises OptionError for a model whose classifier cannot be scaled exactly."""
         from hydractl.surgery.numbers import require_exact_classifier
+        from hydractl.tasks.all_tasks import require_one_class
 
+        require_one_class(checkpoint.spec, "`method` vector", "choose temperature")
         require_exact_classifier(checkpoint)
 
     def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedVector:
@@ -187,6 +192,9 @@ class Calibrate:
 
     torchrun shares the batches among processes; any number of them gives the same bytes. Until the output is written, a
     .state folder beside it holds the finished data sets' answers; after an interruption, `resume` continues from them.
+
+    For a multi-label model, the temperature minimises the binary loss, and each label gets the threshold with the
+    highest F1 on these samples. `predict` answers with the labels above their thresholds.
 
     With `accuracy`, finds the lowest confidence (MSP) from which answers are right that often, by the one-sided 95 %
     bound of Clopper and Pearson. `predict` then says of which answers it is sure.
@@ -308,10 +316,14 @@ class Calibrate:
         from hydractl.evaluation.model_calibration import fit_network
         from hydractl.evaluation.ood_fit import Wanted
         from hydractl.model.hydra import Hydra
+        from hydractl.tasks.all_tasks import find_task, require_one_class
 
         place = local_device(self.compute.torch_device)
         score = self.ood_score or ("auto" if data.outside else DEFAULT)
-        zero_shot = checkpoint.spec.prompted
+        zero_shot, several = checkpoint.spec.prompted, find_task(checkpoint.spec.task).several
+        if several and (accuracy is not None or data.outside or score != DEFAULT):
+            given = "`accuracy`" if accuracy is not None else "a choice by `ood_data`" if data.outside else score
+            require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")
         if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
             kept = "a zero-shot model" if zero_shot else score
             raise OptionError(f"`bank_size` {self.bank_size}: {kept} keeps no bank, only knn does: leave it out")
@@ -322,7 +334,7 @@ class Calibrate:
                 f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
                 f"{DEFAULT}"
             )
-        wanted = Wanted(score, rate, self.bank_size, accuracy, fixed=not zero_shot)
+        wanted = Wanted(score, rate, self.bank_size, accuracy, fixed=not zero_shot and not several)
         total = sum(map(len, data.sets.values()))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(

@@ -299,6 +299,7 @@ class Prune:
             reading=self.reading,
             compute=replace(self.compute, dtype=None),
             watch=watch,
+            several=True,
         )
         if method.samples is not None:
             material = replace(material, id=material.id.draw(method.samples, self.seed))

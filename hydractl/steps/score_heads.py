@@ -139,7 +139,15 @@ class ScoreHeads:
         inside, outside = (getattr(self.method, name, None) for name in ("id_data", "ood_data"))
         if inside is None:
             return None
-        return open_material(checkpoint, inside, outside, reading=self.reading, compute=self.compute, watch=watch)
+        return open_material(
+            checkpoint,
+            inside,
+            outside,
+            reading=self.reading,
+            compute=self.compute,
+            watch=watch,
+            several=self.method.by_loss,
+        )
 
     def _artifact(self, scored: Scored, checkpoint: Checkpoint, material: Material | None) -> dict[str, Any]:
         details = {name: as_towers(values, checkpoint.spec) for name, values in scored.details.items()}

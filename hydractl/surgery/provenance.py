@@ -46,7 +46,8 @@ def with_provenance(
     remembered = merged(seen, result.name)
     return replace(
         result,
-        acceptance=None,  # it was fitted to the inputs
+        acceptance=None,  # it was fitted to the inputs, as thresholds were
+        thresholds=None,
         ood=None,
         provenance={
             "command": command,

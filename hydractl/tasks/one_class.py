@@ -1,6 +1,7 @@
 """One class a sample: softmax, its losses, and what an answer shows."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import log
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydractl.tasks.prediction import Prediction
+from hydractl.tasks.task import TaskRow
 
 
 def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str] | None) -> Prediction:
@@ -58,10 +60,21 @@ def losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
 
 
 def taught_losses(logits: Tensor, taught: Tensor) -> Tensor:
-    """Returns the cross-entropies to teachers' probabilities `[B,C]`, `[G,B,C]` whose sum over classes is the loss."""
+    """Returns the cross-entropies to teachers' probabilities `[B,C]`, `[G,B,C]` to be summed."""
     return -(taught.to(logits.dtype) * logits.log_softmax(-1))
 
 
 def outlier_losses(logits: Tensor) -> Tensor:
     """Returns the cross-entropy `[G,B]` to a uniform distribution, for logits `[G,B,C]` of outliers."""
     return -logits.log_softmax(-1).mean(-1)
+
+
+one_class = partial(
+    TaskRow,
+    answer=log_probabilities,
+    probabilities=torch.exp,
+    predict=prediction,
+    losses=losses,
+    taught_losses=taught_losses,
+    outlier_losses=outlier_losses,
+)

@@ -1,8 +1,9 @@
 """A model's answers for samples, as a value that shows itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from torch import Tensor
 
@@ -15,9 +16,11 @@ class Prediction:
 
     Attributes:
         classes: names of the C classes.
-        labels: `[N]`, the name of each sample's most probable class.
+        labels: `[N]`, the name of each sample's most probable class; for a multi-label model the names of those labels
+            whose probability reaches their threshold, a tuple for each sample.
         probabilities: `[N,C]`, the members' mean.
-        msp: `[N]`, the maximum softmax probability: confidence; low means likely wrong or OOD.
+        msp: `[N]`, the maximum softmax probability: confidence; low means likely wrong or OOD. For a multi-label
+            model the probability of the answer, its labels taken as independent.
         entropy: `[N]`, nats, of `probabilities`; high means likely wrong or OOD.
         mutual_information: `[N]`, nats, how much members disagree; 0 for a single member.
         member_logits: `[M,N,C]`.
@@ -30,7 +33,7 @@ class Prediction:
     """
 
     classes: tuple[str, ...]
-    labels: list[str]
+    labels: Sequence[Any]
     probabilities: Tensor
     msp: Tensor
     entropy: Tensor
@@ -61,7 +64,7 @@ class Prediction:
         columns = (self.msp, self.entropy, self.mutual_information)
         for label, *numbers in zip(self.labels[:SHOWN], *(column[:SHOWN].tolist() for column in columns), strict=True):
             msp, entropy, information = (f"{number:.4f}" for number in numbers)
-            yield label, msp, entropy, information
+            yield label if isinstance(label, str) else ", ".join(label), msp, entropy, information
 
     def _title(self) -> str:
         return f"Prediction: {len(self)} samples, {len(self.member_logits)} members, {len(self.classes)} classes"

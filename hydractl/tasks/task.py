@@ -1,6 +1,6 @@
 """The parts of a task."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,31 +10,48 @@ from hydractl.tasks.prediction import Prediction
 
 
 @dataclass(frozen=True)
-class TaskRow:
-    """What a network answers.
+class Names:
+    """The names of a kind of model in transformers.
 
     Attributes:
-        name: its name in a spec.
         model: the class in exports/modeling.py.
         automatic: the automatic class of transformers that finds it.
         pipeline: the name of the pipeline in transformers.
-        answer: from members' logits `[M,B,C]` and their temperature to the logits `[B,C]` of the ensemble.
-        probabilities: from these to probabilities `[B,C]`.
-        predict: from members' logits `[M,N,C]`, their temperature and class names to a prediction.
-        losses: from logits `[G,B,C]`, labels and label smoothing to the loss of each sample in each copy, `[G*B]`.
-        taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.
-        outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
         typical: the pipeline in `hydractl.auto` that gives typicality too; None if there is none.
     """
 
-    name: Task
     model: str
     automatic: str
     pipeline: str
+    typical: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """Describes what a network answers.
+
+    Attributes:
+        name: its name in a spec.
+        names: those of its models in transformers.
+        answer: from members' logits `[M,B,C]` and their temperature to the logits `[B,C]` of the ensemble.
+        probabilities: from these to probabilities `[B,C]`.
+        predict: from members' logits `[M,N,C]`, their temperature, class names, and thresholds of labels where
+            calibration found some, to a prediction.
+        losses: from logits `[G,B,C]`, labels `[B]` (or `[B,C]` of several) and label smoothing to the loss of each
+            sample in each copy, `[G*B]`.
+        taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.
+        outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
+        problem_type: what a config.json in transformers calls it; None where it calls it nothing.
+        several: whether a sample has any number of the C labels rather than one of C classes.
+    """
+
+    name: Task
+    names: Names
     answer: Callable[[Tensor, float], Tensor]
     probabilities: Callable[[Tensor], Tensor]
-    predict: Callable[[Tensor, float, Sequence[str] | None], Prediction]
+    predict: Callable[..., Prediction]
     losses: Callable[[Tensor, Tensor, float], Tensor]
     taught_losses: Callable[[Tensor, Tensor], Tensor]
     outlier_losses: Callable[[Tensor], Tensor]
-    typical: str | None = None
+    problem_type: str | None = None
+    several: bool = False

@@ -115,7 +115,7 @@ class Run:
         if batch.labels is None:
             return batch_loss(self.network.task, logits, None, recipe)
         taught = None if teachers is None else teachers.probabilities(inputs)
-        return batch_loss(self.network.task, logits, batch.labels.to(device), recipe, taught)
+        return batch_loss(self.network.task, logits, batch.labels.to(device), recipe, taught=taught)
 
     def save(self) -> None:
         """Writes the state after the present step, by one process when all have come as far."""

@@ -79,7 +79,7 @@ def require_fit(teachers: Sequence[Checkpoint], network: Checkpoint) -> None:
     for teacher in teachers:
         if teacher.spec.prompted:
             raise OptionError(f"`teacher` {teacher.name}: is a zero-shot model: name a classifier")
-        if teacher.spec.modality != network.spec.modality or teacher.labels != network.labels:
+        if (teacher.spec.task, teacher.labels) != (network.spec.task, network.labels):
             raise OptionError(f"`teacher` {teacher.name}: has other classes than {network.name}")
         if teacher.preprocessing != network.preprocessing:
             raise OptionError(

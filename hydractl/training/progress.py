@@ -16,6 +16,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batches
 from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.label_sets import LabelSetTable, label_set_metrics, tabulate_label_sets
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.model.hydra import Hydra
 from hydractl.training.losses import model_embeddings, pair_logits
@@ -44,7 +45,7 @@ class Validation:
     @classmethod
     def of(cls, table: PredictionTable) -> Validation:
         """Measures a table of answers."""
-        metrics = classification_metrics(table)
+        metrics = label_set_metrics(table) if isinstance(table, LabelSetTable) else classification_metrics(table)
         return cls(metrics.accuracy, metrics.nll, metrics.ece)
 
     def better_than(self, other: Validation | None) -> bool:
@@ -58,7 +59,8 @@ def validate(model: Hydra, batches: Batches) -> Validation:
         parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
     logits = torch.cat([part.member_logits for part in parts], 1)
     labels = torch.cat([part.labels for part in parts if part.labels is not None])
-    return Validation.of(tabulate(logits.numpy(), labels.numpy(), model.temperature))
+    table = tabulate_label_sets if model.task.several else tabulate
+    return Validation.of(table(logits.numpy(), labels.numpy(), model.temperature))
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:

@@ -16,6 +16,7 @@ from hydractl.errors import CheckpointError, DataError, OptionError, TrainingErr
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
+from hydractl.tasks.all_tasks import find_task, of_problem
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import (
     Conditions,
@@ -187,6 +188,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
         return checkpoint, training
     if recipe.new_classifier != "no":
         labels = _label_names(data.train)
+        checkpoint = of_problem(checkpoint, data.train.labels is not None and data.train.labels.ndim == 2)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
     if checkpoint.labels is None:
         raise OptionError(
@@ -194,22 +196,26 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             "train a classifier in its place with `new_classifier` zeros"
         )
     unread = training.teachers is not None and recipe.teacher_weight == 1
-    step = partial(_with_some_class if unread else _match_or_advise, labels=checkpoint.labels, match=training.match)
+    several = find_task(checkpoint.spec.task).several
+    step = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, several=several)
+    if unread:
+        step = partial(_with_some_class, labels=checkpoint.labels, several=several)
     train = step(data.train)
     validation = data.validation
     if validation is not None:
-        validation = match_labels(validation, checkpoint.labels, training.match)
+        validation = match_labels(validation, checkpoint.labels, training.match, several)
     return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
 
 
-def _with_some_class(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:
+def _with_some_class(samples: Samples, labels: tuple[str, ...], several: bool) -> Samples:
     # Nothing reads the class.
-    return replace(samples, labels=np.zeros(len(samples), dtype=np.int64), label_names=labels)
+    shape = (len(samples), len(labels)) if several else (len(samples),)
+    return replace(samples, labels=np.zeros(shape, dtype=np.int64), label_names=labels)
 
 
-def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:
+def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, several: bool) -> Samples:
     try:
-        return match_labels(samples, labels, match)
+        return match_labels(samples, labels, match, several)
     except DataError as error:
         if samples.labels is None or (samples.labels < 0).any():  # which a new classifier needs as well
             raise
@@ -221,4 +227,5 @@ def _label_names(data: Samples) -> tuple[str, ...]:
         return data.label_names
     if data.labels is None:
         raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
-    return tuple(str(label) for label in range(int(data.labels.max()) + 1))
+    classes = data.labels.shape[1] if data.labels.ndim == 2 else int(data.labels.max()) + 1
+    return tuple(map(str, range(classes)))

@@ -251,12 +251,6 @@ REFUSALS: dict[str, Refusal] = {
     "a label a token of a RoBERTa": other_task(roberta(hf.AutoModelForTokenClassification)),
     "choices": other_task(saved(hf.AutoModelForMultipleChoice)),
     "choices of a RoBERTa": other_task(roberta(hf.AutoModelForMultipleChoice)),
-    "several labels": other_task(
-        saved(hf.AutoModelForSequenceClassification, problem_type="multi_label_classification")
-    ),
-    "several labels of a ViT": other_task(
-        saved(hf.AutoModelForImageClassification, "vit", problem_type="multi_label_classification"), IMAGES
-    ),
     "a number": other_task(saved(hf.AutoModelForSequenceClassification, problem_type="regression", num_labels=1)),
     "one output": other_task(roberta(hf.AutoModelForSequenceClassification, num_labels=1)),
     "masked words": other_task(saved(hf.AutoModelForMaskedLM)),

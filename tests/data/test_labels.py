@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, List, Value
 
-from hydractl.data.labels import match_labels, read_labels
+from hydractl.data.labels import label_lists, match_labels, read_labels
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
@@ -36,7 +36,7 @@ def test_reads(values: list[object], feature: object, labels: list[int], names: 
 
 @pytest.mark.parametrize(
     ("values", "feature"),
-    [([0.5], Value("float32")), ([[1, 2]], List(Value("int64"))), ([1.0, float("inf")], Value("float64"))],
+    [([0.5], Value("float32")), ([1.0, float("inf")], Value("float64"))],
 )
 def test_says_what_is_no_class(values: list[object], feature: object) -> None:
     table = datasets.Dataset.from_dict({"x": values}, features=datasets.Features({"x": feature}))
@@ -172,3 +172,44 @@ def test_what_is_no_subset(classes: str, message: str) -> None:
     Path("some.txt").write_text(classes)
     with pytest.raises(DataError, match=message):
         open_samples("all.jsonl?only=some.txt", "text")
+
+
+@pytest.mark.parametrize(
+    ("values", "feature", "labels", "names"),
+    [
+        ([["b", "a"], [], ["b"]], List(Value("string")), [[1, 1], [0, 0], [0, 1]], ("a", "b")),
+        ([[2], [0, 2]], List(Value("int64")), [[0, 0, 1], [1, 0, 1]], None),
+        ([[1], []], List(ClassLabel(names=["x", "y"])), [[0, 1], [0, 0]], ("x", "y")),
+    ],
+)
+def test_reads_lists(
+    values: list[object], feature: object, labels: list[list[int]], names: tuple[str, ...] | None
+) -> None:
+    table = datasets.Dataset.from_dict({"x": values}, features=datasets.Features({"x": feature}))
+    read = read_labels(table, "x")
+    assert not isinstance(read, str)
+    assert (read[0].tolist(), read[1]) == (labels, names)
+
+
+def test_reads_columns_of_0_and_1_and_names_the_row_of_what_is_neither() -> None:
+    table = datasets.Dataset.from_dict(
+        {"a": [0, 1, 1], "b": [True, False, True], "c": [0, 2, 1], "d": [[0], None, [1]]}
+    )
+    read = read_labels(table, "a,b")
+    assert not isinstance(read, str)
+    assert (read[0].tolist(), read[1]) == ([[0, 1], [1, 0], [1, 1]], ("a", "b"))
+    assert "column c of sample 1 is 2" in str(read_labels(table, "a,c"))
+    assert "sample 1 has no list" in str(read_labels(table, "d"))
+    assert "sample 1 holds 3" in str(label_lists([["a"], [3]]))
+    assert "sample 1 holds a label twice" in str(label_lists([[1], [0, 1, 0]]))
+    assert "sample 1 is not 0 to 1" in str(label_lists([[0], [5]], ("x", "y")))
+
+
+def test_several_labels_match_by_name_and_by_number() -> None:
+    hot = np.array([[1, 0], [1, 1]])
+    named = match_labels(Samples("d", "text", ["t", "u"], hot, ("dog", "Cat")), ("cat", "owl", "dog"), several=True)
+    assert (named.labels.tolist(), named.label_names) == ([[0, 0, 1], [1, 0, 1]], ("cat", "owl", "dog"))
+    numbered = match_labels(Samples("d", "text", ["t", "u"], hot), ("cat", "owl", "dog"), several=True)
+    assert numbered.labels.tolist() == [[1, 0, 0], [1, 1, 0]]
+    with pytest.raises(DataError, match="cow"):
+        match_labels(Samples("d", "text", ["t", "u"], hot, ("dog", "cow")), ("cat", "owl", "dog"), several=True)

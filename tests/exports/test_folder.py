@@ -24,7 +24,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
-from hydractl.tasks.table import find_task
+from hydractl.tasks.all_tasks import find_task
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_ood import with_ood
@@ -46,7 +46,7 @@ def hydra_of(reference: Reference, folder: Path, separate: tuple[str, ...] = ())
 
 
 def automatic_class(checkpoint: Checkpoint) -> Any:
-    return getattr(transformers, find_task(checkpoint.spec.task).automatic)
+    return getattr(transformers, find_task(checkpoint.spec.task).names.automatic)
 
 
 def logits_of(output: Any) -> Tensor:
@@ -130,7 +130,7 @@ def test_loads_where_this_project_is_not(name: str, tmp_path: Path) -> None:
     write_hydra(checkpoint, tmp_path / "hydra")
     save_file(reference.inputs, tmp_path / "inputs.safetensors")
     result = subprocess.run(
-        [sys.executable, "-c", ALONE, str(tmp_path / "hydra"), find_task(checkpoint.spec.task).automatic],
+        [sys.executable, "-c", ALONE, str(tmp_path / "hydra"), find_task(checkpoint.spec.task).names.automatic],
         capture_output=True,
         text=True,
         env={"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": "", "OMP_NUM_THREADS": "1"},

@@ -63,6 +63,7 @@ VARIANTS = Architecture(
         "bert": text_model,
         "bert-unpadded": lambda: text_model(padded=False, types=False),
         "bert-relu-one-type": lambda: text_model(types=False, hidden_act="relu", type_vocab_size=1),
+        "bert-multi-label": lambda: text_model(problem_type="multi_label_classification"),
         "deberta-v2": deberta,
         "deberta-v2-own": lambda: deberta(share_att_key=False, position_biased_input=True, type_vocab_size=2),
         "deberta-v2-c2p": lambda: deberta(

@@ -138,7 +138,6 @@ OTHER_TASKS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "a label a token of a RoBERTa": ("roberta", hf.AutoModelForTokenClassification, {}),
     "choices": ("bert", hf.AutoModelForMultipleChoice, {}),
     "choices of an ELECTRA": ("electra", hf.AutoModelForMultipleChoice, {}),
-    "labels": ("bert", hf.AutoModelForSequenceClassification, {"problem_type": "multi_label_classification"}),
     "a number": ("bert", hf.AutoModelForSequenceClassification, {"problem_type": "regression", "num_labels": 1}),
     "a score": ("roberta", hf.AutoModelForSequenceClassification, {"num_labels": 1}),
     "a score of a timm": ("timm", None, {}),

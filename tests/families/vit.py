@@ -70,6 +70,7 @@ VARIANTS = Architecture(
         "vit-wide-image": lambda: image_model(image_size=[8, 12], patch_size=[4, 2]),
         "vit-no-qkv-bias": lambda: image_model(qkv_bias=False),
         "vit-quick-gelu": lambda: image_model(hidden_act="quick_gelu", layer_norm_eps=1e-3),
+        "vit-multi-label": lambda: image_model(problem_type="multi_label_classification"),
         "vit-msn": lambda: image_model(hf.ViTMSNForImageClassification, hf.ViTMSNConfig),
         "ijepa": lambda: image_model(hf.IJepaForImageClassification, hf.IJepaConfig),
         "deit": lambda: image_model(hf.DeiTForImageClassification, hf.DeiTConfig),

@@ -1,0 +1,98 @@
+"""Multi-label classification of synthetic images: two handwritten digits pasted onto one, both of which are the answer.
+
+    python multi_label.py FOLDER
+
+Everything is made from scikit-learn's digits and photographs, and a small ViT is trained from nothing, so the numbers
+say how the commands work together, not how good a Hydra is. Prints the table as Markdown.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import datasets
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits, load_sample_images
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor, set_seed
+
+import hydractl
+from hydractl.reports.table import markdown_table, result_table
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+SIDE = 16  # pixels of an image; a digit has half of them
+SIZES = {"train": 4000, "calibration": 1000, "test": 1000}
+TRAINED = {"settings": {"lr": 1e-3, "batch": 64, "warmup": 0.1}, "batch_size": 64}
+MEMBERS = 3
+
+
+def pasted(digits: np.ndarray, targets: np.ndarray, count: int, seed: int) -> datasets.Dataset:
+    """Two digits at random heights, one left and one right, and the names of both."""
+    draw = np.random.default_rng(seed)
+    rows: dict[str, list[object]] = {"image": [], "labels": []}
+    for pair in draw.integers(len(digits), size=(count, 2)):
+        canvas = np.zeros((SIDE, SIDE), np.uint8)
+        for place, one in enumerate(pair):
+            top, left = draw.integers(SIDE // 2 + 1), place * SIDE // 2
+            canvas[top : top + SIDE // 2, left : left + SIDE // 2] = digits[one]
+        rows["image"].append(Image.fromarray(canvas))
+        rows["labels"].append(sorted({NAMES[targets[one]] for one in pair}))
+    return datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+
+
+def photographs(count: int) -> datasets.Dataset:
+    """Grey patches of photographs, which show no digit."""
+    draw, rows = np.random.default_rng(9), []
+    grey = [Image.fromarray(one).convert("L").reduce(4) for one in load_sample_images().images]
+    for _ in range(count):
+        whole = grey[draw.integers(len(grey))]
+        left, top = draw.integers(whole.width - SIDE), draw.integers(whole.height - SIDE)
+        rows.append(whole.crop((left, top, left + SIDE, top + SIDE)))
+    return datasets.Dataset.from_dict({"image": rows}).cast_column("image", datasets.Image())
+
+
+def untrained(folder: Path, seed: int) -> Path:
+    """A small ViT with random weights, as transformers writes it."""
+    set_seed(seed)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}
+    names = {"id2label": dict(enumerate(NAMES)), "label2id": {name: at for at, name in enumerate(NAMES)}}
+    config = ViTConfig(image_size=SIDE, patch_size=4, problem_type="multi_label_classification", **sizes, **names)
+    ViTForImageClassification(config).save_pretrained(folder)
+    size = {"height": SIDE, "width": SIDE}
+    ViTImageProcessor(size=size).save_pretrained(folder)
+    return folder
+
+
+def trained(networks: Sequence[object], data: Path, epochs: int) -> list[object]:
+    """The networks after some passes over the training data, each with a seed of its own."""
+    found = hydractl.finetune(networks, train_data=f"{data}/train.parquet", epochs=epochs, **TRAINED)
+    return [one.checkpoint for one in found.networks]
+
+
+def main(folder: Path) -> None:
+    digits = load_digits()
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(pixels)), 3)  # no digit is in two sets
+    for seed, ((name, count), own) in enumerate(zip(SIZES.items(), parts, strict=True)):
+        pasted(pixels[own], digits.target[own], count, seed).to_parquet(folder / f"{name}.parquet")
+    photographs(1000).to_parquet(folder / "photographs.parquet")
+    ensemble = trained([untrained(folder / f"untrained{seed}", seed) for seed in range(MEMBERS)], folder, epochs=10)
+    network = ensemble[0]
+    train, heads = f"{folder}/train.parquet", {"budget": 4}
+    pruned = [hydractl.prune(network, method="random", seed=seed, **heads) for seed in range(MEMBERS - 1)]
+    pruned.append(hydractl.prune(network, method="taylor", id_data=train, samples=500, **heads))
+    members = trained([one.checkpoint for one in pruned], folder, epochs=3)
+    together = hydractl.fuse(ensemble, separate="all")
+    systems = {"network": network, "Hydra": hydractl.fuse(members), "Deep Ensemble": together}
+    calibration = f"{folder}/calibration.parquet"
+    report = hydractl.evaluate(
+        {name: hydractl.calibrate(one, id_data=calibration) for name, one in systems.items()},
+        id_data=f"{folder}/test.parquet",
+        ood_data={"photographs": f"{folder}/photographs.parquet"},
+    )
+    print(markdown_table(result_table(report.report, full=False)))
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+    main(Path(sys.argv[1]))

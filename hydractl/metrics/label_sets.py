@@ -1,0 +1,199 @@
+"""Metrics of several labels a sample: decisions by label, ranking by label, and calibration over all of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr, expit, log_expit
+
+from hydractl.errors import DataError
+from hydractl.metrics.bootstrap import by_field, draw_places
+from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
+from hydractl.metrics.ood_detection import metrics_of_counts
+from hydractl.metrics.prediction_table import Outcomes, PredictionTable, in_order
+from hydractl.metrics.probabilities import log_mean_exp, mean_over_members, sample_chunks, scaled_logits
+from hydractl.metrics.scaling import FittedTemperature, lowest_temperature
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSetTable(PredictionTable):
+    """Per-sample quantities of an ensemble that answers with several labels.
+
+    `prediction` and the outcomes' `labels` are `[N,C]`, 0 or 1. `msp` is the probability of the answer, its labels
+    taken as independent; `correct` is true where every label is right; `nll` and `brier` are means over labels.
+    """
+
+    probabilities: FloatArray  # [N,C], the members' mean
+
+
+@dataclass(frozen=True)
+class LabelSetMetrics(ClassificationMetrics):
+    """Quality of several labels; accuracy counts samples with every label right, calibration errors are over labels."""
+
+    micro_f1: float  # of all labels together
+    macro_f1: float  # the mean over labels, 0 for a label that is never found
+    mean_ap: float  # average precision, the mean over labels that some samples have
+    label_auroc: float  # the mean over labels that some samples have and some have not
+
+
+def tabulate_label_sets(
+    member_logits: Logits,
+    labels: NDArray[np.integer] | None,
+    temperature: float = 1.0,
+    thresholds: Sequence[float] | None = None,
+) -> LabelSetTable:
+    """Returns the per-sample quantities of an ensemble's logits.
+
+    Args:
+        member_logits: [M,N,C] float32 or float64.
+        labels: [N,C], 0 or 1; None for samples without.
+        temperature: divides the logits of every member.
+        thresholds: [C], the probability from which a label is in the answer. Default: 0.5.
+    """
+    if labels is not None and labels.shape != member_logits.shape[1:]:
+        raise DataError(f"labels of shape {labels.shape}: expected {member_logits.shape[1:]}, one per sample and label")
+    least = np.full(member_logits.shape[-1], 0.5) if thresholds is None else np.asarray(thresholds)
+    chunks = []
+    for samples in sample_chunks(member_logits):
+        scaled = scaled_logits(member_logits, samples, temperature)
+        chunks.append(_reduce(scaled, None if labels is None else labels[samples].astype(np.int64), least))
+    return in_order(chunks, np.arange(member_logits.shape[1]))
+
+
+def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> LabelSetTable:
+    members = expit(scaled)
+    mean = mean_over_members(members)
+    there, absent = _both_logarithms(scaled)
+    chosen = mean >= least
+    msp = np.exp(np.where(chosen, there, absent).sum(axis=-1))
+    return LabelSetTable(
+        prediction=chosen.astype(np.int64),
+        msp=msp,
+        entropy=_entropy(mean),
+        expected_entropy=mean_over_members(_entropy(members)),
+        disagreement=_disagreement(members >= least),
+        mean_logits_prediction=chosen.astype(np.int64),  # no other tool's style is for several labels
+        mean_logits_msp=msp,
+        outcomes=None if labels is None else _compare(there, absent, chosen, labels),
+        probabilities=mean,
+    )
+
+
+def _both_logarithms(scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Returns the logarithms [n,C] of the mean probabilities that labels are there and are not, of logits [M,n,C]."""
+    return log_mean_exp(log_expit(scaled)), log_mean_exp(log_expit(-scaled))
+
+
+def _entropy(p: FloatArray) -> FloatArray:
+    return np.asarray((entr(p) + entr(1 - p)).sum(axis=-1))
+
+
+def _disagreement(answers: BoolArray) -> FloatArray:
+    """Returns the share of pairs of members [M,n,C] with different answers."""
+    members = len(answers)
+    pairs = [(answers[i] != answers[j]).any(axis=-1) for i in range(members) for j in range(i)]
+    return np.mean(pairs, axis=0) if pairs else np.zeros(answers.shape[1])
+
+
+def _compare(there: FloatArray, absent: FloatArray, chosen: BoolArray, labels: IntArray) -> Outcomes:
+    # Subtracted from 0: a unary minus would make the loss of a sure label -0.0.
+    nll = 0.0 - np.where(labels == 1, there, absent).mean(axis=-1)
+    brier = np.square(np.exp(there) - labels).mean(axis=-1)
+    return Outcomes(labels=labels, correct=(chosen == labels).all(axis=-1), nll=nll, brier=brier)
+
+
+def label_set_metrics(table: LabelSetTable) -> LabelSetMetrics:
+    """Returns every number of labelled samples."""
+    return _Measured(table).of(np.arange(len(table.msp)))
+
+
+def label_set_replicates(table: LabelSetTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
+    """Returns resampled values [draws] of every field of LabelSetMetrics."""
+    measured = _Measured(table)
+    drawn = draw_places([len(table.msp)], replicates, seed)
+    return by_field(LabelSetMetrics, [measured.of(places) for [places] in drawn])
+
+
+class _Measured:
+    """Numbers of any of a table's samples; what does not depend on the samples is computed once."""
+
+    def __init__(self, table: LabelSetTable) -> None:
+        self.outcomes, self.chosen, p = table.labelled(), table.prediction, table.probabilities
+        self.gaps, self.bins = self.outcomes.labels - p, equal_width_bins(p, BINS)
+        self.levels, ranks = np.unique(p, return_inverse=True)
+        self.ranks = ranks.reshape(p.shape)
+        self.by_label = [np.unique(column, return_inverse=True)[1] for column in p.T]
+
+    def of(self, places: IntArray) -> LabelSetMetrics:
+        """Returns the numbers of the samples at some places, some of them several times."""
+        labels, chosen, gaps = self.outcomes.labels[places], self.chosen[places], self.gaps[places].ravel()
+        ranks, size = self.ranks[places].ravel(), self.levels.size
+        counts = np.bincount(ranks, minlength=size)
+        sums = np.asarray(np.bincount(ranks, weights=gaps, minlength=size), dtype=np.float64)
+        precision, auroc = self._ranking(places, labels)
+        found, claimed, there = (chosen & labels).sum(axis=0), chosen.sum(axis=0), labels.sum(axis=0)
+        return LabelSetMetrics(
+            accuracy=float(self.outcomes.correct[places].mean()),
+            brier=float(self.outcomes.brier[places].mean()),
+            nll=float(self.outcomes.nll[places].mean()),
+            ece=binned_gap(self.bins[places].ravel(), gaps, gaps.size),
+            adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), sums, gaps.size),
+            micro_f1=float(2 * found.sum() / max(claimed.sum() + there.sum(), 1)),
+            macro_f1=float((2 * found / np.maximum(claimed + there, 1)).mean()),
+            mean_ap=precision,
+            label_auroc=auroc,
+        )
+
+    def _ranking(self, places: IntArray, labels: IntArray) -> tuple[float, float]:
+        """Returns mean average precision and mean AUROC over the labels that some samples have and some have not."""
+        found = []
+        for own, ranks in zip(labels.T, self.by_label, strict=True):
+            if 0 < own.sum() < len(own):
+                taken, size = ranks[places], int(ranks.max()) + 1
+                counts = (np.bincount(taken[own == one], minlength=size) for one in (0, 1))
+                found.append(metrics_of_counts(*counts))
+        if not found:
+            return float("nan"), float("nan")
+        return float(np.mean([one.aupr_out for one in found])), float(np.mean([one.auroc for one in found]))
+
+
+@dataclass(frozen=True)
+class FittedLabels(FittedTemperature):
+    """A temperature by the binary NLL, the mean over labels, and each label's threshold."""
+
+    thresholds: tuple[float, ...]  # [C]
+
+
+def fit_label_sets(member_logits: Logits, labels: IntArray) -> FittedLabels:
+    """Returns the temperature with the lowest binary NLL, and the threshold of each label with the highest F1 then.
+
+    A label that no sample has keeps the threshold 0.5. `argmax_changed` counts answers that thresholds and temperature
+    change.
+
+    Args:
+        member_logits: [M,N,C].
+        labels: [N,C], 0 or 1.
+    """
+
+    def nll(temperature: float) -> float:
+        return float(tabulate_label_sets(member_logits, labels, temperature).labelled().nll.mean())
+
+    temperature, before, after, at_bound = lowest_temperature(nll)
+    p = tabulate_label_sets(member_logits, labels, temperature).probabilities
+    thresholds = tuple(_threshold(scores, own) for scores, own in zip(p.T, labels.T, strict=True))
+    answers = [tabulate_label_sets(member_logits, labels, *how).prediction for how in ((), (temperature, thresholds))]
+    changed = float((answers[0] != answers[1]).any(axis=-1).mean())
+    return FittedLabels(temperature, before, after, at_bound=at_bound, argmax_changed=changed, thresholds=thresholds)
+
+
+def _threshold(p: FloatArray, labels: IntArray) -> float:
+    """Returns the threshold of the highest F1, half-way between the probabilities beside it."""
+    if not labels.any():
+        return 0.5
+    levels, ranks = np.unique(p, return_inverse=True)
+    taken = np.bincount(ranks)[::-1].cumsum()[::-1]  # samples from each level on
+    found = np.bincount(ranks, weights=labels)[::-1].cumsum()[::-1]
+    best = int(np.argmax(2 * found / (taken + labels.sum())))
+    return float(levels[best] if best == 0 else (levels[best - 1] + levels[best]) / 2)

@@ -1,0 +1,75 @@
+"""Numbers of several labels, against scikit-learn's."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.metrics import average_precision_score, f1_score, log_loss, roc_auc_score
+
+from hydractl.metrics.label_sets import (
+    fit_label_sets,
+    label_set_metrics,
+    label_set_replicates,
+    tabulate_label_sets,
+)
+
+
+@pytest.fixture
+def answered() -> tuple[np.ndarray, np.ndarray]:
+    """Logits `[2,80,4]`, rounded so that some are equal, and labels that they know something of; one is never there."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, (80, 4))
+    labels[:, 3] = 0
+    logits = (2 * labels - 1 + 2 * draw.normal(size=(2, 80, 4))).round(1)
+    return logits, labels
+
+
+def test_equals_scikit_learn(answered: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = answered
+    thresholds = (0.4, 0.5, 0.6, 0.7)
+    found = label_set_metrics(tabulate_label_sets(logits, labels, 2.0, thresholds))
+    p = expit(logits / 2).mean(0)
+    chosen = p >= thresholds
+    assert found.micro_f1 == pytest.approx(f1_score(labels, chosen, average="micro"))
+    assert found.macro_f1 == pytest.approx(f1_score(labels, chosen, average="macro", zero_division=0))
+    assert found.mean_ap == pytest.approx(average_precision_score(labels[:, :3], p[:, :3], average="macro"))
+    assert found.label_auroc == pytest.approx(roc_auc_score(labels[:, :3], p[:, :3], average="macro"))
+    assert found.nll == pytest.approx(np.mean([log_loss(labels[:, i], p[:, i], labels=[0, 1]) for i in range(4)]))
+    assert found.brier == pytest.approx(np.square(p - labels).mean())
+    assert found.accuracy == (chosen == labels).all(1).mean()
+    places = np.clip(np.ceil(p * 15) - 1, 0, 14)
+    gaps = [abs((labels - p)[places == one].sum()) for one in range(15)]
+    assert found.ece == pytest.approx(sum(gaps) / p.size)
+
+
+def test_per_sample_quantities() -> None:
+    logits = np.log([[[9.0, 1 / 4]], [[1.0, 2 / 3]]])  # probabilities 0.9, 0.2 and 0.5, 0.4
+    table = tabulate_label_sets(logits, None)
+    assert table.prediction.tolist() == [[1, 0]] and table.msp[0] == pytest.approx(0.7 * 0.7)
+    assert table.disagreement.tolist() == [0.0]
+    assert tabulate_label_sets(logits, None, thresholds=(0.6, 0.5)).disagreement.tolist() == [1.0]
+
+
+def test_intervals_are_seeded_and_hold_every_number(answered: tuple[np.ndarray, np.ndarray]) -> None:
+    table = tabulate_label_sets(*answered)
+    found = label_set_replicates(table, 50, seed=1)
+    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(vars(label_set_metrics(table)), 50)
+    for name, value in vars(label_set_metrics(table)).items():
+        low, high = found[name].min(), found[name].max()
+        assert low < high and low <= value <= high
+    assert (label_set_replicates(table, 50, seed=1)["mean_ap"] == found["mean_ap"]).all()
+
+
+def test_no_temperature_and_no_threshold_is_better(answered: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = answered
+    fitted = fit_label_sets(logits, labels)
+
+    def nll(temperature: float) -> float:
+        return label_set_metrics(tabulate_label_sets(logits, labels, temperature)).nll
+
+    assert fitted.nll_before == pytest.approx(nll(1.0)) and fitted.nll_after == pytest.approx(nll(fitted.temperature))
+    assert min(map(nll, np.geomspace(0.05, 50, 100))) >= fitted.nll_after
+    p = tabulate_label_sets(logits, labels, fitted.temperature).probabilities
+    assert fitted.thresholds[3] == 0.5  # no sample has it
+    for scores, own, threshold in zip(p.T[:3], labels.T, fitted.thresholds, strict=False):
+        best = max(f1_score(own, scores >= one) for one in scores)
+        assert f1_score(own, scores >= threshold) == pytest.approx(best)

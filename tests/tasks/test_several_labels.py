@@ -1,0 +1,195 @@
+"""Several labels a sample: what a Hydra answers, its losses, and every command on the way."""
+
+import csv
+import io
+import json
+from math import log, prod
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from PIL import Image
+from torch.testing import assert_close
+
+import hydractl
+import hydractl.auto
+from hydractl.checkpoint.manifest import FORMAT_VERSION
+from hydractl.errors import DataError, OptionError
+from hydractl.tasks.several_labels import (
+    binary_losses,
+    binary_outlier_losses,
+    label_set_prediction,
+    mean_logits,
+    taught_binary_losses,
+)
+from tests.cli.conftest import LABELS, save_bert, save_vit
+
+PROBLEM = {"problem_type": "multi_label_classification"}
+
+
+def logit(p: float) -> float:
+    return log(p / (1 - p))
+
+
+def test_worked_out_by_hand() -> None:
+    members = torch.tensor([[[logit(0.9), logit(0.2)]], [[logit(0.5), logit(0.4)]]], dtype=torch.float64)
+    found = label_set_prediction(members, 1.0, ("cat", "dog"))
+    assert found.labels == [("cat",)]
+    assert found.probabilities[0].tolist() == pytest.approx([0.7, 0.3])
+    assert found.msp.item() == pytest.approx(0.7 * 0.7)
+    assert mean_logits(members, 1.0)[0].tolist() == pytest.approx([logit(0.7), logit(0.3)])
+
+    def entropy(*shares: float) -> float:
+        return -sum(p * log(p) + (1 - p) * log(1 - p) for p in shares)
+
+    assert found.entropy.item() == pytest.approx(entropy(0.7, 0.3))
+    expected = (entropy(0.9, 0.2) + entropy(0.5, 0.4)) / 2
+    assert found.mutual_information.item() == pytest.approx(entropy(0.7, 0.3) - expected)
+    assert label_set_prediction(members, 1.0, ("cat", "dog"), (0.8, 0.25)).labels == [("dog",)]
+    cooled = label_set_prediction(members[:1], 2.0, None)
+    assert cooled.probabilities[0, 0].item() == pytest.approx(1 / (1 + (1 / 9) ** 0.5))
+    assert "cat" in repr(found) and "<td>cat</td>" in found._repr_html_()
+
+
+def test_sure_members_leave_the_logits_finite() -> None:
+    far = torch.tensor([[[800.0, -800.0]], [[900.0, 900.0]]])
+    assert mean_logits(far, 1.0)[0, 0].item() == pytest.approx(800 + log(2), rel=1e-6)
+    assert mean_logits(far, 1.0)[0, 1].item() == pytest.approx(0, abs=1e-6)
+
+
+def test_losses_are_means_over_labels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 4, generator=generator)
+    labels, taught = torch.randint(2, (3, 4), generator=generator), torch.rand(3, 4, generator=generator)
+    each = [F.binary_cross_entropy_with_logits(one, labels.float(), reduction="none").mean(-1) for one in logits]
+    assert_close(binary_losses(logits, labels), torch.cat(each))
+    smooth = F.binary_cross_entropy_with_logits(logits[0], labels * 0.8 + 0.1, reduction="none").mean(-1)
+    assert_close(binary_losses(logits, labels, 0.2)[:3], smooth)
+    assert_close(taught_binary_losses(logits, taught).sum(-1)[1], F.binary_cross_entropy_with_logits(logits[1], taught,
+                 reduction="none").mean(-1))  # fmt: skip
+    assert_close(binary_outlier_losses(torch.zeros(1, 2, 3)), torch.full((1, 2), log(2)))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ViT, and tables of images with lists of labels, and with columns of 0 and 1."""
+    folder = tmp_path_factory.mktemp("labels")
+    save_vit(folder / "vit", **PROBLEM)
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (60, 8, 8, 3), dtype=np.uint8)
+    hot = draw.integers(0, 2, (60, 3))
+    lists = [[LABELS[at] for at in np.flatnonzero(row)] for row in hot]
+    features = {"image": datasets.Image(), "tags": datasets.List(datasets.Value("string"))}
+    columns = {name: hot[:, at].tolist() for at, name in enumerate(LABELS)}
+    features |= {name: datasets.Value("int64") for name in LABELS}
+    table = datasets.Dataset.from_dict(
+        {"image": list(pixels), "tags": lists, **columns}, features=datasets.Features(features)
+    )
+    for at in range(10):
+        (folder / "noise").mkdir(exist_ok=True)
+        Image.fromarray(draw.integers(0, 99, (8, 8, 3), dtype=np.uint8)).save(folder / "noise" / f"{at}.png")
+    table.select(range(40)).to_parquet(folder / "train.parquet")
+    table.select(range(40, 60)).to_parquet(folder / "test.parquet")
+    return folder
+
+
+def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
+    vit, train, test = shared / "vit", f"{shared}/train.parquet", f"{shared}/test.parquet"
+    tuned = hydractl.finetune([vit], train_data=train, val_split=8, label_column="tags", steps=2).networks[0]
+    assert tuned.validation is not None and tuned.validation.nll > 0
+    members = [hydractl.prune(tuned.checkpoint, method="magnitude", budget=2).checkpoint]
+    members += [hydractl.prune(tuned.checkpoint, method="random", budget=3, seed=1).checkpoint]
+    taylor = {"method": "taylor", "id_data": train, "label_column": "tags"}
+    members += [hydractl.prune(tuned.checkpoint, budget=3, **taylor).checkpoint]
+    fused = hydractl.fuse(members)
+    ready = hydractl.calibrate(fused, id_data=train, label_column="cat,dog,owl", output=tmp_path / "hydra")
+    model = hydractl.load(tmp_path / "hydra", dtype=torch.float64)
+    images = datasets.load_dataset("parquet", data_files=test, split="train")["image"]
+    inputs = model.preprocessor(images)
+    output = model(**inputs)
+    assert_close(output.probabilities, (output.member_logits / model.temperature).sigmoid().mean(0), rtol=0, atol=1e-10)
+    assert len(model.thresholds or ()) == 3 and ready.checkpoint.thresholds == model.thresholds
+    found = hydractl.predict(model, test)
+    assert found.typicality is not None and found.profile is not None
+    p = output.probabilities.numpy()
+    wanted = [tuple(name for name, one, t in zip(LABELS, row, model.thresholds, strict=True) if one >= t) for row in p]
+    assert list(found.labels) == wanted
+    shown = [one if one >= t else 1 - one for one, t in zip(p[0], model.thresholds, strict=True)]
+    assert found.msp[0] == pytest.approx(prod(shown))
+    assert json.loads(json.dumps(found.to_json()))["predictions"][0]["label"] == list(wanted[0])
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert rows[0]["label"] == ", ".join(wanted[0]) and float(rows[0]["p(dog)"]) == pytest.approx(p[0, 1])
+    systems, given = {"vit": vit, "hydra": ready.checkpoint}, {"label_column": "tags", "bootstrap": 20}
+    report = hydractl.evaluate(systems, id_data=test, ood_data={"noise": shared / "noise"}, **given)
+    entry = report.models["hydra"]
+    assert set(entry["intervals"]["id"]) >= {"micro_f1", "macro_f1", "mean_ap", "label_auroc", "nll", "brier", "ece"}
+    assert entry["score"] == "all-layers" and 0 <= entry["ood"]["noise"]["auroc"] <= 1
+    for name in ("graph.onnx", "graph.pt2"):  # whose answers are compared with the model's
+        assert hydractl.export(ready.checkpoint, output=tmp_path / name).difference < 1e-4
+    hydractl.export(ready.checkpoint, output=tmp_path / "folder")
+    theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder", dtype=torch.float64)
+    assert_close(theirs(**inputs).logits.sigmoid(), output.probabilities, rtol=0, atol=1e-10)
+    labels = torch.randint(2, (20, 3))
+    loss = binary_losses(output.member_logits / model.temperature, labels).mean()
+    assert_close(theirs(**inputs, labels=labels).loss, loss.float(), rtol=0, atol=1e-5)
+
+
+def test_pipelines_of_transformers_answer_the_same(tmp_path: Path) -> None:
+    config = json.loads((save_bert(tmp_path / "bert") / "config.json").read_text())
+    (tmp_path / "bert" / "config.json").write_text(json.dumps({**config, **PROBLEM}))
+    texts = ["a good film", "owl owl bad"]
+    wanted = transformers.pipeline("text-classification", str(tmp_path / "bert"), top_k=None)(texts)
+    hydractl.export(tmp_path / "bert", format="hf", output=tmp_path / "hf")
+    hydractl.export(tmp_path / "bert", output=tmp_path / "exported", format="hf", as_hydra=True)
+    predicted = hydractl.predict(tmp_path / "bert", text=texts)
+    for folder in ("hf", "exported"):
+        found = transformers.pipeline("text-classification", str(tmp_path / folder), top_k=None)(texts)
+        for ours, theirs, p in zip(found, wanted, predicted.probabilities, strict=True):
+            assert [one["label"] for one in ours] == [one["label"] for one in theirs]
+            assert [one["score"] for one in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-6)
+            assert sorted(p, reverse=True) == pytest.approx([one["score"] for one in theirs], abs=1e-6)
+
+
+def test_a_new_classifier_takes_the_task_of_its_data(shared: Path, tmp_path: Path) -> None:
+    plain = save_vit(tmp_path / "plain")
+    options = {"label_column": "tags", "steps": 1, "settings": {"new_classifier": "zeros"}}
+    tuned = hydractl.finetune([plain], train_data=f"{shared}/train.parquet", **options).networks[0].checkpoint
+    assert (tuned.spec.task, tuned.labels) == ("multi-label-image-classification", LABELS)
+    hydractl.export(tuned, format="hf", output=tmp_path / "hf")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == PROBLEM["problem_type"]
+
+
+def test_files_say_that_older_versions_cannot_read_them(shared: Path, tmp_path: Path) -> None:
+    fused = hydractl.fuse([shared / "vit", shared / "vit"], output=tmp_path / "m")
+    assert fused.checkpoint.spec.task == "multi-label-image-classification"
+    header = (tmp_path / "m").read_bytes()[8:20_000].decode(errors="ignore")
+    assert f'\\"format_version\\":{FORMAT_VERSION}' in header
+
+
+def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: Path) -> None:
+    vit, data, test = shared / "vit", f"{shared}/train.parquet", f"{shared}/test.parquet"
+    tags = {"label_column": "tags"}
+    for wanted, call in (
+        (
+            "taylor, magnitude or random",
+            lambda: hydractl.extract_circuit(vit, id_data=data, objective="acc", budget=2, **tags),
+        ),
+        ("choose temperature", lambda: hydractl.calibrate(vit, id_data=data, method="vector", **tags)),
+        ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", **tags)),
+        ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, ood_score="msp", **tags)),
+        ("choose all-layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
+        ("leave them out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="lac", **tags)),
+        ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, save_logits=tmp_path / "saved", **tags)),
+        ("typicality that predict prints", lambda: hydractl.Monitor(vit)),
+        ("use prune", lambda: hydractl.build(vit, id_data=data, output=tmp_path / "built", dry_run=True, **tags)),
+    ):
+        with pytest.raises(OptionError, match=wanted):
+            call()
+    with pytest.raises(DataError, match="one class a sample.*label_column"):
+        hydractl.evaluate(vit, id_data=data, label_column="cat")
+    with pytest.raises(DataError, match="several labels a sample.*label_column"):
+        hydractl.evaluate(save_vit(tmp_path / "one"), id_data=data, **tags)
