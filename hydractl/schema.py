@@ -149,16 +149,23 @@ def read_text(path: Path | str, origin: Origin, most: int | None = None) -> str:
     Raises:
         HydractlError: of the origin's kind: it is missing, a folder, a pipe or a device, too large, or no UTF-8.
     """
-    most = most or LARGEST
+    try:
+        return read_bytes(path, origin, most or LARGEST).decode("utf-8-sig")
+    except ValueError as error:
+        raise origin.refusal(f"cannot be read ({error})") from error
+
+
+def read_bytes(path: Path | str, origin: Origin, most: int) -> bytes:
+    """Reads the bytes of a regular file, or of standard input if the path is `-`; see `read_text`."""
     try:
         data = sys.stdin.buffer.read(most + 1) if str(path) == STDIN else _regular_bytes(Path(path), origin, most)
-        if len(data) > most:
-            raise origin.refusal(f"is larger than the {most} bytes that are read")
-        return data.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise origin.refusal("is missing", "check the path") from error
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError too
         raise origin.refusal(f"cannot be read ({error})") from error
+    if len(data) > most:
+        raise origin.refusal(f"is larger than the {most} bytes that are read")
+    return data
 
 
 def _regular_bytes(path: Path, origin: Origin, most: int) -> bytes:

@@ -122,9 +122,27 @@ def from_metadata(
         CheckpointError: not a manifest, of a newer version, a field missing or of the wrong kind, of version 1
             without `spec_of`, or not what the tensors are.
     """
-    document = parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
-    document, tensors = _without_kept_features(document, tensors)
-    manifest, spec = _read(name, document, spec_of)
+    document, tensors = _without_kept_features(_manifest(name, metadata), tensors)
+    checkpoint = _described(document, *_read(name, document, spec_of), name, tensors)
+    checkpoint.verify()
+    return checkpoint
+
+
+def without_tensors(name: str, metadata: Mapping[str, str]) -> Checkpoint:
+    """Returns the checkpoint that a graph's metadata describe; the graph holds its tensors in other forms.
+
+    Raises:
+        CheckpointError: see `from_metadata`.
+    """
+    document = _manifest(name, metadata)
+    return _described(document, *_read(name, document, None), name, {})
+
+
+def _manifest(name: str, metadata: Mapping[str, str]) -> Document:
+    return parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
+
+
+def _described(document: Document, manifest: _Manifest, spec: ModelSpec, name: str, tensors: TensorMap) -> Checkpoint:
     table = slots(spec)
     if unknown := sorted(set(manifest.separate) - table.keys()):
         raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
@@ -138,7 +156,7 @@ def from_metadata(
     if fit is not None:
         statistics = {key.removeprefix(PREFIX): tensor for key, tensor in tensors.items() if key.startswith(PREFIX)}
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(PREFIX)}
-    checkpoint = Checkpoint(
+    return Checkpoint(
         **{key: getattr(manifest, key) for key in CARRIED},
         name=name,
         spec=spec,
@@ -150,8 +168,6 @@ def from_metadata(
         ood=None if fit is None else FittedOod(fit, statistics),
         units=_kept_units(document.origin, manifest, spec),
     )
-    checkpoint.verify()
-    return checkpoint
 
 
 def _read(name: str, document: Document, spec_of: SpecOf | None) -> tuple[_Manifest, ModelSpec]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hydractl import inference
+from hydractl.artifacts import TowerName
 from hydractl.bounds import NETWORKS, PASSES, real, whole
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.manifest import fingerprint
@@ -180,10 +181,12 @@ def by_size(name: str, system: SystemSpec) -> list[tuple[str, SystemSpec]]:
 
 
 def _network(checkpoint: Checkpoint) -> Network:
-    heads: dict[str, Heads] = {
-        tower.name: Heads(tower.heads, checkpoint.heads[tower.name]) for tower in checkpoint.spec.towers
-    }
-    return Network(checkpoint.name, identity(checkpoint), heads)
+    return Network(checkpoint.name, identity(checkpoint), heads_of(checkpoint))
+
+
+def heads_of(checkpoint: Checkpoint) -> dict[TowerName, Heads]:
+    """Returns the heads that members keep in each tower, as a report lists them."""
+    return {tower.name: Heads(tower.heads, checkpoint.heads[tower.name]) for tower in checkpoint.spec.towers}
 
 
 def _keeps_classes(given: Hydra, running: Running) -> bool:

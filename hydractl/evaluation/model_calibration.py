@@ -113,20 +113,25 @@ def fit_network(
         )
     try:
         inside, *others = _answers(networks, answers, wanted.reads, on_batch)
-        fitted = None if inside.labels is None else fit(*inside.to_fit_on())
-        temperature = networks.temperature if fitted is None else fitted.temperature
         shifted = dict(zip(given.shifted, others, strict=False))
         outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
-        classifier = networks.classifier if wanted.fixed else None
-        held = Held(inside, outside, classifier, temperature, shifted=shifted)
-        if isinstance(fitted, FittedVector):
-            held = _scaled(held, fitted)
-        return Fits(fitted, fit_ood(held, wanted, running.on_note), kept)
+        held = Held(inside, outside, networks.classifier if wanted.fixed else None, networks.temperature, shifted)
+        return replace(fit_answers(held, fit, wanted, running.on_note), kept=kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
         if kept is not None:
             kept.remove()
         raise
+
+
+def fit_answers(held: Held, fit: Fit, wanted: Wanted, on_note: Callable[[str], None]) -> Fits:
+    """Returns the fits to answers; a fitted temperature takes the place of theirs."""
+    fitted = None if held.inside.labels is None else fit(*held.inside.to_fit_on())
+    if fitted is not None:
+        held = replace(held, temperature=fitted.temperature)
+    if isinstance(fitted, FittedVector):
+        held = _scaled(held, fitted)
+    return Fits(fitted, fit_ood(held, wanted, on_note))
 
 
 def _answers(networks: Networks, answers: Answering, reads: Reads, on_batch: OnBatch) -> Sequence[SetAnswers]:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hydractl.data.batching import Batch, make_batches
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.data.batching import Batch, Batches, make_batches
 from hydractl.data.labels import match_labels, unnamed
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
@@ -29,6 +30,7 @@ from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Reads
+from hydractl.tasks.all_tasks import find_task
 
 SHARE = "share"  # asks each rank for its share of the answers
 
@@ -93,34 +95,22 @@ class Networks:
         self.running.on_note("the OOD scores in the files were fitted to single networks: scored by the MSP")
         return None
 
+    @property
+    def scores_itself(self) -> bool:
+        return self.ood_head is not None and self.ood_head.row.reads == "layers"
+
     def samples(self, key: SetKey) -> int:
         return len(self.data.sets[key])
 
     def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
-        labels = self._labels(self.data.sets[key]) if key.has_labels else None
+        labels = labels_of(key, self.data, self.labels, self.models[0].spec, self.running)
         self.running.ranks.ask((key, reads))
         own = []
         for positions, answers in self._batches(key, reads):
             own.append((positions, answers))
             on_batch(len(positions) * self.running.ranks.size)
-        parts = [part for share in self.running.ranks.ask(SHARE, own) for part in share]
-        order = np.argsort(np.concatenate([positions for positions, _ in parts]))
-
-        def joined(tensors: Sequence[Tensor | None]) -> Any:
-            known = [tensor for tensor in tensors if tensor is not None]
-            return torch.cat(known, -2)[..., order, :].numpy() if known else None
-
-        each = [answers for _, answers in parts]
-        odd = [None if one.ood_score is None else one.ood_score[:, None] for one in each]
-        own = joined(odd)
-        return SetAnswers(
-            joined([one.logits for one in each]),
-            labels,
-            joined([one.features for one in each]),
-            hidden=[joined(layer) for layer in zip(*(one.hidden for one in each), strict=True)],
-            ood_score=None if own is None else own[:, 0].astype(np.float64),
-        )
+        return in_order([part for share in self.running.ranks.ask(SHARE, own) for part in share], labels)
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
         """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
@@ -150,26 +140,9 @@ class Networks:
             parts = [part for model in self.models for part in self._passes(model, batch, key, reads)]
             return batch.positions.numpy(), parts[0] if len(parts) == 1 else _side_by_side(parts)
 
-        samples, running = self.data.sets[key], self.running
-        batches = make_batches(
-            samples,
-            self.preprocessor,
-            running.batch_size,
-            workers=running.workers,
-            rank=running.ranks.rank,
-            world_size=running.ranks.size,
-        )
-        if batches.truncated:
-            lost = f"{batches.truncated} of {len(samples)} texts are too long for the model and lost their end"
-            running.on_note(f"{samples.name}: {lost}")
-        yield from running.in_parallel(answer, batches)
-
-    def _labels(self, samples: Samples) -> NDArray[np.int64] | None:
-        names = self.labels or unnamed(self.models[0].spec.classes)
-        matched = match_labels(samples, names, self.data.match, self.several)
-        for note in matched.notes[len(samples.notes) :]:
-            self.running.on_note(note)
-        return matched.labels
+        ranks = self.running.ranks
+        batches = batches_of(self.data.sets[key], self.preprocessor, self.running, ranks.rank, ranks.size)
+        yield from self.running.in_parallel(answer, batches)
 
     def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Reads) -> Iterator[MemberAnswers]:
         if self.dropout is None:
@@ -181,6 +154,48 @@ class Networks:
         with SeededDropout(generator):
             for _ in range(self.dropout.passes):
                 yield member_answers(model, batch, reads)
+
+
+def labels_of(
+    key: SetKey, data: EvaluationData, classes: Sequence[str] | None, spec: ModelSpec, running: Running
+) -> NDArray[np.int64] | None:
+    """Returns the labels of a set as a network's classes; None of a set that has no such labels."""
+    if not key.has_labels:
+        return None
+    samples = data.sets[key]
+    several = find_task(spec.task).several
+    matched = match_labels(samples, classes or unnamed(spec.classes), data.match, several)
+    for note in matched.notes[len(samples.notes) :]:
+        running.on_note(note)
+    return matched.labels
+
+
+def batches_of(samples: Samples, preprocessor: Preprocessor, running: Running, rank: int = 0, of: int = 1) -> Batches:
+    """Returns the batches of a process, one `of` several, and notes texts that are cut."""
+    batches = make_batches(samples, preprocessor, running.batch_size, workers=running.workers, rank=rank, world_size=of)
+    if batches.truncated:
+        lost = f"{batches.truncated} of {len(samples)} texts are too long for the model and lost their end"
+        running.on_note(f"{samples.name}: {lost}")
+    return batches
+
+
+def in_order(parts: Sequence[tuple[NDArray[np.int64], MemberAnswers]], labels: NDArray[np.int64] | None) -> SetAnswers:
+    """Returns the answers to a set from those to batches of it, each with its samples' places in the set."""
+    order = np.argsort(np.concatenate([positions for positions, _ in parts]))
+
+    def joined(tensors: Sequence[Tensor | None]) -> Any:
+        known = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(known, -2)[..., order, :].numpy() if known else None
+
+    each = [answers for _, answers in parts]
+    own = joined([None if one.ood_score is None else one.ood_score[:, None] for one in each])
+    return SetAnswers(
+        joined([one.logits for one in each]),
+        labels,
+        joined([one.features for one in each]),
+        hidden=[joined(layer) for layer in zip(*(one.hidden for one in each), strict=True)],
+        ood_score=None if own is None else own[:, 0].astype(np.float64),
+    )
 
 
 def _side_by_side(parts: Sequence[MemberAnswers]) -> MemberAnswers:

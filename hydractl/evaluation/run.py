@@ -102,7 +102,7 @@ def predict_sets(
     reads = score.reads
     if head is not None:
         scorer = partial(_by_head, head)
-        reads = "logits" if reads == "layers" else reads  # the network computes such a score itself
+        reads = "logits" if predictor.scores_itself else reads
     found: dict[SetKey, _Measured] = {}
     for key in keys:
         if key.role != "calibration":

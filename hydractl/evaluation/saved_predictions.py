@@ -248,6 +248,10 @@ class SavedPredictions:
         fitted.verify(str(path), {"M": members, "C": classes, "D": width})
         return OodHead.of(fitted, "cpu", torch.float64)
 
+    @property
+    def scores_itself(self) -> bool:
+        return self.ood_head is not None and self.ood_head.row.reads == "layers"
+
     def samples(self, key: SetKey) -> int:
         return self.sets[self._own(key)]
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from hydractl.artifacts import PREDICTIONS
 from hydractl.errors import OptionError
 from hydractl.evaluation.checkpoints import parse_networks
+from hydractl.evaluation.onnx_file import is_onnx
+from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.systems import SystemSpec
 
@@ -26,6 +28,8 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
     system: SystemSpec
     if rest.startswith(PREDICTIONS):
         system = SavedPredictions(Path(rest.removeprefix(PREDICTIONS)))
+    elif is_onnx(rest):
+        system = OnnxSystem(Path(rest))
     else:
         system = parse_networks(rest)
     return name or system.name, system

@@ -133,6 +133,10 @@ class Predictor(Protocol):
     def ood_head(self) -> OodHead | None:
         """The OOD score that its file brings."""
 
+    @property
+    def scores_itself(self) -> bool:
+        """True if its answers bring the numbers of that score."""
+
     def samples(self, key: SetKey) -> int:
         """Returns the number of samples of a set."""
 
@@ -203,6 +207,7 @@ SYSTEM_KINDS = (
     SystemKind("mc-dropout", "MODEL,mc-dropout=PASSES[,p=P]", "passes with dropout on"),
     SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble"),
     SystemKind("members", "MODEL:0,2", "some members of a Hydra"),
+    SystemKind("onnx", "FILE.onnx", "a graph that export wrote, run by onnxruntime"),
     SystemKind("model", "MODEL", "one network, or a Hydra"),
 )
 SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"

@@ -20,6 +20,8 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import OptionError
 from hydractl.evaluation.cost import cost, give_synthetic_classes, synthetic_inputs
+from hydractl.evaluation.onnx_file import OnnxFile
+from hydractl.evaluation.onnx_system import start_onnx
 from hydractl.families.peft import CONFIG as ADAPTER
 from hydractl.inference import load_checkpoint
 from hydractl.model.fast.optimize import compile_model
@@ -134,7 +136,7 @@ def _rows(systems: Mapping[str, TimedSystem], batch_size: int, timings: Mapping[
     return [
         Row(
             name=name,
-            dtype=str(system.dtype).removeprefix("torch."),
+            dtype=system.precision or str(system.dtype).removeprefix("torch."),
             batch_size=batch_size,
             timing=replace(timings[name], peak_memory=system.weight.size + timings[name].peak_memory),
             weight=system.weight,
@@ -190,6 +192,7 @@ class TimedSystem:
     weight: Weight
     device: torch.device
     dtype: torch.dtype
+    precision: str | None = None  # of its products, where that is not the type of its inputs
 
     def on_noise(self, batch_size: int, tokens: int) -> Run:
         """Returns one call of this system on a random batch of its own."""
@@ -212,7 +215,7 @@ class LaidOut:
 
 
 def open_timed(
-    checkpoints: Mapping[str, Sequence[Checkpoint]],
+    given: Mapping[str, Sequence[Checkpoint] | OnnxFile],
     device: torch.device,
     dtype: torch.dtype,
     laid_out: LaidOut = LaidOut(),
@@ -222,14 +225,18 @@ def open_timed(
     """Returns the systems to time, by name.
 
     Args:
-        checkpoints: models by system; several are run one after the other.
+        given: models by system; several are run one after the other. An ONNX file runs in its own precision.
         transformers: also time transformers' own forward of each single model that is a folder as it writes them.
 
     Raises:
         CheckpointError: a tensor cannot be read.
         OptionError: `transformers` without a folder that transformers can time.
     """
-    systems = {name: _system(models, device, dtype, laid_out) for name, models in checkpoints.items()}
+    checkpoints = {name: models for name, models in given.items() if not isinstance(models, OnnxFile)}
+    systems = {
+        name: _graph(models) if isinstance(models, OnnxFile) else _system(models, device, dtype, laid_out)
+        for name, models in given.items()
+    }
     if transformers:
         folders = {
             name: Path(models[0].name)
@@ -260,6 +267,25 @@ def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dty
     )
     names = tuple(model.name for model in models)
     return TimedSystem(names, loaded[0].spec, tuple(map(_probabilities, loaded)), weight, device=device, dtype=dtype)
+
+
+def _graph(file: OnnxFile) -> TimedSystem:
+    """Returns an ONNX file to time on a processor; the memory of its activations is not known."""
+    model, cost = start_onnx(file), file.cost
+    weight = Weight(int(cost.parameters), file.size, int(cost.multiply_adds), performed=int(cost.performed))
+
+    def answer(inputs: dict[str, Tensor]) -> Tensor:
+        return model.run(inputs)["probabilities"]
+
+    return TimedSystem(
+        (file.name,),
+        model.spec,
+        (answer,),
+        weight,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        precision=file.precision,
+    )
 
 
 def _probabilities(model: Hydra) -> Callable[[dict[str, Tensor]], Tensor]:

@@ -1,11 +1,14 @@
 """A model as one traced graph: files of torch.export, which torch alone runs, and of ONNX for other runtimes."""
 
+from __future__ import annotations
+
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +18,16 @@ from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
-from hydractl.evaluation.cost import synthetic_inputs
+from hydractl.evaluation.cost import cost, synthetic_inputs
+from hydractl.evaluation.onnx_file import outputs_of
+from hydractl.evaluation.onnx_system import FEATURES, HIDDEN
 from hydractl.model.assembly import to_checkpoint
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, HydraOutput
+from hydractl.ood.score import QUANTILES
 
-OUTPUTS = ("probabilities", "member_logits")
-OOD_OUTPUTS = ("ood_score", "typicality")  # of a calibrated model, after the others
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 #: How far a runtime's probabilities may be from the model's, by the model's precision.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 
@@ -41,11 +48,11 @@ class Traced:
 
 
 class _TensorModel(nn.Module):
-    """A model as a function from tensors to tensors."""
+    """A model as a function from tensors to tensors: those that its graph gives, or what its fits read."""
 
-    def __init__(self, model: Hydra) -> None:
+    def __init__(self, model: Hydra, fitting: bool) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.fitting, self.outputs = model, fitting, graph_outputs(model)
 
     def forward(
         self,
@@ -59,8 +66,14 @@ class _TensorModel(nn.Module):
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
+            every_layer=self.fitting,
         )
-        return tuple(_wide(getattr(output, name)) for name in graph_outputs(self.model))
+        found = _read_by_fits(output) if self.fitting else (getattr(output, name) for name in self.outputs)
+        return tuple(map(_wide, found))
+
+
+def _read_by_fits(output: HydraOutput) -> tuple[Tensor, ...]:
+    return (output.member_logits, output.features, *output.hidden)
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -70,17 +83,18 @@ def _wide(tensor: Tensor) -> Tensor:
 
 def graph_outputs(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
-    if model.ood_head is None:
-        return OUTPUTS
-    return (*OUTPUTS, *OOD_OUTPUTS, *(["profile"] if model.ood_head.row.by_layer else []))
+    return outputs_of(model.ood_fit)
 
 
-def trace(model: Hydra) -> Traced:
+def trace(model: Hydra, fitting: bool = False) -> Traced:
     """Returns the model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
 
     A calibrated model adds `ood_score` and `typicality`, both `[B]`, and for a score of all layers `profile` `[B,L]`.
 
     Batch and, for texts, length stay open.
+
+    Args:
+        fitting: give what `calibrate` reads instead: `member_logits`, `features` and each layer, `hidden.0` and so on.
 
     Raises:
         OptionError: a zero-shot model has no classes yet; they become part of the graph.
@@ -90,10 +104,27 @@ def trace(model: Hydra) -> Traced:
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():
-        program = torch.export.export(_TensorModel(model).eval(), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
-    outputs = graph_outputs(model)
-    metadata = {**to_metadata(to_checkpoint(model)), "outputs": ", ".join(outputs)}
-    return Traced(program, tuple(inputs), outputs, metadata)
+        whole = _TensorModel(model, fitting).eval()
+        program = torch.export.export(whole, (), inputs, dynamic_shapes=_open_sizes(model, inputs))
+        outputs = whole.outputs
+        if fitting:
+            hidden = model(**inputs, every_layer=True).hidden
+            outputs = ("member_logits", FEATURES, *(f"{HIDDEN}{layer}" for layer in range(len(hidden))))
+    return Traced(program, tuple(inputs), outputs, _metadata(model, outputs))
+
+
+def _metadata(model: Hydra, outputs: tuple[str, ...]) -> dict[str, str]:
+    """Returns what a program needs beside the graph: the manifest, and what it says only of a file with tensors."""
+    checkpoint = replace(to_checkpoint(model), acceptance=model.acceptance)
+    # Classes of a zero-shot model may have taken its score away.
+    kept = replace(checkpoint, ood=None) if model.ood_head is None else checkpoint
+    found = {**to_metadata(kept), "outputs": ", ".join(outputs), "cost": json.dumps(asdict(cost(model)))}
+    found["precision"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    if model.labels is not None:
+        found["labels"] = json.dumps(model.labels)
+    if model.ood_head is not None:
+        found[QUANTILES] = json.dumps(model.ood_head.get_buffer(QUANTILES).tolist())
+    return found
 
 
 def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inputs:
@@ -159,13 +190,7 @@ def write_onnx(model: Hydra, path: Path, force: bool = False) -> float | None:
         OutputError: the file exists and `force` is not set, the model is larger than the format allows, or the file
             does not run or answers otherwise.
     """
-    traced = trace(model)
-    names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(traced.outputs)}
-    with _without_remarks():
-        program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
-    proto = program.model_proto
-    for key, value in traced.metadata.items():
-        proto.metadata_props.add(key=key, value=value)
+    proto = without_notes(to_onnx(trace(model)))
     if (size := proto.ByteSize()) >= LARGEST_ONNX:
         raise OutputError(f"{path}: {size / 1e9:.1f} GB, an ONNX file holds 2: export with `dtype` float16")
     with write_atomically(path, force) as file:
@@ -175,6 +200,26 @@ def write_onnx(model: Hydra, path: Path, force: bool = False) -> float | None:
             return None
         with _running(path):
             return require_same_answers(str(path), model, _onnx_runner(file.name))
+
+
+def to_onnx(traced: Traced) -> ModelProto:
+    """Returns a traced model as ONNX."""
+    names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(traced.outputs)}
+    with _without_remarks():
+        program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
+    proto: ModelProto = program.model_proto
+    for key, value in traced.metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+    return proto
+
+
+def without_notes(proto: ModelProto) -> ModelProto:
+    """Returns a graph without the converter's notes on its parts, which name files of this machine."""
+    graph = proto.graph
+    for part in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    return proto
 
 
 def write_torch_export(model: Hydra, path: Path, force: bool = False) -> float:

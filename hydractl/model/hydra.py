@@ -1,22 +1,19 @@
 """The one model: M >= 1 members in one forward pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain, count, islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
+from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import OptionError
+from hydractl.model.answering import Answer, Answering, RawPreprocessor
 from hydractl.model.encoder import Hidden, Tower
-from hydractl.model.finite import finite_on_cpu
 from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers
@@ -28,19 +25,6 @@ if TYPE_CHECKING:
     from hydractl.model.fast.graphs import Recorder
 
 TEMPLATE = "A photo of a {label}."
-
-
-class RawPreprocessor(Protocol):
-    """Turns raw images or texts into the tensors that `forward` takes.
-
-    `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts.
-    """
-
-    def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
-
-    def several(self, samples: object) -> Iterable[object]: ...
-
-    def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
 
 
 class HydraOutput(NamedTuple):
@@ -120,6 +104,11 @@ class Hydra(nn.Module):
     def units(self) -> KeptUnits:
         """The MLP units that each member keeps, of layers in which any are missing."""
         return self.layout.units
+
+    @property
+    def ood_fit(self) -> OodFit | None:
+        """What its OOD score was fitted to."""
+        return None if self.ood_head is None else self.ood_head.fit
 
     def __repr__(self) -> str:
         counts = (
@@ -317,7 +306,6 @@ class Hydra(nn.Module):
         if self.ood_head is not None and self.ood_head.row.reads != "layers":
             self.ood_head = None
 
-    @torch.inference_mode()
     def predict(
         self,
         samples: Iterable[object] | object,
@@ -337,43 +325,24 @@ class Hydra(nn.Module):
             DataError: there are no samples, the model does not take their kind, or its logits are not finite.
             OptionError: the model was built without preprocessing, or is zero-shot without classes.
         """
-        if batch_size < 1:
-            raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
-        samples = self._preprocessing().several(samples)
-        order, truncated = None, 0
-        if self.spec.modality == "text":
-            # Texts of like length need the least padding together, and all of them are no more than a few images.
-            texts = list(samples)
-            lengths, truncated = self._preprocessing().lengths(texts)
-            order = torch.as_tensor(lengths).argsort(descending=True, stable=True)
-            samples = (texts[i] for i in order)
-        waiting, parts, scores = iter(samples), list[Tensor](), list[Tensor]()
-        places = iter(order.tolist()) if order is not None else count()
-        for first in waiting:
-            output = self(**self._preprocess(chain([first], islice(waiting, batch_size - 1))))
-            numbers = list(islice(places, output.member_logits.shape[1]))
-            parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
-            if output.ood_score is not None and output.typicality is not None:
-                layers = [] if output.profile is None else [output.profile.T]
-                rows = torch.cat([torch.stack([output.ood_score, output.typicality]), *layers])  # [2 or 2+L,B]
-                scores.append(finite_on_cpu(rows, "OOD scores", numbers))
-            on_batch(len(numbers))
-        if not parts:
-            raise DataError("there are no samples to predict")
-        logits, odd = torch.cat(parts, 1), torch.cat(scores, 1) if scores else None
-        if order is not None:
-            back = order.argsort()
-            logits, odd = logits[:, back], None if odd is None else odd[:, back]
+        network = Answering(
+            self._answer_batch,
+            self._preprocessing(),
+            self.spec.modality == "text",
+            self._predicted,
+            ood=self.ood_fit,
+            acceptance=self.acceptance,
+        )
+        return network.predict(samples, batch_size, on_batch)
+
+    def _predicted(self, member_logits: Tensor) -> Prediction:
         fitted = {} if self.thresholds is None else {"thresholds": self.thresholds}
-        answered = self.task.predict(logits, self.temperature, self.labels, **fitted)
-        found = replace(answered, truncated=truncated)
-        if odd is not None and self.ood_head is not None:
-            least = self.ood_head.fit.confidence
-            sure = None if least is None else found.msp >= least
-            profile = odd[2:].T if len(odd) > 2 else None
-            flags = self.ood_head.flags(odd[1])
-            return replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, sure=sure, profile=profile)
-        return found if self.acceptance is None else replace(found, ood=found.msp < self.acceptance.msp)
+        return self.task.predict(member_logits, self.temperature, self.labels, **fitted)
+
+    def _answer_batch(self, inputs: dict[str, Tensor]) -> Answer:
+        device = next(self.parameters()).device
+        output = self(**{name: tensor.to(device) for name, tensor in inputs.items()})
+        return Answer(output.member_logits, output.ood_score, output.typicality, output.profile)
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device

@@ -16,6 +16,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.evaluation.onnx_file import OnnxFile
     from hydractl.evaluation.timing import LaidOut, Row
     from hydractl.steps.evaluate import Systems as Models
 
@@ -104,14 +105,14 @@ class AnalyseSpeed:
             raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
         if self.graphs and (self.compiled or place.type != "cuda"):
             raise OptionError("`graphs` is for a CUDA device, and without `compiled`: leave one out")
-        checkpoints = _checkpoints(self.models)
+        opened = _opened(self.models)
         laid_out = LaidOut(self.compiled, self.graphs)
         rows: list[Row] = []
         total = self.seconds * len(sizes) * len(precisions) or None
         with _one_thread(self.processor_time), watch.progress("time", total) as advance:
             timer = Timer(self.seconds, self.processor_time, advance)
             for dtype in precisions:
-                systems = open_timed(checkpoints, place, dtype, laid_out, transformers=self.transformers)
+                systems = open_timed(opened, place, dtype, laid_out, transformers=self.transformers)
                 for size in sizes:
                     watch.note(f"{dtype}, batch {size}: {', '.join(systems)}".removeprefix("torch."))
                     rows += timer.time(systems, size, self.tokens)
@@ -135,19 +136,23 @@ def _one_thread(wanted: bool) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _checkpoints(models: Models) -> dict[str, Sequence[Checkpoint]]:
+def _opened(models: Models) -> dict[str, Sequence[Checkpoint] | OnnxFile]:
     """Returns models by name, spelt as `evaluate` takes them; several that are run one after the other."""
     from hydractl.evaluation.checkpoints import NetworkSystem
+    from hydractl.evaluation.onnx_system import OnnxSystem
     from hydractl.steps.evaluate import named_systems
 
-    found: dict[str, Sequence[Checkpoint]] = {}
+    found: dict[str, Sequence[Checkpoint] | OnnxFile] = {}
     for name, system in named_systems(models):
+        if name in found:
+            raise OptionError(f"two models are called {name}: name them, as in first={name}")
+        if isinstance(system, OnnxSystem):
+            found[name] = system.file
+            continue
         if not isinstance(system, NetworkSystem) or system.dropout:
             raise OptionError(
                 f"{name}: only networks are timed: name models, or MODEL+MODEL to run one after the other"
             )
-        if name in found:
-            raise OptionError(f"two models are called {name}: name them, as in first={name}")
         found[name] = system.checkpoints
     return found
 

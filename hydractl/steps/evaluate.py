@@ -242,14 +242,16 @@ def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
 
 def _named(system: Any) -> tuple[str, SystemSpec]:
     from hydractl.evaluation.checkpoints import NetworkSystem
+    from hydractl.evaluation.onnx_file import is_onnx
+    from hydractl.evaluation.onnx_system import OnnxSystem
     from hydractl.evaluation.saved_predictions import SavedPredictions
     from hydractl.evaluation.spelling import parse_system
     from hydractl.inputs.arguments import as_checkpoint
     from hydractl.model.hydra import Hydra
 
-    if isinstance(system, str):
-        return parse_system(system)
-    if isinstance(system, NetworkSystem | SavedPredictions):
+    if isinstance(system, str) or is_onnx(system):
+        return parse_system(str(system))
+    if isinstance(system, NetworkSystem | OnnxSystem | SavedPredictions):
         return system.name, system
     networks = system if isinstance(system, list | tuple) else [system]
     kept = (network if isinstance(network, str | Path | Hydra) else as_checkpoint(network) for network in networks)

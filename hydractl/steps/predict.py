@@ -22,6 +22,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.data.reading import DataLike, Modality
+    from hydractl.evaluation.onnx_system import OnnxModel
     from hydractl.model.hydra import Hydra
 
 Inputs = Any  #: files, data or images
@@ -130,7 +131,7 @@ class Predict:
     def _given(self) -> list[Any]:
         return [*several(self.inputs), *several(self.data), *several(self.text)]
 
-    def _stream(self, hydra: Hydra, watch: Watcher) -> Any:
+    def _stream(self, hydra: Hydra | OnnxModel, watch: Watcher) -> Any:
         """Returns a result that a command line prints as it comes; Python gets all predictions at once."""
 
         def answer(lines: Sequence[str], first: int) -> Predictions:
@@ -140,11 +141,14 @@ class Predict:
 
         return PredictionStream(lines_as_they_come(), answer)
 
-    def _written(self, output: Path, hydra: Hydra, entries: Sequence[InputRow], watch: Watcher) -> BulkPredictions:
+    def _written(
+        self, output: Path, hydra: Hydra | OnnxModel, entries: Sequence[InputRow], watch: Watcher
+    ) -> BulkPredictions:
         """Writes the predictions part by part."""
         from PIL import Image
 
         from hydractl.checkpoint.manifest import fingerprint
+        from hydractl.model.hydra import Hydra
 
         stand_in = "." if hydra.spec.modality == "text" else Image.new("RGB", (8, 8))
 
@@ -152,13 +156,14 @@ class Predict:
             return self._answered(hydra, rows, watch, on_batch=on_batch, stand_in=stand_in)
 
         options = remembered(self, inputs=None, data=None, text=None, device=None)
-        conditions = {"model": fingerprint(as_checkpoint(self.model)), "options": options}
+        known = fingerprint(as_checkpoint(self.model)) if isinstance(hydra, Hydra) else {"onnx": hydra.graph.file.sha256}
+        conditions = {"model": known, "options": options}
         counts = Bulk(output, self.resume, self.force).write(entries, conditions, answer, watch)
         return BulkPredictions(output, counts, promise_of(hydra))
 
     def _answered(
         self,
-        hydra: Hydra,
+        hydra: Hydra | OnnxModel,
         entries: Sequence[InputRow],
         watch: Watcher,
         *,
@@ -196,10 +201,20 @@ class Predict:
             **{name: read.placed(values) for name in ARRAYS if (values := getattr(found, name)) is not None},
         )
 
-    def _model(self) -> Hydra:
+    def _model(self) -> Hydra | OnnxModel:
         from hydractl.data.labels import name_classes
+        from hydractl.evaluation.onnx_file import is_onnx, open_onnx
         from hydractl.inputs.models import running
 
+        if is_onnx(self.model):
+            from hydractl.evaluation.onnx_system import start_onnx
+
+            device = None if self.compute.device in ("auto", "cpu") else self.compute.device
+            given = {"classes": self.reading.classes, "dtype": self.compute.dtype, "device": device}
+            for name, value in given.items():
+                if value is not None:
+                    raise OptionError(f"`{name}`: an ONNX file runs on a CPU, as it was exported: leave it out")
+            return start_onnx(open_onnx(self.model))
         hydra = running(self.model, self.compute)
         if hydra is self.model and self.reading.classes is not None:
             raise OptionError("`classes` would change the loaded model: call its set_classes instead")
@@ -249,10 +264,9 @@ def _names(given: Names) -> list[str]:
     return [] if given is None else given.split(",") if isinstance(given, str) else list(given)
 
 
-def promise_of(hydra: Hydra) -> Promise:
+def promise_of(hydra: Hydra | OnnxModel) -> Promise:
     """Returns what the model's flags mean."""
-    if hydra.ood_head is not None:
-        fit = hydra.ood_head.fit
+    if (fit := hydra.ood_fit) is not None:
         share = f"{100 - 100 * fit.accept:g} %"
         sure = "" if fit.accuracy is None else f" Sure: answers that are right {100 * fit.accuracy:g} % of the time."
         meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"

@@ -4,6 +4,7 @@ import pytest
 
 from hydractl.errors import OptionError
 from hydractl.evaluation.checkpoints import NetworkSystem
+from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.results import Dropout
 from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.spelling import parse_system
@@ -15,6 +16,7 @@ SPELT = {
     "members": ("models/hydra:0,2", "hydra:0,2", NetworkSystem(("models/hydra",), members=(0, 2))),
     "deep-ensemble": ("a.safetensors+m/b", "a+b", NetworkSystem(("a.safetensors", "m/b"))),
     "mc-dropout": ("vit,mc-dropout=10,p=0.1", "vit mc-dropout", NetworkSystem(("vit",), Dropout(10, 0.1))),
+    "onnx": ("models/vit.onnx", "vit", OnnxSystem(Path("models/vit.onnx"))),
     "predictions": ("predictions:out/p", "p", SavedPredictions(Path("out/p"))),
 }
 

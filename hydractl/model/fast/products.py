@@ -88,7 +88,8 @@ def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     members = max(x.shape[0], weight.shape[0], bias.shape[0] if bias is not None and bias.ndim == 2 else 1)
     x, weight = _for_each(members, x), _for_each(members, weight)
-    if better_one_by_one(x, weight):
+    # In an exported graph onnxruntime packs each weight of a loop, 1 to 3 % faster, and can round it by channel.
+    if torch.compiler.is_exporting() or better_one_by_one(x, weight):
         return one_above_another(x, weight, bias.expand(members, -1) if bias is not None else None)
     if bias is None:
         return torch.bmm(x, weight.mT)

@@ -1,0 +1,104 @@
+"""Raw samples in, a prediction out: what a network of torch and a graph of another runtime have in common."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, islice
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Acceptance
+from hydractl.checkpoint.ood import OodFit
+from hydractl.errors import DataError, OptionError
+from hydractl.model.finite import finite_on_cpu
+from hydractl.ood.score import flagged
+from hydractl.tasks.prediction import Prediction
+
+
+class RawPreprocessor(Protocol):
+    """Turns raw images or texts into the tensors that `forward` takes.
+
+    `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts.
+    """
+
+    def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
+
+    def several(self, samples: object) -> Iterable[object]: ...
+
+    def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
+
+
+class Answer(NamedTuple):
+    """The answer to one batch: `[M,B,C]`, `[B]`, `[B]` and `[B,L]`; see `HydraOutput`."""
+
+    member_logits: Tensor
+    ood_score: Tensor | None
+    typicality: Tensor | None
+    profile: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Answering:
+    """A network with all that makes predictions of its answers.
+
+    Attributes:
+        answer: from the tensors of one batch.
+        texts: whether it reads texts.
+        read: from members' logits `[M,N,C]` to a prediction.
+        ood: the OOD score that its answers bring.
+    """
+
+    answer: Callable[[dict[str, Tensor]], Answer]
+    preprocessor: RawPreprocessor
+    texts: bool
+    read: Callable[[Tensor], Prediction]
+    ood: OodFit | None
+    acceptance: Acceptance | None
+
+    @torch.inference_mode()
+    def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> Prediction:
+        """Returns the prediction for raw samples; see `Hydra.predict`."""
+        if batch_size < 1:
+            raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
+        samples = self.preprocessor.several(samples)
+        order, truncated = None, 0
+        if self.texts:
+            # Texts of like length need the least padding together, and all of them are no more than a few images.
+            texts = list(samples)
+            lengths, truncated = self.preprocessor.lengths(texts)
+            order = torch.as_tensor(lengths).argsort(descending=True, stable=True)
+            samples = (texts[i] for i in order)
+        logits, odd = self._collect(iter(samples), order, batch_size, on_batch)
+        if order is not None:
+            back = order.argsort()
+            logits, odd = logits[:, back], None if odd is None else odd[:, back]
+        found = replace(self.read(logits), truncated=truncated)
+        if odd is not None and self.ood is not None:
+            least = self.ood.confidence
+            sure = None if least is None else found.msp >= least
+            profile = odd[2:].T if len(odd) > 2 else None
+            flags = flagged(odd[1], self.ood.accept)
+            return replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, sure=sure, profile=profile)
+        return found if self.acceptance is None else replace(found, ood=found.msp < self.acceptance.msp)
+
+    def _collect(
+        self, waiting: Iterable[object], order: Tensor | None, batch_size: int, on_batch: Callable[[int], None]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns logits `[M,N,C]` and, of a calibrated network, scores and typicalities `[2 or 2+L,N]`."""
+        waiting, parts, scores = iter(waiting), list[Tensor](), list[Tensor]()
+        places = iter(order.tolist()) if order is not None else count()
+        for first in waiting:
+            output = self.answer(self.preprocessor(chain([first], islice(waiting, batch_size - 1))))
+            numbers = list(islice(places, output.member_logits.shape[1]))
+            parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
+            if output.ood_score is not None and output.typicality is not None:
+                layers = [] if output.profile is None else [output.profile.T]
+                rows = torch.cat([torch.stack([output.ood_score, output.typicality]), *layers])
+                scores.append(finite_on_cpu(rows, "OOD scores", numbers))
+            on_batch(len(numbers))
+        if not parts:
+            raise DataError("there are no samples to predict")
+        return torch.cat(parts, 1), torch.cat(scores, 1) if scores else None

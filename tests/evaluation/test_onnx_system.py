@@ -1,0 +1,215 @@
+"""ONNX files of ours answer as their networks do; those of others are refused before any of them runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import ModelProto, TensorProto, helper
+from torch.testing import assert_close
+
+import hydractl as library
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.errors import CheckpointError, DataError, OptionError
+from hydractl.evaluation.onnx_file import open_onnx
+from hydractl.families.load import read_checkpoint
+from hydractl.surgery.fusion import fuse
+from tests.cli.conftest import LABELS, save_bert, save_clip, save_images, save_vit
+from tests.references import uneven_members
+
+PICTURES = [np.random.default_rng(i).integers(0, 256, (9, 12, 3), dtype=np.uint8) for i in range(7)]
+TEXTS = ["a good film", "bad", "a owl a owl good", "film", "a bad bad film"]
+
+
+def uneven(folder: Path) -> Checkpoint:
+    """Three members over a trunk of one layer, with layers that lack all heads or units in one of them."""
+    return fuse(uneven_members(read_checkpoint(folder)))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
+    """A calibrated Hydra of images, and its ONNX file."""
+    folder = tmp_path_factory.mktemp("pair")
+    data = save_images(folder / "data", 12, seed=3)
+    warm = library.calibrate(uneven(save_vit(folder / "vit", num_hidden_layers=3)), id_data=data)
+    library.export(warm, output=folder / "hydra.onnx")
+    return warm.checkpoint, folder / "hydra.onnx"
+
+
+def assert_same_prediction(found: Any, expected: Any) -> None:
+    assert list(found.labels) == list(expected.labels)
+    for name in ("probabilities", "msp", "mutual_information", "ood_score", "typicality", "profile"):
+        wanted = getattr(expected, name)
+        if wanted is None:
+            assert getattr(found, name) is None
+        else:
+            scale = max(1.0, float(np.abs(wanted).max()))
+            assert_close(*map(torch.as_tensor, (getattr(found, name), wanted)), rtol=0, atol=1e-5 * scale)
+
+
+def test_it_predicts_images_as_ours(pair: tuple[Checkpoint, Path]) -> None:
+    hydra, file = pair
+    expected = library.predict(hydra, PICTURES, batch_size=3)
+    assert expected.profile is not None
+    assert_same_prediction(library.predict(file, PICTURES, batch_size=2), expected)
+
+
+def test_it_predicts_texts_as_ours(tmp_path: Path) -> None:
+    hydra = uneven(save_bert(tmp_path / "bert"))
+    library.export(hydra, output=tmp_path / "h.onnx")
+    expected = library.predict(hydra, text=TEXTS, batch_size=2)
+    assert_same_prediction(library.predict(tmp_path / "h.onnx", text=TEXTS, batch_size=4), expected)
+
+
+def test_it_keeps_the_classes_of_a_zero_shot_model(tmp_path: Path) -> None:
+    hydra, own = uneven(save_clip(tmp_path / "clip")), {"classes": list(LABELS), "template": "{label}"}
+    library.export(hydra, output=tmp_path / "h.onnx", **own)
+    expected = library.predict(hydra, PICTURES, **own)
+    assert_same_prediction(library.predict(tmp_path / "h.onnx", PICTURES), expected)
+
+
+def test_it_is_evaluated_beside_ours(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
+    hydra, file = pair
+    images, noise = (save_images(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    found = library.evaluate({"ours": hydra, "onnx": str(file)}, id_data=images, ood_data=noise, bootstrap=50).models
+    for part in ("id", "ood", "typicality", "cost"):
+        for (_, one), (_, two) in zip(_numbers(found["ours"][part]), _numbers(found["onnx"][part]), strict=True):
+            assert one == pytest.approx(two, abs=1e-5)
+    assert abs(found["onnx"]["difference"]["id"]["nll"]["value"]) < 1e-5
+    [network] = found["onnx"]["networks"]
+    assert network["heads"] == found["ours"]["networks"][0]["heads"]
+
+
+def _numbers(found: Any, place: str = "") -> list[tuple[str, Any]]:
+    if isinstance(found, dict):
+        return [one for key, inner in sorted(found.items()) for one in _numbers(inner, f"{place}.{key}")]
+    return [(place, found)]
+
+
+def test_it_remembers_what_made_it(pair: tuple[Checkpoint, Path]) -> None:
+    with pytest.raises(DataError, match="were used to make hydra"):
+        library.evaluate(str(pair[1]), id_data=pair[1].parent / "data")
+
+
+def test_scores_of_features_need_its_source(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
+    images, held_out = (save_images(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    with pytest.raises(DataError, match=r"hydra\.onnx: gives no features"):
+        library.evaluate(str(pair[1]), id_data=images, calib_data=held_out, ood_score="mahalanobis")
+
+
+def test_options_of_a_network_of_torch_are_refused(pair: tuple[Checkpoint, Path]) -> None:
+    for option in ({"dtype": "bf16"}, {"classes": ["a", "b"]}, {"device": "cuda"}):
+        with pytest.raises(OptionError, match=f"`{next(iter(option))}`"):
+            library.predict(pair[1], PICTURES, **option)
+
+
+def test_it_is_timed_beside_ours(pair: tuple[Checkpoint, Path]) -> None:
+    rows = library.analyse_speed({"ours": pair[0], "onnx": str(pair[1])}, batch_sizes=2, seconds=0).rows
+    assert [row.dtype for row in rows] == ["float32", "float32"]
+    assert rows[1].weight.size == pair[1].stat().st_size and rows[1].counted_ratio == 1
+
+
+def other_input(proto: ModelProto) -> None:
+    proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 9
+
+
+def one_more_input(proto: ModelProto) -> None:
+    proto.graph.input.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, [1]))
+
+
+def other_outputs(proto: ModelProto) -> None:
+    del proto.graph.output[-1]
+
+
+def no_manifest(proto: ModelProto) -> None:
+    drop(proto, "hydractl")
+
+
+def no_cost(proto: ModelProto) -> None:
+    drop(proto, "cost")
+
+
+def no_quantiles(proto: ModelProto) -> None:
+    drop(proto, "quantiles")
+
+
+def drop(proto: ModelProto, key: str) -> None:
+    [place] = [place for place, each in enumerate(proto.metadata_props) if each.key == key]
+    del proto.metadata_props[place]
+
+
+def twice(proto: ModelProto) -> None:
+    proto.metadata_props.append(proto.metadata_props[0])
+
+
+def custom_operator(proto: ModelProto) -> None:
+    proto.graph.node[3].domain = "com.strangers"
+
+
+def own_function(proto: ModelProto) -> None:
+    proto.functions.add(name="f", domain="")
+
+
+def nested_graph(proto: ModelProto) -> None:
+    proto.graph.node[3].attribute.append(helper.make_attribute("then_branch", helper.make_graph([], "g", [], [])))
+
+
+def external_data(proto: ModelProto) -> None:
+    proto.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    proto.graph.initializer[0].external_data.add(key="location", value="../../etc/passwd")
+
+
+def external_constant(proto: ModelProto) -> None:
+    proto.graph.node[0].attribute.append(helper.make_attribute("value", TensorProto(data_location=1, name="secret")))
+
+
+DAMAGES: dict[Callable[[ModelProto], None], str] = {
+    other_input: "pixel_values has another kind or shape",
+    one_more_input: "inputs are more, pixel_values",
+    other_outputs: "outputs are probabilities, member_logits, ood_score, typicality, should be",
+    no_manifest: "hold no manifest",
+    no_cost: "cost is missing",
+    no_quantiles: "quantiles and an OOD score",
+    twice: "name something twice",
+    custom_operator: r"custom operator com\.strangers\.",
+    own_function: "holds functions",
+    nested_graph: "a graph of its own",
+    external_data: "lies in another file",
+    external_constant: "secret lies in another file",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_file_of_another_form_is_refused_before_it_runs(
+    damage: Callable[[ModelProto], None], pair: tuple[Checkpoint, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "InferenceSession", None)
+    proto = onnx.load(pair[1])
+    damage(proto)
+    (tmp_path / "x.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(CheckpointError, match=rf"x\.onnx: .*{DAMAGES[damage]}"):
+        library.predict(tmp_path / "x.onnx", PICTURES)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_a_file_that_breaks_off_is_refused(share: float, pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
+    content = pair[1].read_bytes()
+    (tmp_path / "x.onnx").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(CheckpointError, match=r"x\.onnx: "):
+        library.predict(tmp_path / "x.onnx", PICTURES)
+
+
+def test_a_file_that_changes_is_not_run(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
+    (tmp_path / "x.onnx").write_bytes(pair[1].read_bytes())
+    file = open_onnx(tmp_path / "x.onnx")
+    (tmp_path / "x.onnx").write_bytes(pair[1].read_bytes() + b"\n")
+    with pytest.raises(CheckpointError, match="has changed"):
+        file.start()
+
+
+def test_a_graph_names_no_file_of_the_machine_that_wrote_it(pair: tuple[Checkpoint, Path]) -> None:
+    assert str(Path(library.__file__).parent).encode() not in pair[1].read_bytes()
