@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
+from hydractl.bounds import BATCH
+from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, DataLike, DataSetsLike, Reading, Template
 from hydractl.errors import OptionError, require
 from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.result import Result
-from hydractl.options import Option, Rows, function, option
-from hydractl.run_options import Dtype, Force, choose_device, choose_dtype
+from hydractl.inputs.search_data import OOD_SETS, open_ood_sets, tell_oddities
+from hydractl.options import Option, Rows, Without, function, option
+from hydractl.run_options import DEFAULT_BATCH_SIZE, Dtype, Force, choose_device, choose_dtype
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.evaluation.model_calibration import CalibrationData
+    from hydractl.evaluation.results import Results
+    from hydractl.evaluation.sets import EvaluationData
+    from hydractl.evaluation.timing import Row
+    from hydractl.exports.before_after import Change
     from hydractl.model.hydra import Hydra
 
+KEPT_OUT = 5  # one sample of so many measures what the others fit
 ReportLike = Any  #: a path, or what a report's JSON holds
 
 
@@ -26,8 +34,8 @@ ReportLike = Any  #: a path, or what a report's JSON holds
 class HuggingFace:
     """A folder for other libraries.
 
-    The fields of a format are its options. `suffix` is the ending of its files, empty for a folder; `write` returns the
-    largest difference between its probabilities and the model's, if that was checked.
+    The fields of a format are its options. `suffix` is the ending of its files, empty for a folder; `write` returns
+    what `Exported` says beside the file.
     """
 
     name: ClassVar[str] = "hf"
@@ -37,7 +45,7 @@ class HuggingFace:
     report: ReportLike | None = option(None, "A report of evaluate, for the model card.", metavar="JSON")
     as_hydra: bool = option(False, "Write one member as several are: with OOD score, typicality and a model card.")
 
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.folders import write_folder
         from hydractl.exports.folder import write_hydra
         from hydractl.exports.stock import write_stock
@@ -52,6 +60,7 @@ class HuggingFace:
             else:
                 told = report_json(read_report(str(report))) if isinstance(report, str | Path) else report
                 write_hydra(checkpoint, folder, told)
+        return Exported(output, self.name)
 
 
 @dataclass(frozen=True)
@@ -62,12 +71,13 @@ class Peft:
     help: ClassVar[str] = "a folder of a LoRA-Ensemble's network and an adapter for each member"
     suffix: ClassVar[str] = ".peft"
 
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.folders import write_folder
         from hydractl.exports.stock import write_adapters
 
         with write_folder(output, "export", force) as folder:
             write_adapters(checkpoint, folder)
+        return Exported(output, self.name)
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,55 @@ class Graph:
 
 
 @dataclass(frozen=True)
+class EightBits:
+    """Data and limits of a graph of eight bits."""
+
+    id_data: Annotated[
+        DataLike | None, Option("ID data to fit on; a fifth is kept to measure.", "Data", "SOURCE[:SPLIT]")
+    ] = None
+    eval_data: Annotated[
+        DataLike | None, Option("Labelled ID data to measure on in its place.", "Data", "SOURCE[:SPLIT]")
+    ] = None
+    ood_data: Annotated[DataSetsLike | None, replace(OOD_SETS, help="OOD data to measure on; repeat it.")] = None
+    max_accuracy_drop: float | None = option(
+        None,
+        "Refuse to lose more accuracy, beyond chance; percentage points.",
+        metavar="POINTS",
+        minimum=0,
+        maximum=100,
+    )
+    batch_size: int = option(
+        DEFAULT_BATCH_SIZE,
+        "Samples per pass of the fit: as many as the graph will serve.",
+        "Compute",
+        minimum=1,
+        maximum=BATCH,
+    )
+
+    def open(self, checkpoint: Checkpoint, reading: Reading, watch: Watcher) -> tuple[CalibrationData, EvaluationData]:
+        """Returns the data to fit on, and those to measure on."""
+        import numpy as np
+
+        from hydractl.data.open import open_samples
+        from hydractl.evaluation.model_calibration import CalibrationData
+        from hydractl.evaluation.sets import EvaluationData, SetKey
+
+        assert self.id_data is not None
+        modality = checkpoint.spec.modality
+        inside = open_samples(self.id_data, modality, reading, name="ID data")
+        outside = open_ood_sets(self.ood_data, self.id_data, modality, reading)
+        if self.eval_data is not None:
+            fresh = open_samples(self.eval_data, modality, reading, name="evaluation data")
+        else:
+            order = np.random.default_rng(0).permutation(len(inside))
+            kept = len(inside) // KEPT_OUT
+            fresh, inside = (inside.subset(np.sort(places)) for places in (order[:kept], order[kept:]))
+        tell_oddities([inside, fresh, *outside.values()], watch)
+        sets = {SetKey("id", fresh.name): fresh, **{SetKey("ood", name): one for name, one in outside.items()}}
+        return CalibrationData(inside, {}, {}), EvaluationData(sets, reading.match_labels)
+
+
+@dataclass(frozen=True)
 class Onnx:
     """A graph in ONNX."""
 
@@ -97,14 +156,57 @@ class Onnx:
     suffix: ClassVar[str] = ".onnx"
 
     graph: Graph = Graph()
+    int8: bool = option(False, "Compute in eight bits, with temperature and OOD score fitted again on `id_data`.")
+    eight: EightBits = EightBits()
+    reading: Annotated[Reading, Without("classes", "template")] = Reading()
 
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.output import refuse_existing
         from hydractl.exports.graph import write_onnx
 
+        self._check()
         require("onnx", "onnxscript", "onnxruntime")
         refuse_existing(output, force)
-        return write_onnx(self.graph.load(checkpoint), output, force)
+        if self.int8:
+            change = self._write_int8(checkpoint, output, force, watch)
+            return Exported(output, self.name, report=change.report, rows=change.rows)
+        return Exported(output, self.name, write_onnx(self.graph.load(checkpoint), output, force))
+
+    def _check(self) -> None:
+        """Raises OptionError for options that need each other."""
+        if self.int8 and self.eight.id_data is None:
+            raise OptionError("`int8` needs `id_data`: temperature, OOD score and quantiles are fitted again on it")
+        if self.int8 and self.graph.dtype is not None:
+            raise OptionError("`dtype` is for a graph in floating point, `int8` has its own: leave one out")
+        for name, value in {**vars(self.eight), **vars(self.reading)}.items():
+            if not self.int8 and value != {**vars(EightBits()), **vars(Reading())}[name]:
+                raise OptionError(f"`{name}` is for `int8`: pass it too, or leave this out")
+
+    def _write_int8(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Change:
+        import torch
+
+        from hydractl.data.ranks import Ranks, batch_workers
+        from hydractl.evaluation.systems import Running
+        from hydractl.exports.int8 import Refit, write_int8
+
+        fitted_on, data = self.eight.open(checkpoint, self.reading, watch)
+        place = torch.device("cpu")
+        with batch_workers(place) as in_parallel, watch.progress("fit", None) as advance:
+            running = Running(
+                device=place,
+                dtype=torch.float32,
+                compiled=False,
+                batch_size=self.eight.batch_size,
+                workers=0,
+                seed=0,
+                reading=replace(self.reading, classes=self.graph.classes, template=self.graph.template),
+                ranks=Ranks(),
+                in_parallel=in_parallel,
+                on_note=lambda text: watch.note(f"note: {text}"),
+            )
+            refit = Refit(replace(self.graph, dtype="float32").load, fitted_on, running, advance)
+            most = self.eight.max_accuracy_drop
+            return write_int8(checkpoint, output, refit, data, force=force, most=most, watch=watch)
 
 
 @dataclass(frozen=True)
@@ -117,12 +219,12 @@ class TorchExport:
 
     graph: Graph = Graph()
 
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float:
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.output import refuse_existing
         from hydractl.exports.graph import write_torch_export
 
         refuse_existing(output, force)
-        return write_torch_export(self.graph.load(checkpoint), output, force)
+        return Exported(output, self.name, write_torch_export(self.graph.load(checkpoint), output, force))
 
 
 Format = HuggingFace | Peft | Onnx | TorchExport
@@ -153,17 +255,35 @@ class Exported(Result):
     Attributes:
         output: the file or folder.
         difference: the largest one between a graph's probabilities and the model's.
+        report: the numbers of the model and of a graph of eight bits.
+        rows: their time and size.
     """
 
     output: Path
     format: str
     difference: float | None = None
+    report: Results | None = None
+    rows: Sequence[Row] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"output": str(self.output), "format": self.format, "difference": self.difference}
+        from hydractl.reports.artifact import report_json
+
+        found = {"output": str(self.output), "format": self.format, "difference": self.difference}
+        if self.report is None:
+            return found
+        return {**found, "report": report_json(self.report), "speed": [row.to_json() for row in self.rows]}
 
     def lines(self) -> Iterator[str]:
+        from hydractl.inputs.reported import WIDTH
+        from hydractl.reports.table import result_table, table_lines
+
         yield str(self.output)
+        if self.report is not None:
+            yield ""
+            yield from table_lines(result_table(self.report), WIDTH)
+        for row in self.rows:
+            time = f"{row.timing.milliseconds:.1f} ms of one thread for a sample ({row.ratio:.2f})"
+            yield f"{row.name}: {time}, {row.weight.size / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True)
@@ -205,10 +325,10 @@ class Export:
 
     def run(self, watch: Watcher) -> Exported:
         output, chosen = Path(self.output), self.format or format_of(self.output)()
-        difference = chosen.write(as_checkpoint(self.model), output, self.force)
-        if difference is not None:
-            watch.note(f"{output}: probabilities within {difference:.1g} of the model's")
-        return Exported(output, chosen.name, difference)
+        found = chosen.write(as_checkpoint(self.model), output, self.force, watch)
+        if found.difference is not None:
+            watch.note(f"{output}: probabilities within {found.difference:.1g} of the model's")
+        return found
 
 
 export = function(Export)

@@ -1,0 +1,98 @@
+"""A network and its graph of eight bits, side by side on data that chose nothing of either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.errors import OutputError
+from hydractl.evaluation.checkpoints import NetworkSystem
+from hydractl.evaluation.comparison import Comparison, describe_data, evaluate_systems
+from hydractl.evaluation.onnx_file import OnnxFile
+from hydractl.evaluation.onnx_system import OnnxSystem
+from hydractl.evaluation.results import Difference, Results
+from hydractl.evaluation.sets import EvaluationData, find_leaks, refuse_leaks
+from hydractl.evaluation.settings import Procedure, Settings
+from hydractl.evaluation.system_numbers import assemble
+from hydractl.evaluation.systems import Running, SystemSpec
+from hydractl.evaluation.timing import Row, Timer, open_timed
+from hydractl.model.hydra import Hydra
+from hydractl.reports.artifact import results
+from hydractl.watch import Watcher
+
+BEFORE, AFTER = "float", "int8"
+TOKENS = 128  # of the texts that are timed
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What eight bits change.
+
+    Attributes:
+        report: the numbers of both on the same samples, with paired intervals.
+        rows: their processor time and bytes, one thread, one sample a pass.
+    """
+
+    report: Results
+    rows: Sequence[Row]
+
+    @property
+    def accuracy_drop(self) -> float:
+        """How much lower the accuracy is, in percentage points."""
+        before, after = (self.report.models[name].id.accuracy for name in (BEFORE, AFTER))
+        return 100 * (before - after)
+
+    @property
+    def beyond_chance(self) -> Mapping[str, Difference]:
+        """The changes on the ID data whose paired 95 % interval leaves out zero, by metric."""
+        found = self.report.models[AFTER].difference
+        each = {} if found is None else found.id
+        return {name: one for name, one in each.items() if one.interval[0] > 0 or one.interval[1] < 0}
+
+
+def require_fresh(checkpoint: Checkpoint, data: EvaluationData) -> None:
+    """Raises DataError if the network was made with samples that it is to be measured on."""
+    leaks = find_leaks(checkpoint.name, [checkpoint.provenance], data)
+    refuse_leaks(checkpoint.name, leaks, "name `eval_data` that made nothing")
+
+
+def measure(before: Checkpoint | Hydra, after: Path, data: EvaluationData, running: Running, watch: Watcher) -> Change:
+    """Returns what a file of eight bits changes.
+
+    Args:
+        before: the network; with its classes, if it is a zero-shot model.
+    """
+    system = NetworkSystem((before,))
+    systems: list[tuple[str, SystemSpec]] = [(BEFORE, system), (AFTER, OnnxSystem(after))]
+    comparison = Comparison(systems, data, Settings(), Procedure())
+    numbers = assemble(evaluate_systems(comparison, running, watch))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        each: dict[str, Sequence[Checkpoint] | OnnxFile]
+        each = {BEFORE: system.checkpoints, AFTER: OnnxSystem(after).file}
+        timed = open_timed(each, torch.device("cpu"), torch.float32)
+        rows = Timer(0, processor_time=True).time(timed, 1, TOKENS)
+    finally:
+        torch.set_num_threads(threads)
+    return Change(results(numbers, describe_data(comparison), {}), rows)
+
+
+def refuse_drop(change: Change, most: float | None, path: Path) -> None:
+    """Raises OutputError if the accuracy falls by more percentage points than allowed, beyond chance."""
+    if most is None or change.accuracy_drop <= most or "accuracy" not in change.beyond_chance:
+        return
+    low, high = (-100 * bound for bound in reversed(change.beyond_chance["accuracy"].interval))
+    found = f"accuracy falls by {change.accuracy_drop:.2f} points (95 % {low:.2f} to {high:.2f})"
+    raise OutputError(f"{path}: not written, {found}, `max_accuracy_drop` is {most:g}: export in float")
+
+
+def tell_change(change: Change, watch: Watcher) -> None:
+    """Warns of each change beyond chance."""
+    for name, found in change.beyond_chance.items():
+        low, high = found.interval
+        watch.warn(f"int8 changes {name} by {found.value:+.4f} beyond chance (paired 95 % {low:+.4f} to {high:+.4f})")

@@ -1,0 +1,194 @@
+"""Graphs of eight bits: weights as whole numbers, and what was fitted to the network fitted again to its answers.
+
+onnxruntime rounds the weights of each linear map of a tower by output channel, and the map's input by pass. Embeddings,
+attention's products of activations, classifier and OOD score stay in floating point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.output import write_atomically
+from hydractl.errors import OutputError
+from hydractl.evaluation.model_calibration import CalibrationData, calibrated, fit_answers, fit_network
+from hydractl.evaluation.onnx_file import open_onnx
+from hydractl.evaluation.onnx_system import OnnxNetwork, start_onnx
+from hydractl.evaluation.ood_fit import Held, Wanted
+from hydractl.evaluation.sets import EvaluationData
+from hydractl.evaluation.systems import Classifier, Running
+from hydractl.exports.before_after import Change, measure, refuse_drop, require_fresh, tell_change
+from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
+from hydractl.metrics.scaling import fit_temperature
+from hydractl.model.hydra import Hydra
+from hydractl.ood.ood_scores import DEFAULT, find_ood_score
+from hydractl.watch import Watcher
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+TOWERS = ("model.vision'", "model.text'")
+BANK = 4  # MB, of a bank of features where none was fitted before
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """What a graph of eight bits is fitted on, and how.
+
+    Attributes:
+        load: from a checkpoint to the network to trace.
+        data: ID samples.
+        on_batch: called with the size of each batch that is answered.
+    """
+
+    load: Callable[[Checkpoint], Hydra]
+    data: CalibrationData
+    running: Running
+    on_batch: Callable[[int], None]
+
+    def float_fit(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Returns the network as `calibrate` fits it by default, unless it has an OOD score already."""
+        if checkpoint.ood is not None:
+            return checkpoint
+        found = fit_network(
+            checkpoint,
+            self.data,
+            self.running,
+            fit=fit_temperature,
+            wanted=_wanted(checkpoint),
+            keep=None,
+            on_batch=self.on_batch,
+        )
+        return calibrated(checkpoint, found, self.data, options={})
+
+    def int8_fit(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Returns the network with a temperature and an OOD score fitted to the answers of its graph of eight bits."""
+        model, wanted = self.load(checkpoint), _wanted(checkpoint)
+        weight, bias = (part.detach().double() for part in model.classifier_weights())
+        traced = trace(model, fitting=True)
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "fitting.onnx"
+            path.write_bytes(quantized(traced).SerializeToString())
+            graph = start_onnx(open_onnx(path, expected=traced.outputs))
+        network = OnnxNetwork(graph, EvaluationData(self.data.sets, self.running.reading.match_labels), self.running)
+        inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
+        classifier = Classifier(weight, bias) if wanted.fixed else None
+        held = Held(inside, {}, classifier, checkpoint.temperature or 1.0, shifted={})
+        found = fit_answers(held, fit_temperature, wanted, self.running.on_note)
+        return calibrated(checkpoint, found, self.data, options={"precision": "int8"})
+
+
+def write_int8(
+    checkpoint: Checkpoint,
+    path: Path,
+    refit: Refit,
+    data: EvaluationData,
+    *,
+    force: bool,
+    most: float | None,
+    watch: Watcher,
+) -> Change:
+    """Writes a graph of eight bits, fitted again and measured beside the network.
+
+    Args:
+        data: to measure on, which chose nothing.
+        most: percentage points of accuracy that may be lost beyond chance; None for any.
+
+    Raises:
+        OutputError: more accuracy is lost, the file exists and `force` is not set, or the disk refuses it.
+    """
+    require_fresh(checkpoint, data)
+    before = refit.float_fit(checkpoint)
+    after = refit.int8_fit(before)
+    content = quantized(trace(refit.load(after))).SerializeToString()
+    with write_atomically(path, force) as file:
+        file.write(content)
+        file.flush()
+        network = refit.load(before) if before.spec.prompted else before
+        change = measure(network, Path(file.name), data, refit.running, watch)
+        tell_change(change, watch)
+        refuse_drop(change, most, path)
+    return change
+
+
+def _wanted(checkpoint: Checkpoint) -> Wanted:
+    """Returns the score to fit: the kind that the file has, with its promises, or the default."""
+    fixed = not checkpoint.spec.prompted
+    if checkpoint.ood is None:
+        return Wanted(DEFAULT, 0.95, BANK, fixed=fixed)
+    fit, bank = checkpoint.ood.fit, checkpoint.ood.tensors.get("bank")
+    if not fixed and find_ood_score(fit.score).reads != "layers":
+        return Wanted(DEFAULT, fit.accept, BANK, fixed=False)
+    size = BANK if bank is None else ceil(4e-6 * prod(bank.shape))
+    return Wanted(fit.score, fit.accept, size, fit.accuracy, fixed=fixed)
+
+
+def quantized(traced: Traced) -> ModelProto:
+    """Returns a traced model as ONNX with whole numbers of eight bits for the weights of its towers' linear maps.
+
+    Raises:
+        OutputError: a part of them is not found again in the graph that onnxruntime prepares.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    proto = to_onnx(traced)
+    wanted = {node.name for node in proto.graph.node if node.op_type in ("MatMul", "Gemm") and _of_tower(node)}
+    with TemporaryDirectory() as folder:
+        prepared = _folded(without_notes(proto), Path(folder))
+        # A layer without heads or units has weights without numbers.
+        matrices = {each.name for each in prepared.graph.initializer if len(each.dims) == 2 and prod(each.dims)}
+        products = [node for node in prepared.graph.node if node.op_type in ("MatMul", "Gemm")]
+        if lost := wanted - {node.name for node in products}:
+            raise OutputError(f"the int8 graph lacks the products {', '.join(sorted(lost)[:3])}: {REPORT}")
+        kept = [node.name for node in products if node.name not in wanted or node.input[1] not in matrices]
+        prepared.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # else it warns
+        quantize_dynamic(
+            prepared,
+            written := Path(folder) / "int8.onnx",
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            op_types_to_quantize=["MatMul"],
+            nodes_to_exclude=[*kept, *(f"{name}_MatMul" for name in kept)],  # its name for what a Gemm becomes
+            extra_options={"MatMulConstBOnly": True},
+        )
+        found = onnx.load(written)
+    return _finished(found, traced)
+
+
+def _of_tower(node: NodeProto) -> bool:
+    scopes = "".join(each.value for each in node.metadata_props if each.key == SCOPES)
+    return any(tower in scopes for tower in TOWERS)
+
+
+def _folded(proto: ModelProto, folder: Path) -> ModelProto:
+    """Returns a graph with every weight as one plain tensor: those that are split or turned on the way are computed."""
+    import onnx
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(folder / "folded.onnx")
+    options.log_severity_level = 3
+    left = ["MatMulAddFusion", "GemmActivationFusion"]  # which give products other names
+    onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=left
+    )
+    return onnx.load(options.optimized_model_filepath)
+
+
+def _finished(proto: ModelProto, traced: Traced) -> ModelProto:
+    """Returns a graph with the metadata of ours, of ONNX's own operators alone."""
+    for place in reversed(range(len(proto.opset_import))):
+        if proto.opset_import[place].domain:
+            del proto.opset_import[place]
+    del proto.metadata_props[:]
+    for key, value in {**traced.metadata, "precision": "int8"}.items():
+        proto.metadata_props.add(key=key, value=value)
+    return proto

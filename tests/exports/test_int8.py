@@ -1,0 +1,127 @@
+"""Graphs of eight bits: which parts are rounded, and that all that was fitted is fitted again to their answers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from onnx import numpy_helper
+
+import hydractl as library
+from hydractl.errors import OptionError, OutputError
+from hydractl.evaluation.onnx_file import open_onnx
+from hydractl.exports import graph
+from hydractl.exports.int8 import quantized
+from hydractl.families.load import read_checkpoint
+from hydractl.surgery.fusion import fuse
+from tests.cli.conftest import LABELS, save_vit
+from tests.exports.test_graph import hydra
+from tests.references import uneven_members
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "clip"])
+def test_linear_maps_of_towers_are_rounded_by_channel(name: str, tmp_path: Path) -> None:
+    model = hydra(name, tmp_path)
+    proto = quantized(graph.trace(model))
+    numbers = {tensor.name: tensor for tensor in proto.graph.initializer}
+    rounded = [node for node in proto.graph.node if node.op_type == "MatMulInteger"]
+    # Three members over a trunk of one layer: six maps of each layer, of three members or for all.
+    assert len(rounded) > 8
+    scales = {tensor.name: tensor.dims for tensor in proto.graph.initializer if tensor.name.endswith("_scale")}
+    for node in rounded:
+        weight = numpy_helper.to_array(numbers[node.input[1]])
+        assert weight.dtype == np.int8 and weight.ndim == 2
+        assert list(scales[node.input[1].replace("_quantized", "_scale")]) == [weight.shape[1]]
+    classes = [node for node in proto.graph.node if node.op_type in ("MatMul", "Gemm", "Conv")]
+    assert any(5 in numbers[node.input[1]].dims for node in classes if node.input[1] in numbers)
+    inputs = graph.example_inputs(model, batch=4, tokens=6, seed=9)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    [found] = session.run(["probabilities"], {key: value.numpy() for key, value in inputs.items()})
+    expected = model(**inputs).probabilities.numpy()
+    assert 0 < np.abs(found - expected).max() < 0.03
+
+
+def random_images(count: int, seed: int) -> list[np.ndarray[Any, Any]]:
+    generator = np.random.default_rng(seed)
+    return [generator.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(count)]
+
+
+def labelled(model: Any, images: list[np.ndarray[Any, Any]]) -> list[tuple[Any, str]]:
+    """The images with the model's own answers, so that the model is always right."""
+    return list(zip(images, library.predict(model, images).labels, strict=True))
+
+
+@pytest.mark.parametrize("score", ["all-layers", pytest.param("mahalanobis", marks=pytest.mark.slow)])
+def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: Path) -> None:
+    dense = read_checkpoint(save_vit(tmp_path / "vit", num_hidden_layers=3))
+    network, images = fuse(uneven_members(dense)), random_images(500, 0)
+    fresh = labelled(network, random_images(400, 1))
+    # A label in four is wrong, so that a temperature can be fitted.
+    noisy = [
+        (image, LABELS[i % 3] if i % 4 == 0 else label) for i, (image, label) in enumerate(labelled(network, images))
+    ]
+    warm = library.calibrate(network, id_data=noisy[:200], ood_score=score, accept="90%")
+    done = library.export(
+        warm, output=tmp_path / "m.onnx", int8=True, id_data=noisy[200:], eval_data=fresh, batch_size=32
+    )
+    before, after = (done.report.models[name] for name in ("float", "int8"))
+    assert after.typicality.accept == 0.9 and 0.84 < after.typicality.coverage < 0.96
+    assert before.id.accuracy == 1 and after.id.accuracy > 0.95
+    file = open_onnx(tmp_path / "m.onnx")
+    old, new = warm.checkpoint, file.checkpoint
+    assert file.precision == "int8" and new.ood.fit.score == score and len(file.quantiles) == 300
+    assert new.temperature not in (None, old.temperature)
+    # The stored quantiles are of the rounded network's own scores of the samples it was fitted on.
+    found = library.predict(tmp_path / "m.onnx", images[200:], batch_size=32)
+    assert np.mean(np.asarray(found.typicality) < 0.5) == pytest.approx(0.5, abs=0.1)
+    assert [row.name for row in done.rows] == ["float", "int8"]
+    assert done.rows[1].weight.size == (tmp_path / "m.onnx").stat().st_size
+    assert done.to_json()["report"]["models"]["int8"]["id"]["accuracy"] == after.id.accuracy
+
+
+def test_a_fifth_measures_what_the_others_fit(tmp_path: Path) -> None:
+    vit = save_vit(tmp_path / "vit")
+    done = library.export(vit, output=tmp_path / "m.onnx", int8=True, id_data=labelled(vit, random_images(100, 0)))
+    assert done.report.data.id.samples == 20
+    fitted = open_onnx(tmp_path / "m.onnx")
+    assert len(fitted.quantiles) == 80 and fitted.checkpoint.ood.fit.samples == 80
+
+
+def with_outlier(folder: Path) -> Path:
+    """A network whose linear maps have an input that they ignore, so large that eight bits leave nothing of others."""
+    vit = library.load(save_vit(folder / "vit", initializer_range=0.5))
+    with torch.no_grad():
+        for layer in vit.vision.layers:
+            for norm in (layer.attention_norm, layer.mlp_norm):
+                norm.bias[0] = 3000
+            for part in (layer.attention.q, layer.attention.k, layer.attention.v, layer.mlp.fc1):
+                part.weight[:, 0] = 0
+    return library.save(vit, folder / "outlier.safetensors")
+
+
+def test_a_drop_beyond_chance_is_told_and_refused_beyond_the_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = with_outlier(tmp_path)
+    given = {"int8": True, "id_data": labelled(model, random_images(300, 0)), "output": tmp_path / "m.onnx"}
+    with pytest.raises(OutputError, match=r"m\.onnx: not written, accuracy falls by .*`max_accuracy_drop` is 1:"):
+        library.export(model, **given, max_accuracy_drop=1)
+    assert not list(tmp_path.glob("*.onnx*"))
+    assert any("int8 changes accuracy by -" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"int8": True}, "`int8` needs `id_data`"),
+        ({"max_accuracy_drop": 1}, "`max_accuracy_drop` is for `int8`"),
+        ({"limit": 3}, "`limit` is for `int8`"),
+        ({"int8": True, "id_data": "x", "dtype": "fp16"}, "`dtype` is for a graph in floating point"),
+    ],
+)
+def test_options_that_go_together(options: dict[str, Any], named: str, tmp_path: Path) -> None:
+    vit = save_vit(tmp_path / "vit")
+    with pytest.raises(OptionError, match=named):
+        library.export(vit, output=tmp_path / "m.onnx", **options)
