@@ -9,7 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "hydractl"
 ROWS = (
     "text", "style", "errors", "watch", "bounds", "options", "run_options", "schema", "process",
     "ood", "checkpoint", "tasks", "metrics", "artifacts", "families", "model", "data", "inference",
-    "circuit", "surgery", "monitoring", "evaluation", "training", "selection", "analysis", "reports", "exports", "auto",
+    "circuit", "surgery", "monitoring", "evaluation", "serve", "training", "selection", "analysis", "reports",
+    "exports", "auto",
     "inputs", "steps", "pipeline", "cli", "__main__",
 )  # fmt: skip
 #: `build` is the command of what is planned there; all other commands are what a plan consists of.

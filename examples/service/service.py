@@ -1,6 +1,6 @@
 """Answers images or texts over HTTP by a calibrated file, with one process per core.
 
-python service.py service.safetensors [PORT [PROCESSES]]
+python service.py service.safetensors [PORT [PROCESSES]]; an ONNX file does as well, without torch, and is not watched
 
 Each process watches its inputs; their states lie in the folder that STATES names, and are gone on with.
 """
@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
 from pathlib import Path
 
-import torch
 from aiohttp import web
 from PIL import Image
 
@@ -34,18 +33,19 @@ class Service:
     """A model, and the thread that runs it: a process has one core, and one pass at a time."""
 
     def __init__(self, file, number):
-        torch.set_num_threads(1)
-        self.model, self.thread = hydractl.load(file).optimize_for_inference(), ThreadPoolExecutor(1)
+        self.model, self.thread = load(file), ThreadPoolExecutor(1)
         self.texts = self.model.spec.modality == "text"
         self.blank = "ready?" if self.texts else Image.new("RGB", (32, 32))
         self.model.predict(self.blank)  # the first pass is slow
         self.file, self.state = file, STATES / f"{number}.json"
-        self.monitor = hydractl.Monitor(file, state=self.state if self.state.exists() else None)
-        self.saved, self.alarmed = time.monotonic(), self.monitor.alarmed
+        self.monitor, self.saved, self.alarmed = None, time.monotonic(), False
+        if not file.endswith(".onnx"):
+            self.monitor = hydractl.Monitor(file, state=self.state if self.state.exists() else None)
+            self.alarmed = self.monitor.alarmed
 
     def answer(self, body):
         found = self.model.predict(body.decode() if self.texts else body)
-        if self.monitor.update(found) and not self.alarmed:
+        if self.monitor and self.monitor.update(found) and not self.alarmed:
             self.alarmed = True
             logging.warning("ALARM: inputs have changed: hydractl monitor MODEL --merge %s", STATES / "*.json")
         if time.monotonic() > self.saved + SECONDS:
@@ -58,11 +58,14 @@ class Service:
         }
 
     def save(self):
-        self.monitor.save(self.state)
+        if self.monitor:
+            self.monitor.save(self.state)
         self.saved = time.monotonic()
 
     def metrics(self):
         """The metrics of all processes: of this one as it is, of the others as they were last written."""
+        if not self.monitor:
+            return ""
         self.save()
         every = hydractl.Monitor(self.file)
         every.merge(sorted(STATES.glob("*.json")))
@@ -92,6 +95,17 @@ class Service:
     async def ready(self, request):
         await asyncio.get_running_loop().run_in_executor(self.thread, self.model.predict, self.blank)
         return web.json_response({"ready": True})
+
+
+def load(file):
+    if file.endswith(".onnx"):
+        from hydractl.serve import load_onnx
+
+        return load_onnx(file)
+    import torch
+
+    torch.set_num_threads(1)
+    return hydractl.load(file).optimize_for_inference()
 
 
 def problem(text):

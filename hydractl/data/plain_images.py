@@ -3,34 +3,46 @@
 What is not known here, to the last setting, is left to its library.
 """
 
+from __future__ import annotations
+
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
-from torch.nn import functional as F
 
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Items, Origin, Schema, document
 
 ORIGIN = Origin("preprocessor_config.json", CheckpointError, "its library reads it")
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Pixels = NDArray[Any]  # `[channels,height,width]`
+Resized = Callable[[Pixels, tuple[int, int], str], Pixels]  # pixels in another size, given it and a kind of RESAMPLING
+RESAMPLING = {2: "bilinear", 3: "bicubic"}  # by Pillow's numbers
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what timm's settings mean where they name none
 
 
 @dataclass(frozen=True)
 class PlainImages:
-    """Prepares images one by one, each as `[channels,height,width]`."""
+    """Prepares images one by one."""
 
-    prepare: Callable[[Image.Image], Tensor]
+    settings: _Transformers | _Timm
 
-    def __call__(self, images: Sequence[Image.Image], return_tensors: str) -> dict[str, Tensor]:
+    def __call__(self, images: Sequence[Image.Image], return_tensors: Literal["pt"]) -> dict[str, Tensor]:
         """Returns `pixel_values` `[B,channels,height,width]` of images that come out in one size."""
-        return {"pixel_values": torch.stack([self.prepare(image) for image in images])}
+        import torch
+
+        return {"pixel_values": torch.from_numpy(np.stack([self.settings.prepare(image) for image in images]))}
+
+    def without_torch(self, image: Image.Image) -> Pixels:
+        """Returns the pixels of an image that Pillow resizes; torch rounds some of them to the next of 256 levels."""
+        return self.settings.prepare(image, _by_pillow)
 
 
 def plain_images(files: Mapping[str, Any], channels: int) -> PlainImages | None:
@@ -45,7 +57,7 @@ def plain_images(files: Mapping[str, Any], channels: int) -> PlainImages | None:
             found = document(settings, ORIGIN).read(_Transformers)
     except CheckpointError:
         return None
-    return PlainImages(found.prepare) if found.suits(channels) else None
+    return PlainImages(found) if found.suits(channels) else None
 
 
 class _Rectangle(Schema):
@@ -81,19 +93,23 @@ class _Transformers(Schema):
             return False
         return bool(self.rescale_factor) and _suit(self.image_mean, self.image_std, channels)
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        """Returns the pixels of an image."""
+    def prepare(self, image: Image.Image, resized: Resized | None = None) -> Pixels:
+        """Returns the pixels of an image.
+
+        Args:
+            resized: how pixels get another size; by torch unless it is given.
+        """
         pixels = _channels_first(image)
         if self.do_resize:
-            pixels = _resized(pixels, _size(self.size, image), {2: "bilinear", 3: "bicubic"}[self.resample])
+            pixels = (resized or _resized)(pixels, _size(self.size, image), RESAMPLING[self.resample])
         if self.do_center_crop and self.crop_size is not None:
             pixels = _middle(pixels, (self.crop_size.height, self.crop_size.width), int)
         if not self.do_normalize:
-            return pixels * self.rescale_factor if self.do_rescale else pixels
-        mean, deviation = torch.tensor(self.image_mean), torch.tensor(self.image_std)
+            return pixels.astype(np.float32) * np.float32(self.rescale_factor) if self.do_rescale else pixels
+        mean, deviation = (np.array(each, np.float32) for each in (self.image_mean, self.image_std))
         if self.do_rescale:  # in one step with the mean, as theirs
-            mean, deviation = (each * (1.0 / self.rescale_factor) for each in (mean, deviation))
-        return pixels.to(torch.float32).sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
+            mean, deviation = (each * np.float32(1.0 / self.rescale_factor) for each in (mean, deviation))
+        return _normalised(pixels.astype(np.float32), mean, deviation)
 
 
 class _Timm(Schema, extra="ignore"):
@@ -111,24 +127,30 @@ class _Timm(Schema, extra="ignore"):
         depth, height, width = self.input_size
         return depth == channels and height == width and _suit(self.mean, self.std, channels)
 
-    def prepare(self, image: Image.Image) -> Tensor:
-        """Returns the pixels of an image."""
+    def prepare(self, image: Image.Image, _resized: Resized | None = None) -> Pixels:
+        """Returns the pixels of an image; timm itself resizes by Pillow."""
         _, height, width = self.input_size
         resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[self.interpolation]
         rows, columns = _size(_Edge(shortest_edge=floor(height / self.crop_pct)), image)
         resized = image if image.size == (columns, rows) else image.resize((columns, rows), resample)
         pixels = _middle(_channels_first(resized), (height, width), round)
-        mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
-        return pixels.to(torch.float32).div_(255).sub_(mean).div_(deviation)
+        mean, deviation = (np.array(each, np.float32) for each in (self.mean, self.std))
+        return _normalised(pixels.astype(np.float32) / np.float32(255), mean, deviation)
+
+
+def _normalised(pixels: Pixels, mean: Pixels, deviation: Pixels) -> Pixels:
+    pixels -= mean[:, None, None]
+    pixels /= deviation[:, None, None]
+    return pixels
 
 
 def _suit(means: Sequence[float], deviations: Sequence[float], channels: int) -> bool:
     return len(means) == len(deviations) and len(means) in (1, channels) and all(deviations)
 
 
-def _channels_first(image: Image.Image) -> Tensor:
-    pixels = torch.from_numpy(np.array(image))
-    return (pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1)).contiguous()
+def _channels_first(image: Image.Image) -> Pixels:
+    pixels = np.array(image)
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _size(size: _Rectangle | _Edge, image: Image.Image) -> tuple[int, int]:
@@ -140,26 +162,38 @@ def _size(size: _Rectangle | _Edge, image: Image.Image) -> tuple[int, int]:
     return (other, edge) if image.width <= image.height else (edge, other)
 
 
-def _resized(pixels: Tensor, size: tuple[int, int], mode: str) -> Tensor:
+def _by_pillow(pixels: Pixels, size: tuple[int, int], mode: str) -> Pixels:
+    """Returns uint8 pixels in another size, one channel after the other."""
+    resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[mode]
+    return np.stack([np.asarray(Image.fromarray(channel).resize(size[::-1], resample)) for channel in pixels])
+
+
+def _resized(pixels: Pixels, size: tuple[int, int], mode: str) -> Pixels:
     """Returns uint8 pixels in another size, as torchvision makes them."""
-    if tuple(pixels.shape[-2:]) == size:
+    import torch
+    from torch.nn import functional as F
+
+    if pixels.shape[-2:] == size:
         return pixels
     # Where torch has no kernel for bytes, torchvision takes the one for float32.
-    native = mode == "bicubic" or _has_byte_kernel()
-    found = pixels[None] if native else pixels[None].to(torch.float32)
+    native = mode == "bicubic" or _has_byte_kernel(torch.backends.cpu.get_cpu_capability())
+    given = torch.from_numpy(pixels)[None]
+    found = given if native else given.to(torch.float32)
     found = F.interpolate(found, size=list(size), mode=mode, align_corners=False, antialias=True)[0]
-    return found if native else found.round_().to(torch.uint8)
+    return (found if native else found.round_().to(torch.uint8)).numpy()
 
 
-def _has_byte_kernel() -> bool:
-    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") or platform.machine() in ("aarch64", "arm64")
+def _has_byte_kernel(capability: str) -> bool:
+    return capability in ("AVX2", "AVX512") or platform.machine() in ("aarch64", "arm64")
 
 
-def _middle(pixels: Tensor, size: tuple[int, int], rounded: Callable[[float], int]) -> Tensor:
+def _middle(pixels: Pixels, size: tuple[int, int], rounded: Callable[[float], int]) -> Pixels:
     """Returns the middle of an image, with zeros round one that is too small; libraries round its place differently."""
-    for axis, wanted in zip((-2, -1), size, strict=True):
+    for axis, wanted in zip((1, 2), size, strict=True):
         missing = max(wanted - pixels.shape[axis], 0)
-        sides = [0, 0] * (-axis - 1) + [missing // 2, (missing + 1) // 2]
-        padded = F.pad(pixels, sides) if missing else pixels
-        pixels = padded.narrow(axis, rounded((padded.shape[axis] - wanted) / 2.0), wanted)
+        sides = [(0, 0)] * 3
+        sides[axis] = (missing // 2, (missing + 1) // 2)
+        padded = np.pad(pixels, sides) if missing else pixels
+        start = rounded((padded.shape[axis] - wanted) / 2.0)
+        pixels = padded.take(range(start, start + wanted), axis)
     return pixels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from hydractl.errors import DataError
 
@@ -21,6 +21,10 @@ State = Mapping[str, "Tensor"]
 Fitted = Mapping[str, "NDArray[np.float64]"]
 #: Every score is stored with the scores of calibration samples, ascending.
 QUANTILES = "quantiles"
+
+
+#: Numbers of torch or of numpy.
+Numbers = TypeVar("Numbers", "Tensor", "NDArray[Any]")
 
 
 class Answers(NamedTuple):
@@ -176,7 +180,7 @@ def as_state(fitted: Fitted) -> State:
     return {name: torch.from_numpy(values) for name, values in fitted.items()}
 
 
-def flagged(typical: Tensor, accept: float) -> Tensor:
+def flagged(typical: Numbers, accept: float) -> Numbers:
     """Returns where samples are less typical than all but the share of ID samples to accept."""
     return typical < 1 - accept - 1e-6  # typicality has steps of 1/1001 or more
 

@@ -156,7 +156,9 @@ class Predict:
             return self._answered(hydra, rows, watch, on_batch=on_batch, stand_in=stand_in)
 
         options = remembered(self, inputs=None, data=None, text=None, device=None)
-        known = fingerprint(as_checkpoint(self.model)) if isinstance(hydra, Hydra) else {"onnx": hydra.graph.file.sha256}
+        known = (
+            fingerprint(as_checkpoint(self.model)) if isinstance(hydra, Hydra) else {"onnx": hydra.graph.file.sha256}
+        )
         conditions = {"model": known, "options": options}
         counts = Bulk(output, self.resume, self.force).write(entries, conditions, answer, watch)
         return BulkPredictions(output, counts, promise_of(hydra))

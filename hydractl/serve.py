@@ -1,0 +1,156 @@
+"""ONNX files of ours as a service runs them: by onnxruntime, Pillow and tokenizers, without torch.
+
+torch takes seconds and hundreds of megabytes to start, for nothing that such a file needs. What prepares images is that
+of `hydractl.load`, but for Pillow, which resizes them; texts are those of the file's tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
+from hydractl.data.images import is_one_image, with_channels
+from hydractl.data.plain_images import plain_images
+from hydractl.errors import CheckpointError, DataError
+from hydractl.evaluation.onnx_file import Arrays, OnnxGraph, open_onnx
+from hydractl.ood.score import flagged
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+#: From samples to a graph's inputs.
+Prepare = Callable[[Sequence[Any]], Arrays]
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """The answers to N samples; see `Prediction`, whose tensors are arrays here."""
+
+    labels: list[str]
+    probabilities: NDArray[np.floating[Any]]
+    msp: NDArray[np.floating[Any]]
+    typicality: NDArray[np.floating[Any]] | None
+    ood: NDArray[np.bool_] | None
+    sure: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """An ONNX file that is ready to answer."""
+
+    graph: OnnxGraph
+    prepare: Prepare
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The sizes of its network, and whether that reads images or texts."""
+        return self.graph.file.checkpoint.spec
+
+    def predict(self, samples: Any) -> Served:
+        """Answers images or texts in one pass.
+
+        Args:
+            samples: one image (of Pillow, a file's content or path, or an array) or text, or a list of them.
+
+        Raises:
+            DataError: there are none, or one cannot be read.
+        """
+        alone = isinstance(samples, str) or is_one_image(samples)
+        several = [samples] if alone else list(samples)
+        if not several:
+            raise DataError("there are no samples to predict")
+        found, checkpoint = self.graph.run(self.prepare(several)), self.graph.file.checkpoint
+        probabilities, typicality = found["probabilities"], found.get("typicality")
+        msp = probabilities.max(-1)
+        names = checkpoint.labels or [f"LABEL_{number}" for number in range(probabilities.shape[-1])]
+        fit = None if checkpoint.ood is None else checkpoint.ood.fit
+        return Served(
+            [names[best] for best in probabilities.argmax(-1)],
+            probabilities,
+            msp,
+            typicality,
+            ood=None if fit is None or typicality is None else flagged(typicality, fit.accept),
+            sure=None if fit is None or fit.confidence is None else msp >= fit.confidence,
+        )
+
+
+def load_onnx(path: str | Path, threads: int = 1) -> ServedModel:
+    """Loads an ONNX file that `export` wrote.
+
+    Args:
+        threads: that a pass runs on; 0 for one per core.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or prepares its samples in a way that only its library knows.
+        OptionError: onnx or onnxruntime is not installed.
+    """
+    file = open_onnx(path)
+    prepare = _texts(file.checkpoint) if file.texts else _images(file.checkpoint)
+    return ServedModel(file.start(threads), prepare)
+
+
+def _images(checkpoint: Checkpoint) -> Prepare:
+    embeddings = checkpoint.spec.towers[0].embeddings
+    assert isinstance(embeddings, ImageEmbeddings)
+    channels = embeddings.channels
+    processor = plain_images(checkpoint.preprocessing, channels)
+    if processor is None:
+        raise _needs_torch(checkpoint, "its image processor")
+
+    def prepare(images: Sequence[Any]) -> Arrays:
+        return {"pixel_values": np.stack([processor.without_torch(with_channels(one, channels)) for one in images])}
+
+    return prepare
+
+
+def _texts(checkpoint: Checkpoint) -> Prepare:
+    tokenizer = _tokenizer(checkpoint)
+
+    def prepare(texts: Sequence[Any]) -> Arrays:
+        if wrong := [one for one in texts if not isinstance(one, str | tuple)]:
+            raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}")
+        found = tokenizer.encode_batch(texts)
+        parts = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+        return {name: np.array([getattr(one, part) for one in found], np.int64) for name, part in parts.items()}
+
+    return prepare
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Returns the tokenizer of a file, which cuts and pads texts as `TextPreprocessor` does."""
+    from tokenizers import Tokenizer
+
+    files, embeddings = checkpoint.preprocessing, checkpoint.spec.towers[0].embeddings
+    assert isinstance(embeddings, TextEmbeddings)
+    settings = files.get("tokenizer_config.json", {})
+    named, padding = settings.get("model_max_length"), _content(settings.get("pad_token"))
+    if "tokenizer.json" not in files or padding is None or embeddings.filled:
+        raise _needs_torch(checkpoint, "its tokenizer")
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"]))
+    except Exception as error:  # tokenizers raises Exception itself
+        raise CheckpointError(f"{checkpoint.name}: tokenizer.json cannot be used ({error}): export it again") from error
+    if (number := tokenizer.token_to_id(padding)) is None or tokenizer.get_vocab_size() > embeddings.vocabulary:
+        raise CheckpointError(f"{checkpoint.name}: tokenizer.json has other tokens than the network: export it again")
+    longest = min(named, embeddings.max_tokens) if isinstance(named, int | float) else embeddings.max_tokens
+    tokenizer.enable_truncation(int(longest))
+    tokenizer.enable_padding(pad_id=number, pad_token=padding)
+    return tokenizer
+
+
+def _content(token: object) -> str | None:
+    """Returns a token that settings spell as a text or as an object."""
+    found = token.get("content") if isinstance(token, Mapping) else token
+    return found if isinstance(found, str) else None
+
+
+def _needs_torch(checkpoint: Checkpoint, what: str) -> CheckpointError:
+    return CheckpointError(f"{checkpoint.name}: {what} needs its library, and so torch: use hydractl predict")
