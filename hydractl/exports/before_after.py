@@ -48,9 +48,12 @@ class Change:
 
     @property
     def beyond_chance(self) -> Mapping[str, Difference]:
-        """The changes on the ID data whose paired 95 % interval leaves out zero, by metric."""
+        """The changes whose paired 95 % interval leaves out zero, by metric, on ID data and as means over OOD sets."""
         found = self.report.models[AFTER].difference
-        each = {} if found is None else found.id
+        if found is None:
+            return {}
+        outside = (found.ood_means or {}).get("all", {})
+        each = {**found.id, **{f"mean {name}": outside[name] for name in ("auroc", "fpr95") if name in outside}}
         return {name: one for name, one in each.items() if one.interval[0] > 0 or one.interval[1] < 0}
 
 
