@@ -142,3 +142,12 @@ def test_the_drill_prints_what_each_number_says(tmp_path: Path) -> None:
     header, _, *rows = run("drill.py", tmp_path / "drill", 2).splitlines()
     assert [row.split("|")[1].strip() for row in rows] == ["all is well", "out of focus", "new classes", "mostly zeros"]
     assert all(row.count("|") == header.count("|") for row in rows)
+
+
+def test_eight_bits_are_timed_beside_float(vit: Path, tmp_path: Path) -> None:
+    rows = run("benchmarks/int8_speed.py", vit, tmp_path, "1", "0").splitlines()
+    found = {
+        name: float(counted) for name, counted in re.findall(r"(?m)^(.{18}) batch .* counted (.*),", "\n".join(rows))
+    }
+    assert len(found) == 12
+    assert found["hydra int8        "] == found["hydra             "] > 1.5 > found["units int8        "] > 1
