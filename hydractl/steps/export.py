@@ -189,6 +189,8 @@ class Onnx:
         from hydractl.evaluation.systems import Running
         from hydractl.exports.int8 import Refit, write_int8
 
+        if checkpoint.spec.prompted and self.graph.classes is None:
+            raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
         fitted_on, data = self.eight.open(checkpoint, self.reading, watch)
         place = torch.device("cpu")
         with batch_workers(place) as in_parallel, watch.progress("fit", None) as advance:
@@ -294,6 +296,10 @@ class Export:
     members' logits, with batch size and text length open. It runs on random inputs before it is written. Labels and
     preprocessing travel along as metadata.
 
+    With `int8`, linear maps compute in eight bits, in a third to a half of the time on a processor. Temperature, OOD
+    statistics and quantiles are fitted again to the answers of that graph. A table shows what changed, on `eval_data`
+    or on a fifth of the ID data that is kept out.
+
     Format hf is a folder for transformers. One member becomes a stock model of the library it came from, with zeros
     for the heads it dropped, and without its OOD score. Several, or one with `as_hydra`, become a Hydra with a model
     card, which AutoModel and pipelines load after `import hydractl.auto`, or anywhere with trust_remote_code=True.
@@ -308,8 +314,9 @@ class Export:
     Raises:
         CheckpointError: the model cannot be read.
         OptionError: an option that the format does not have, or a zero-shot model without classes.
-        OutputError: the output exists and `force` is not set, the disk refuses it, or a graph does not answer as the
-            model.
+        DataError: data of `int8` cannot be read, or made the model.
+        OutputError: the output exists and `force` is not set, the disk refuses it, a graph does not answer as the
+            model, or eight bits lose more accuracy than allowed.
     """
 
     model: Model
