@@ -30,9 +30,12 @@ from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.inference import MemberAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.answering import Answer, Answering
+from hydractl.model.finite import finite_on_cpu
 from hydractl.model.ood_head import OodHead
-from hydractl.model.prediction import Prediction, finite_on_cpu
 from hydractl.ood.score import QUANTILES, Reads
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.prediction import Prediction
+from hydractl.tasks.task import TaskRow
 
 FEATURES, HIDDEN = "features", "hidden."  # outputs of a graph that fits are made on
 
@@ -106,6 +109,16 @@ class OnnxModel:
         return self.graph.file.checkpoint.temperature or 1.0
 
     @property
+    def task(self) -> TaskRow:
+        """What it answers."""
+        return find_task(self.spec.task)
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        """The probability from which each label is answered, where a sample has several."""
+        return self.graph.file.checkpoint.thresholds
+
+    @property
     def acceptance(self) -> Acceptance | None:
         return self.graph.file.checkpoint.acceptance
 
@@ -133,12 +146,15 @@ class OnnxModel:
             self._answer,
             self.preprocessor,
             self.graph.file.texts,
-            self.temperature,
-            labels=self.labels,
+            self._predicted,
             ood=self.ood_fit,
             acceptance=self.acceptance,
         )
         return answering.predict(samples, batch_size, on_batch)
+
+    def _predicted(self, member_logits: Tensor) -> Prediction:
+        fitted = {} if self.thresholds is None else {"thresholds": self.thresholds}
+        return self.task.predict(member_logits, self.temperature, self.labels, **fitted)
 
     def _answer(self, inputs: dict[str, Tensor]) -> Answer:
         found = self.run(inputs)
@@ -163,6 +179,14 @@ class OnnxNetwork:
     @property
     def temperature(self) -> float:
         return self.model.temperature
+
+    @property
+    def several(self) -> bool:
+        return self.model.task.several
+
+    @property
+    def thresholds(self) -> tuple[float, ...] | None:
+        return self.model.thresholds
 
     @property
     def cost(self) -> Cost:

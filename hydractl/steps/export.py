@@ -187,6 +187,9 @@ class Onnx:
 
         from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.evaluation.systems import Running
+        from hydractl.tasks.all_tasks import require_one_class
+
+        require_one_class(checkpoint.spec, "`int8`", "export it in floating point")
         from hydractl.exports.int8 import Refit, write_int8
 
         if checkpoint.spec.prompted and self.graph.classes is None:

@@ -18,7 +18,8 @@ from torch.testing import assert_close
 import hydractl
 import hydractl.auto
 from hydractl.checkpoint.manifest import FORMAT_VERSION
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import CheckpointError, DataError, OptionError
+from hydractl.serve import load_onnx
 from hydractl.tasks.several_labels import (
     binary_losses,
     binary_outlier_losses,
@@ -130,6 +131,13 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     assert entry["score"] == "all-layers" and 0 <= entry["ood"]["noise"]["auroc"] <= 1
     for name in ("graph.onnx", "graph.pt2"):  # whose answers are compared with the model's
         assert hydractl.export(ready.checkpoint, output=tmp_path / name).difference < 1e-4
+    assert hydractl.predict(tmp_path / "graph.onnx", test).labels == hydractl.predict(ready.checkpoint, test).labels
+    graph = hydractl.evaluate({"vit": vit, "graph": tmp_path / "graph.onnx"}, id_data=test, **given).models["graph"]
+    assert graph["id"]["macro_f1"] == pytest.approx(entry["id"]["macro_f1"])
+    with pytest.raises(CheckpointError, match="several labels needs"):
+        load_onnx(tmp_path / "graph.onnx")
+    with pytest.raises(OptionError, match="`int8` needs a model that chooses one class"):
+        hydractl.export(ready.checkpoint, output=tmp_path / "eight.onnx", int8=True, id_data=train)
     hydractl.export(ready.checkpoint, output=tmp_path / "folder")
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder", dtype=torch.float64)
     assert_close(theirs(**inputs).logits.sigmoid(), output.probabilities, rtol=0, atol=1e-10)
