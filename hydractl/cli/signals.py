@@ -60,6 +60,8 @@ class Signals:
             # The next run of the same output removes the parts of files that stay.
             os._exit(128 + number)
         self.received = number
+        if _imports_torch():
+            _end_process(number)
         sys.unraisablehook = lambda lost: None  # which would print a traceback where Python drops the exception
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
@@ -82,6 +84,12 @@ class Signals:
                 self._repeats = True
                 _thread.interrupt_main(signal.Signals(got[0]))
         _end_process(got[0])
+
+
+def _imports_torch() -> bool:
+    """Returns whether torch is half imported: its C++ then aborts the process at an exception of Python."""
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def _is_on_its_way() -> bool:

@@ -5,14 +5,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
-from tests.cli.conftest import HYDRACTL
+from tests.cli.conftest import HYDRACTL, save_images
 
 #: Stands in for the subcommands, and loses what is raised in it.
 LOSING = """
-import hashlib, sys, time, types, weakref
+import hashlib, os, sys, time, types, weakref
 def in_a_callback():
     class Thing: pass
     thing = Thing()
@@ -30,6 +31,13 @@ def in_another_error():
         time.sleep(60)
     except BaseException as error:
         raise ValueError from error
+def in_the_import_of_torch():
+    sys.modules["torch"] = types.SimpleNamespace(__spec__=types.SimpleNamespace(_initializing=True))
+    try:
+        print("works", flush=True)
+        time.sleep(60)
+    except BaseException:
+        os.abort()
 def in_a_native_call():
     print("works", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
@@ -45,7 +53,9 @@ SECONDS = 3.0
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("then", ["long", "short"])
-@pytest.mark.parametrize("lost", ["in_a_callback", "in_a_library", "in_another_error", "in_a_native_call"])
+@pytest.mark.parametrize(
+    "lost", ["in_a_callback", "in_a_library", "in_another_error", "in_the_import_of_torch", "in_a_native_call"]
+)
 def test_no_signal_is_lost(lost: str, then: str, number: signal.Signals, code: int) -> None:
     command = [sys.executable, "-c", LOSING, lost, then]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -57,22 +67,40 @@ def test_no_signal_is_lost(lost: str, then: str, number: signal.Signals, code: i
 
 #: Commands that take about as long as the latest moment, or longer.
 COMMANDS = (
-    "extract-circuit vit --id-data pets --ood-data noise --objective acc,avg --budget 6 --batch-size 1 -o {objective}",
-    "finetune vit --train-data pets --epochs 2000 --batch-size 2 --workers 2 -o tuned",
-    "evaluate vit other --id-data pets --ood-data noise --bootstrap 100000",
-    "build vit --id-data pets --ood-data noise -o built",
+    "extract-circuit vit --id-data many --ood-data noise --objective acc,avg --budget 6 --batch-size 1 -o {objective}",
+    "finetune vit --train-data many --epochs 2000 --batch-size 2 --workers 2 -o tuned",
+    "evaluate vit other --id-data many --ood-data noise --bootstrap 100000",
+    "build vit --id-data many --ood-data noise --batch-size 1 -o built",
+    "select vit --random 300 --budgets 2,3,4 --id-data many --batch-size 1 -o selection",
+    "score-heads vit --method ablation --objective acc --id-data many --batch-size 1 -o scores",
+    "prune vit --method taylor --budget 3 --id-data many --batch-size 1 -o pruned",
+    "analyse speed vit --seconds 60",
+    "predict bert -",
 )
-LATEST = 4.0  # seconds
+#: Seconds; the time of a few of them, or of as many as one asks for.
+LATEST = 20.0 if "HYDRACTL_INTERRUPTS" in os.environ else 4.0
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Enough images to be at work for long."""
+    return save_images(tmp_path_factory.mktemp("data") / "many", count=1000)
+
+
+def _heed() -> None:
+    """Lets interrupts through, which a shell's jobs in the background ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HYDRACTL_INTERRUPTS", "20"))))
-def test_an_interrupt_at_any_moment_ends_a_command_soon(seed: int, place: Path) -> None:
+def test_an_interrupt_at_any_moment_ends_a_command_soon(seed: int, place: Path, many: Path) -> None:
+    (place / "many").symlink_to(many)
     chance = random.Random(seed)
     command = [*HYDRACTL, *COMMANDS[seed % len(COMMANDS)].split()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place)
+    process = subprocess.Popen(command, cwd=place, preexec_fn=_heed, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     try:
-        process.communicate(timeout=chance.uniform(0.2, LATEST))
+        process.wait(chance.uniform(0.2, LATEST))
     except subprocess.TimeoutExpired:
         pass
     else:
