@@ -1,23 +1,23 @@
-"""The plan of a build for a given time, from the time that one batch takes on this machine."""
+"""The plan of a build for a given time, from the time that its parts take on this machine."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from math import inf
 from typing import Any, TypeVar
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError
 from hydractl.inputs.limits import Limits
-from hydractl.inputs.search_data import modality_of, open_material
+from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
 from hydractl.options import changed, flat
 from hydractl.pipeline.build_options import BuildOptions
-from hydractl.watch import LOG, Advance, Log, Watcher
+from hydractl.pipeline.trial import Speed, TrainingTime, measure_speed, training_time
+from hydractl.selection.candidates import Sources, candidate_set, counts
+from hydractl.watch import LOG, Watcher
 
 B = TypeVar("B", bound=BuildOptions)
 NO_CIRCUITS = "none"
@@ -28,14 +28,12 @@ SEARCHES = (("exact", 500), ("shortlist", 500), ("shortlist", 200))
 DRAWS = 4  # from the first heads of each circuit, per budget
 OBJECTIVES = 3
 SHORTLIST = 16
-REPLAYED = 0.45  # of a forward pass: a search runs only the layers behind a candidate
-OVERHEAD = 30.0  # seconds: to start, to resample results, to draw the report
+#: Seconds on an idle processor: to start, to fit scores to few samples, and to draw the report; for each sample and
+#: number of all layers' features, to fit scores; for each sample and system, to resample results.
+OVERHEAD, FIT, RESAMPLED = 12.0, 4e-7, 5e-4
 UNITS = {"s": 1, "m": 60, "h": 3600}
-TIMED = 32  # samples of the batch that is timed
 TRAINING = 0.5  # share of the time for training whose length is not given
-EPOCHS = 10  # that training takes at most where its length is not given
-#: Optimiser steps that are timed after a first one, and the most of the time that this may take.
-STEPS, TRIAL = 3, 0.05
+TRIAL = 0.05  # of the time that timing steps of training may take
 
 
 def seconds_of(text: str) -> float | None:
@@ -52,73 +50,48 @@ def seconds_of(text: str) -> float | None:
     return float(found[1]) * UNITS[found[2]]
 
 
-class _Clock(Log):
-    """Remembers when a training began and when each of its steps ended."""
-
-    def __init__(self) -> None:
-        self.start, self.steps = time.perf_counter(), list[float]()
-
-    @contextmanager
-    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        yield lambda done, said=None: self.steps.append(time.perf_counter())
-
-
-@dataclass(frozen=True)
-class TrainingTime:
-    """The time that training takes by its number of steps."""
-
-    start: float  # seconds before the first step of a training
-    step: float  # seconds of a step of the network
-    trainings: int
-    networks: float  # that train, by the cost of their steps
-    most: int  # steps at most
-    samples: int  # to train on
-    steps: int | None = None  # that are given
-
-    def seconds(self, steps: int) -> float:
-        """Returns the time of all trainings."""
-        return self.trainings * self.start + self.networks * steps * self.step
-
-    def fitting(self, seconds: float | None) -> int:
-        """Returns the steps that are given, or that fit the time."""
-        if self.steps or seconds is None:
-            return self.steps or self.most
-        spare = seconds - self.trainings * self.start
-        return min(max(int(spare / (self.networks * self.step)), 1), self.most)
-
-
 @dataclass(frozen=True)
 class Sizes:
     """The sizes that a build's time depends on."""
 
     heads: int  # of the network
+    features: int  # numbers of all layers that OOD scores read
     members: float  # that are fused, and other networks that are calibrated and evaluated, by their cost
-    budgets: int  # that candidates are drawn for
+    systems: int  # that are calibrated and evaluated
+    budgets: int  # that candidates are drawn for, counted for each trunk
     inside: int  # ID samples of a step; each step has a part of them
     outside: Sequence[int]  # samples of each OOD set for a step
-    sample: float  # seconds that the network takes for one
+    measured: Sequence[int]  # samples of each set of the evaluation
+    speed: Speed
     training: TrainingTime | None = None
 
     def seconds(self, plan: Mapping[str, Any]) -> float:
-        """Returns the time of a plan; rather more than less."""
-        circuits = plan["search"] != NO_CIRCUITS
+        """Returns the time of a plan."""
+        speed, circuits, steps = self.speed, plan["search"] != NO_CIRCUITS, plan.get("steps", 0)
         drawn = plan["random"] + (OBJECTIVES * (1 + 2 * plan["draws"]) if circuits else 0)
-        # The candidates are measured in the selection; the network and the members in the calibration and evaluation.
-        passes = (1 + self.budgets * drawn + 2 * (1 + self.members)) * self._samples(plan["limit"])
-        if circuits:
-            candidates = self._candidates(plan["search"])
-            passes += REPLAYED * OBJECTIVES * candidates * self._samples(plan["search_samples"])
-        steps = plan.get("steps", 0)
-        return OVERHEAD + passes * self.sample + (self.training.seconds(steps) if self.training and steps else 0)
-
-    def _samples(self, limit: int | None) -> int:
-        return sum(size if limit is None else min(size, limit) for size in (self.inside, *self.outside))
+        chosen, measured = (_samples(sets, plan["limit"]) for sets in ((self.inside, *self.outside), self.measured))
+        searched = _samples((self.inside, *self.outside), plan["search_samples"]) if circuits else 0
+        networks = OBJECTIVES * self._candidates(plan["search"]) - (OBJECTIVES - 1) * self.heads  # they share a round
+        idle = (
+            OVERHEAD
+            + FIT * self.features * (1 + self.members) * chosen
+            + RESAMPLED * self.systems * measured
+            + speed.read * (searched + chosen + self.systems * (chosen + measured))
+            + speed.candidate * (1 + self.budgets * drawn) * chosen
+            + speed.member * (1 + self.members) * (chosen + measured)
+            + speed.searched * networks * searched
+        )
+        return speed.busy * idle + (self.training.seconds(steps) if self.training and steps else 0)
 
     def _candidates(self, search: str) -> int:
         rounds = range(self.heads // 2)
         if search == "shortlist":
             return self.heads + len(rounds) * SHORTLIST
         return sum(self.heads - done for done in rounds)
+
+
+def _samples(sets: Sequence[int], limit: int | None) -> int:
+    return sum(size if limit is None else min(size, limit) for size in sets)
 
 
 def fitting(sizes: Sizes, given: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
@@ -181,9 +154,14 @@ def scheduled(build: B, network: Checkpoint, limits: Limits, thin: bool, watch: 
 
 
 def _shown(seconds: float) -> str:
-    """Returns a time as people read it."""
-    minutes = max(round(seconds / 60), 1)
-    return f"{minutes} minute{'s' if minutes > 1 else ''}"
+    """Returns a time as people read it.
+
+    >>> _shown(45.3), _shown(150), _shown(3600)
+    ('45 seconds', '2.5 minutes', '60 minutes')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.{1 if seconds < 600 else 0}f} minutes"
 
 
 def _as_options(build: BuildOptions, found: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
@@ -200,66 +178,46 @@ def _as_options(build: BuildOptions, found: Mapping[str, Any], sizes: Sizes) -> 
 
 def _sizes(build: BuildOptions, network: Checkpoint, limits: Limits, thin: bool, seconds: float | None) -> Sizes:
     """Returns the sizes of a build, and the time that a sample and a step of training take here."""
-    reading = replace(build.reading, limit=None)
-    ood_data = [*build.data.ood_data] or None
+    reading, ood_data = replace(build.reading, limit=None), [*build.data.ood_data] or None
     material = open_material(network, build.data.id_data, ood_data, reading=reading, compute=build.compute, watch=LOG)
-    samples = list(islice(material.id.inputs, TIMED))
-    material.model.predict(samples[:2], build.compute.batch_size)  # warms up
-    start = time.perf_counter()
-    material.model.predict(samples, build.compute.batch_size)
-    sample = (time.perf_counter() - start) / len(samples)
+    heads = member_heads(network.heads, 0)
+    one_each = Sources(
+        heads, {}, budgets=counts("budgets", build.choice.budgets, len(heads)), random=1, seed=build.seed
+    )
+    dropped = [candidate.dropped for candidate in candidate_set(one_each).candidates]
+    searches = bool(material.ood) and build.search != NO_CIRCUITS
+    speed = measure_speed(material, dropped, build.compute.batch_size, searches=searches)
     fused = min(limits.budget_macs or build.choice.members, build.choice.members)
-    trial = inf if seconds is None else TRIAL * seconds / (4 * sample)  # backwards takes about two passes more
+    teachers = len(build.learning.teacher) + (len(build.learning.teacher) > 1)  # and their mean
+    inside = len(material.id) // (3 if build.data.eval_data else 4)
+    outside = [len(one) // (2 if build.data.eval_ood_data else 3) for one in material.ood.values()]
+    # Backwards takes about two passes more.
+    trial = inf if seconds is None else TRIAL * seconds / (4 * max(speed.candidate, 1e-6))
     return Sizes(
-        heads=sum(tower.layers * tower.heads for tower in network.spec.towers),
-        members=fused + thin,
-        budgets=len(build.choice.budgets.split(",")),
-        inside=len(material.id) // (3 if build.data.eval_data else 4),
-        outside=[len(one) // (2 if build.data.eval_ood_data else 3) for one in material.ood.values()],
-        sample=sample,
+        heads=len(heads),
+        features=network.spec.towers[0].layers * network.spec.towers[0].width,
+        members=fused + thin + teachers,
+        systems=2 + thin + min(teachers, 2),
+        budgets=len(one_each.budgets) * len((build.choice.trunks or limits.trunks(network)).split(",")),
+        inside=inside,
+        outside=outside,
+        measured=_measured(build, network, inside, outside),
+        speed=speed,
         training=None
         if build.data.train_data is None
-        else _training_time(build, network, trial, fused + thin, thin=thin),
+        else training_time(build, network, trial, fused + thin, thin=thin),
     )
 
 
-def _training_time(
-    build: BuildOptions, network: Checkpoint, trial: float, networks: float, *, thin: bool
-) -> TrainingTime:
-    """Returns the time of training, from a few steps of the network on the training data.
-
-    Args:
-        trial: samples that may be trained on to measure it.
-    """
+def _measured(build: BuildOptions, network: Checkpoint, inside: int, outside: Sequence[int]) -> list[int]:
+    """Returns the samples of each set of the evaluation: of the data to measure on, or of parts like the others."""
     from hydractl.data.open import open_samples
-    from hydractl.steps.finetune import Finetune
-    from hydractl.training.optimizer import step_count
-    from hydractl.training.request import Execution, Hyperparameters, TrainingSources
 
-    recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
-    exposed = bool(build.data.ood_data and recipe.outlier_weight)
-    batch = int(max(min(trial / (1 + STEPS), recipe.batch, TIMED), 1))
-    reading = replace(build.reading, classes=None, limit=build.train_samples or build.reading.limit)
-    size = len(open_samples(build.data.train_data or "", modality_of(network, reading), reading))
-    changes = [f"batch={batch}", f"steps={1 + STEPS}", "epochs=0", f"lr={recipe.lr[0]}"]
-    trained = Finetune(
-        [network],
-        train_data=build.data.train_data or "",
-        hyperparameters=Hyperparameters(build.learning.recipe, [*build.learning.settings, *changes]),
-        sources=TrainingSources(outlier_data=build.data.ood_data if exposed else (), teacher=build.learning.teacher),
-        reading=reading,
-        execution=Execution(build.compute.device, build.precision),
-    )
-    clock = _Clock()
-    trained.run(clock)
-    first, *_, last = clock.steps
-    step = (last - first) / STEPS
-    return TrainingTime(
-        start=max(first - clock.start - step, 0.0),
-        step=max(step, 1e-6) * recipe.batch / batch,
-        trainings=(build.choice.members if build.limits == Limits() else 1 + thin) * len(recipe.lr),
-        networks=networks * len(recipe.lr),
-        most=max(EPOCHS * size // recipe.batch, 1),
-        samples=size,
-        steps=step_count(recipe, size) if recipe.steps or recipe.epochs else None,
-    )
+    reading = replace(build.reading, limit=None)
+    modality = modality_of(network, reading)
+    if build.data.eval_data:
+        inside = len(open_samples(build.data.eval_data, modality, reading))
+    if build.data.eval_ood_data:
+        sets = open_ood_sets(build.data.eval_ood_data, build.data.eval_data or build.data.id_data, modality, reading)
+        outside = [len(one) for one in sets.values()]
+    return [inside, *outside]

@@ -98,8 +98,8 @@ class Build(BuildOptions):
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
-    Takes about `time`, training included: measures a batch and a step of training, and chooses the search, the draws,
-    the samples and the steps that are not given.
+    Takes `time` at most, training included: measures each part of the work on a few samples, chooses the search, the
+    draws, the samples and the steps that are not given, and prints how long that takes.
 
     Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
     build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the
