@@ -331,7 +331,7 @@ def flat(value: Any) -> dict[str, Any]:
     return found
 
 
-def changed(value: T, changes: Mapping[str, Any]) -> T:
+def with_options(value: T, changes: Mapping[str, Any]) -> T:
     """Returns a command's options with others by flat name."""
     return make(type(value), {**flat(value), **changes})
 

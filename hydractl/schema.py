@@ -150,12 +150,12 @@ def read_text(path: Path | str, origin: Origin, most: int | None = None) -> str:
         HydractlError: of the origin's kind: it is missing, a folder, a pipe or a device, too large, or no UTF-8.
     """
     try:
-        return read_bytes(path, origin, most or LARGEST).decode("utf-8-sig")
+        return read_limited(path, origin, most or LARGEST).decode("utf-8-sig")
     except ValueError as error:
         raise origin.refusal(f"cannot be read ({error})") from error
 
 
-def read_bytes(path: Path | str, origin: Origin, most: int) -> bytes:
+def read_limited(path: Path | str, origin: Origin, most: int) -> bytes:
     """Reads the bytes of a regular file, or of standard input if the path is `-`; see `read_text`."""
     try:
         data = sys.stdin.buffer.read(most + 1) if str(path) == STDIN else _regular_bytes(Path(path), origin, most)

@@ -181,10 +181,10 @@ def by_size(name: str, system: SystemSpec) -> list[tuple[str, SystemSpec]]:
 
 
 def _network(checkpoint: Checkpoint) -> Network:
-    return Network(checkpoint.name, identity(checkpoint), heads_of(checkpoint))
+    return Network(checkpoint.name, identity(checkpoint), kept_heads(checkpoint))
 
 
-def heads_of(checkpoint: Checkpoint) -> dict[TowerName, Heads]:
+def kept_heads(checkpoint: Checkpoint) -> dict[TowerName, Heads]:
     """Returns the heads that members keep in each tower, as a report lists them."""
     return {tower.name: Heads(tower.heads, checkpoint.heads[tower.name]) for tower in checkpoint.spec.towers}
 

@@ -115,7 +115,9 @@ def fit_network(
         inside, *others = _answers(networks, answers, wanted.reads, on_batch)
         shifted = dict(zip(given.shifted, others, strict=False))
         outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
-        held = Held(inside, outside, networks.classifier if wanted.fixed else None, networks.temperature, shifted)
+        held = Held(
+            inside, outside, networks.classifier if wanted.fixed else None, networks.temperature, shifted=shifted
+        )
         return replace(fit_answers(held, fit, wanted, running.on_note), kept=kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.

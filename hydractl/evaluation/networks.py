@@ -104,13 +104,13 @@ class Networks:
 
     def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
-        labels = labels_of(key, self.data, self.labels, self.models[0].spec, self.running)
+        labels = labels_of(key, self.data, self.labels, self.models[0].spec, running=self.running)
         self.running.ranks.ask((key, reads))
         own = []
         for positions, answers in self._batches(key, reads):
             own.append((positions, answers))
             on_batch(len(positions) * self.running.ranks.size)
-        return in_order([part for share in self.running.ranks.ask(SHARE, own) for part in share], labels)
+        return answers_in_order([part for share in self.running.ranks.ask(SHARE, own) for part in share], labels)
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
         """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
@@ -141,7 +141,7 @@ class Networks:
             return batch.positions.numpy(), parts[0] if len(parts) == 1 else _side_by_side(parts)
 
         ranks = self.running.ranks
-        batches = batches_of(self.data.sets[key], self.preprocessor, self.running, ranks.rank, ranks.size)
+        batches = batches_of(self.data.sets[key], self.preprocessor, self.running, ranks.rank, of=ranks.size)
         yield from self.running.in_parallel(answer, batches)
 
     def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Reads) -> Iterator[MemberAnswers]:
@@ -157,7 +157,7 @@ class Networks:
 
 
 def labels_of(
-    key: SetKey, data: EvaluationData, classes: Sequence[str] | None, spec: ModelSpec, running: Running
+    key: SetKey, data: EvaluationData, classes: Sequence[str] | None, spec: ModelSpec, *, running: Running
 ) -> NDArray[np.int64] | None:
     """Returns the labels of a set as a network's classes; None of a set that has no such labels."""
     if not key.has_labels:
@@ -179,7 +179,9 @@ def batches_of(samples: Samples, preprocessor: Preprocessor, running: Running, r
     return batches
 
 
-def in_order(parts: Sequence[tuple[NDArray[np.int64], MemberAnswers]], labels: NDArray[np.int64] | None) -> SetAnswers:
+def answers_in_order(
+    parts: Sequence[tuple[NDArray[np.int64], MemberAnswers]], labels: NDArray[np.int64] | None
+) -> SetAnswers:
     """Returns the answers to a set from those to batches of it, each with its samples' places in the set."""
     order = np.argsort(np.concatenate([positions for positions, _ in parts]))
 

@@ -23,7 +23,7 @@ from hydractl.errors import CheckpointError, require
 from hydractl.evaluation.results import Cost
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import QUANTILES
-from hydractl.schema import Checked, Items, Origin, Schema, document, parse_json, read_bytes
+from hydractl.schema import Checked, Items, Origin, Schema, document, parse_json, read_limited
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
@@ -74,7 +74,7 @@ class OnnxFile:
 
     @property
     def texts(self) -> bool:
-        """Whether it reads texts."""
+        """True if it reads texts."""
         return self.checkpoint.spec.modality == "text"
 
     def start(self, threads: int = 0) -> OnnxGraph:
@@ -89,7 +89,7 @@ class OnnxFile:
         import onnxruntime
 
         origin = _origin(self.name)
-        content = read_bytes(self.name, origin, LARGEST)
+        content = read_limited(self.name, origin, LARGEST)
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise origin.refusal("has changed while it was used", "run the command again")
         options = onnxruntime.SessionOptions()
@@ -150,19 +150,19 @@ def open_onnx(path: str | Path, expected: Sequence[str] | None = None) -> OnnxFi
     """
     require("onnx", "onnxruntime")
     origin = _origin(path)
-    content = read_bytes(path, origin, LARGEST)
+    content = read_limited(path, origin, LARGEST)
     proto = _parsed(content, origin)
     _refuse_foreign(proto, origin)
     beside, checkpoint = _described(proto, str(path), origin)
     outputs = tuple(beside.outputs.split(", "))
-    _check_outputs(proto, outputs, checkpoint, expected, origin)
+    _check_outputs(proto, outputs, checkpoint, expected, origin=origin)
     inputs = _checked_inputs(proto, checkpoint.spec, origin)
     return OnnxFile(
         str(path),
         checkpoint,
         inputs,
         outputs,
-        beside.cost,
+        cost=beside.cost,
         precision=beside.precision,
         quantiles=beside.quantiles,
         size=len(content),
@@ -218,7 +218,7 @@ def _check_outputs(
     proto: ModelProto, outputs: tuple[str, ...], checkpoint: Checkpoint, expected: Sequence[str] | None, origin: Origin
 ) -> None:
     forms = {each.name: _form(each) for each in proto.graph.output}
-    wanted = tuple(expected or outputs_of(None if checkpoint.ood is None else checkpoint.ood.fit))
+    wanted = tuple(expected or output_names(None if checkpoint.ood is None else checkpoint.ood.fit))
     if tuple(forms) != outputs or outputs != wanted:
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
     (_, sizes), classes = forms["member_logits"], checkpoint.spec.classes or len(checkpoint.labels or ())
@@ -226,7 +226,7 @@ def _check_outputs(
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 
 
-def outputs_of(fit: OodFit | None) -> tuple[str, ...]:
+def output_names(fit: OodFit | None) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order, by the score that it was fitted."""
     plain = ("probabilities", "member_logits")
     if fit is None:

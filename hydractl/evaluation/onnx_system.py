@@ -21,8 +21,8 @@ from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from hydractl.evaluation.checkpoints import heads_of
-from hydractl.evaluation.networks import batches_of, in_order, labels_of
+from hydractl.evaluation.checkpoints import kept_heads
+from hydractl.evaluation.networks import answers_in_order, batches_of, labels_of
 from hydractl.evaluation.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.sets import EvaluationData, SetKey
@@ -68,7 +68,7 @@ class OnnxSystem:
 
     def describe(self) -> Description:
         file = self.file
-        network = Network(file.name, file.sha256, heads_of(file.checkpoint))
+        network = Network(file.name, file.sha256, kept_heads(file.checkpoint))
         return Description(Model(file.name, file.sha256), (network,))
 
     def conditions(self, running: Running) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class OnnxModel:
 
     @property
     def task(self) -> TaskRow:
-        """What it answers."""
+        """The row of its task."""
         return find_task(self.spec.task)
 
     @property
@@ -124,7 +124,7 @@ class OnnxModel:
 
     @property
     def ood_fit(self) -> OodFit | None:
-        """What its graph was fitted to tell OOD by."""
+        """The fit of its OOD score; None without one."""
         fitted = self.graph.file.checkpoint.ood
         return None if fitted is None else fitted.fit
 
@@ -210,7 +210,7 @@ class OnnxNetwork:
         file = self.model.graph.file
         if reads != "logits" and FEATURES not in file.outputs:
             raise DataError(f"{file.name}: gives no features: choose an `ood_score` of logits, or evaluate its source")
-        labels = labels_of(key, self.data, self.labels, self.model.spec, self.running)
+        labels = labels_of(key, self.data, self.labels, self.model.spec, running=self.running)
 
         def answer(batch: Batch) -> tuple[NDArray[np.int64], MemberAnswers]:
             return batch.positions.numpy(), self._of_batch(batch.inputs, reads)
@@ -220,7 +220,7 @@ class OnnxNetwork:
         for positions, found in self.running.in_parallel(answer, batches):
             parts.append((positions, found))
             on_batch(len(positions))
-        return in_order(parts, labels)
+        return answers_in_order(parts, labels)
 
     def _of_batch(self, inputs: Mapping[str, Tensor], reads: Reads) -> MemberAnswers:
         found = self.model.run(inputs)

@@ -147,7 +147,7 @@ def _rows(systems: Mapping[str, TimedSystem], batch_size: int, timings: Mapping[
     ]
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def timing_environment(device: torch.device) -> dict[str, Any]:
     """Returns everything that the figures depend on beside the models."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {"device": str(device), "name": name, "torch": torch.__version__, "threads": torch.get_num_threads()}
@@ -208,7 +208,7 @@ class TimedSystem:
 
 @dataclass(frozen=True)
 class LaidOut:
-    """How models are laid out beyond `optimize_for_inference`: compiled, or recorded as CUDA graphs."""
+    """The layout of models beyond `optimize_for_inference`: compiled, or recorded as CUDA graphs."""
 
     compiled: bool = False
     graphs: bool = False

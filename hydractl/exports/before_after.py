@@ -30,7 +30,7 @@ TOKENS = 128  # of the texts that are timed
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What eight bits change.
+    """The differences that eight bits make.
 
     Attributes:
         report: the numbers of both on the same samples, with paired intervals.
@@ -42,7 +42,7 @@ class Change:
 
     @property
     def accuracy_drop(self) -> float:
-        """How much lower the accuracy is, in percentage points."""
+        """The accuracy lost, in percentage points."""
         before, after = (self.report.models[name].id.accuracy for name in (BEFORE, AFTER))
         return 100 * (before - after)
 
@@ -63,7 +63,9 @@ def require_fresh(checkpoint: Checkpoint, data: EvaluationData) -> None:
     refuse_leaks(checkpoint.name, leaks, "name `eval_data` that made nothing")
 
 
-def measure(before: Checkpoint | Hydra, after: Path, data: EvaluationData, running: Running, watch: Watcher) -> Change:
+def measure_change(
+    before: Checkpoint | Hydra, after: Path, data: EvaluationData, running: Running, watch: Watcher
+) -> Change:
     """Returns what a file of eight bits changes.
 
     Args:

@@ -19,7 +19,7 @@ from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.cost import cost, synthetic_inputs
-from hydractl.evaluation.onnx_file import outputs_of
+from hydractl.evaluation.onnx_file import output_names
 from hydractl.evaluation.onnx_system import FEATURES, HIDDEN
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.hydra import Hydra, HydraOutput
@@ -83,7 +83,7 @@ def _wide(tensor: Tensor) -> Tensor:
 
 def graph_outputs(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
-    return outputs_of(model.ood_fit)
+    return output_names(model.ood_fit)
 
 
 def trace(model: Hydra, fitting: bool = False) -> Traced:

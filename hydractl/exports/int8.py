@@ -22,7 +22,7 @@ from hydractl.evaluation.onnx_system import OnnxNetwork, start_onnx
 from hydractl.evaluation.ood_fit import Held, Wanted
 from hydractl.evaluation.sets import EvaluationData
 from hydractl.evaluation.systems import Classifier, Running
-from hydractl.exports.before_after import Change, measure, refuse_drop, require_fresh, tell_change
+from hydractl.exports.before_after import Change, measure_change, refuse_drop, require_fresh, tell_change
 from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
 from hydractl.metrics.scaling import fit_temperature
 from hydractl.model.hydra import Hydra
@@ -39,7 +39,7 @@ BANK = 4  # MB, of a bank of features where none was fitted before
 
 @dataclass(frozen=True, eq=False)
 class Refit:
-    """What a graph of eight bits is fitted on, and how.
+    """The data that a graph of eight bits is fitted on, and the way.
 
     Attributes:
         load: from a checkpoint to the network to trace.
@@ -111,7 +111,7 @@ def write_int8(
         file.write(content)
         file.flush()
         network = refit.load(before) if before.spec.prompted else before
-        change = measure(network, Path(file.name), data, refit.running, watch)
+        change = measure_change(network, Path(file.name), data, refit.running, watch=watch)
         tell_change(change, watch)
         refuse_drop(change, most, path)
     return change

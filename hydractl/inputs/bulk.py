@@ -123,7 +123,7 @@ class BulkPredictions(Result):
 
 @dataclass(frozen=True)
 class Bulk:
-    """Where predictions of many inputs go, and whether an interrupted run goes on or is given up."""
+    """The file for predictions of many inputs, and whether an interrupted run goes on or is given up."""
 
     output: Path
     resume: bool

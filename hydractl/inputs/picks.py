@@ -41,7 +41,7 @@ def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: b
     write_bytes(path, out.getvalue().encode(), force)
 
 
-def read_labels(path: Path) -> dict[str, str]:
+def read_picked_labels(path: Path) -> dict[str, str]:
     """Returns the labels in a table by the inputs in its first column; rows without a label are left out.
 
     Raises:

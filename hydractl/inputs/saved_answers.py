@@ -11,7 +11,7 @@ import numpy as np
 
 from hydractl.errors import DataError
 from hydractl.monitoring.pick import Seen
-from hydractl.monitoring.stream import Answer, Known
+from hydractl.monitoring.stream import Known, SeenAnswer
 
 NEEDED = ("label", "msp", "typicality")  # columns of predictions
 
@@ -67,7 +67,7 @@ def _separator(line: str) -> str:
     return "\t" if "\t" in line else ","
 
 
-def _answer(row: Mapping[str, Any], known: Known) -> Answer:
+def _answer(row: Mapping[str, Any], known: Known) -> SeenAnswer:
     typical, sure = (_share(row, name) for name in ("typicality", "msp"))
     probabilities = profile = None
     if known.classes is not None:
@@ -80,7 +80,7 @@ def _answer(row: Mapping[str, Any], known: Known) -> Answer:
     label = str(row["label"])
     if known.classes is not None and label not in known.classes:
         label = label.removeprefix("'")  # which CSV puts before what a spreadsheet would run
-    return Answer(typical, sure, label, probabilities, profile)
+    return SeenAnswer(typical, sure, label, probabilities, profile=profile)
 
 
 def _share(row: Mapping[str, Any], name: str) -> float:

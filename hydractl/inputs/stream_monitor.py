@@ -18,7 +18,7 @@ from hydractl.inputs.arguments import ModelLike, as_checkpoint
 from hydractl.monitoring.evidence import Scale
 from hydractl.monitoring.findings import Findings, find
 from hydractl.monitoring.metrics import prometheus
-from hydractl.monitoring.stream import Answer, Known, Stream, StreamState
+from hydractl.monitoring.stream import Known, SeenAnswer, Stream, StreamState
 from hydractl.ood.score import PROFILE, QUANTILES
 from hydractl.schema import Checked, Items, Schema
 from hydractl.text import shortened
@@ -73,7 +73,7 @@ class Monitor:
         """
         return self.add(answers(prediction))
 
-    def add(self, found: Iterable[Answer]) -> bool:
+    def add(self, found: Iterable[SeenAnswer]) -> bool:
         """Adds answers one by one, and returns whether there has been an alarm.
 
         Raises:
@@ -162,7 +162,7 @@ def _known(model: ModelLike) -> Known:
     )
 
 
-def answers(found: Answered) -> Iterator[Answer]:
+def answers(found: Answered) -> Iterator[SeenAnswer]:
     """Yields the answers of predictions, without those that could not be read.
 
     Raises:
@@ -178,4 +178,4 @@ def answers(found: Answered) -> Iterator[Answer]:
     for at, label in enumerate(found.labels):
         if label is not None:
             layers = None if profile is None else profile[at]
-            yield Answer(float(typical[at]), float(sure[at]), label, probabilities[at], layers)
+            yield SeenAnswer(float(typical[at]), float(sure[at]), label, probabilities[at], profile=layers)

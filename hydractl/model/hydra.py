@@ -107,7 +107,7 @@ class Hydra(nn.Module):
 
     @property
     def ood_fit(self) -> OodFit | None:
-        """What its OOD score was fitted to."""
+        """The fit of its OOD score; None without one."""
         return None if self.ood_head is None else self.ood_head.fit
 
     def __repr__(self) -> str:

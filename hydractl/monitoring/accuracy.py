@@ -1,4 +1,4 @@
-"""How often answers are right: estimates without labels, and what labels of some inputs show."""
+"""The accuracy of answers: estimated without labels, and measured by labels of some inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASSUMPTIONS = {
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ShareEstimate:
     """A share and its 95 % interval, 0 to 1."""
 
     value: float
@@ -39,7 +39,7 @@ class Confidence:
     above: int
 
 
-def estimates(seen: Confidence, known: Baseline | None) -> dict[str, Estimate]:
+def estimates(seen: Confidence, known: Baseline | None) -> dict[str, ShareEstimate]:
     """Returns the accuracy of answers without labels by each method that the calibration allows; see `ASSUMPTIONS`.
 
     Mean confidence: the accuracy on the calibration samples, plus the change of the mean confidence since. ATC: the
@@ -67,12 +67,12 @@ def estimates(seen: Confidence, known: Baseline | None) -> dict[str, Estimate]:
     }
 
 
-def _around(value: float, variance: float) -> Estimate:
+def _around(value: float, variance: float) -> ShareEstimate:
     wide = NORMAL * sqrt(variance)
-    return Estimate(*(min(max(one, 0.0), 1.0) for one in (value, value - wide, value + wide)))
+    return ShareEstimate(*(min(max(one, 0.0), 1.0) for one in (value, value - wide, value + wide)))
 
 
-def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> Estimate:
+def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> ShareEstimate:
     """Returns the accuracy of labelled answers with a confidence sequence, which holds after every label.
 
     An accuracy p is outside if bets against it, a uniform mixture of all others, have won 1 / (1 - level): if
@@ -93,4 +93,4 @@ def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> Estimat
     best, end = right / labelled, 1e-12
     low = 0.0 if not right else brentq(won, end, min(max(best, end), 1 - end), xtol=1e-9)
     high = 1.0 if not wrong else brentq(won, min(max(best, end), 1 - end), 1 - end, xtol=1e-9)
-    return Estimate(best, low, high)
+    return ShareEstimate(best, low, high)

@@ -37,7 +37,7 @@ class Scale:
 
     @cached_property
     def cells(self) -> FloatArray:
-        """How many of the samples + 1 gaps between calibration scores lie up to each edge, `[E]`."""
+        """The number of gaps, among samples + 1 between calibration scores, up to each edge, `[E]`."""
         return np.asarray(self.steps * (self.samples + 1) // (self.quantiles + 1), dtype=np.float64)
 
     def low(self, typicality: NDArray[np.floating]) -> NDArray[np.bool_]:

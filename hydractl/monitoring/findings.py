@@ -1,4 +1,4 @@
-"""What one or several streams show, as numbers that a table, a page and a scrape print."""
+"""The findings of one or several streams, as numbers that a table, a page and a scrape print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta, betabinom, norm
 
-from hydractl.monitoring.accuracy import NORMAL, Confidence, Estimate, estimates, labelled_accuracy
+from hydractl.monitoring.accuracy import NORMAL, Confidence, ShareEstimate, estimates, labelled_accuracy
 from hydractl.monitoring.shares import class_shares
 from hydractl.monitoring.stream import RARE, Known, Span, Stream
 
@@ -23,14 +23,14 @@ class ClassShare:
     """The share of a class: as predicted, as estimated by EM, and among the calibration samples; None if unknown."""
 
     name: str
-    predicted: Estimate
-    estimated: Estimate | None
+    predicted: ShareEstimate
+    estimated: ShareEstimate | None
     calibrated: float | None
 
 
 @dataclass(frozen=True)
 class LayerChange:
-    """What one layer says of the inputs since the change.
+    """The typicality of the inputs since the change by one layer.
 
     Attributes:
         typicality: the mean by this layer; .5 for ID inputs.
@@ -39,14 +39,14 @@ class LayerChange:
     """
 
     layer: int
-    typicality: Estimate
-    odd: Estimate
+    typicality: ShareEstimate
+    odd: ShareEstimate
     moved: bool
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the streams show.
+    """The findings of streams.
 
     Attributes:
         inputs: how many were answered.
@@ -75,12 +75,12 @@ class Findings:
     highest: float
     alarm_at: int | None
     since: int | None
-    flagged: Estimate | None
+    flagged: ShareEstimate | None
     promised: float
     confidence: float | None
-    accuracy: Mapping[str, Estimate]
+    accuracy: Mapping[str, ShareEstimate]
     labelled: int
-    right: Estimate | None
+    right: ShareEstimate | None
     classes: Sequence[ClassShare]
     layers: Sequence[LayerChange]
     histogram: Sequence[int]
@@ -134,13 +134,13 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
     )
 
 
-def _share(count: int, of: int) -> Estimate | None:
+def _share(count: int, of: int) -> ShareEstimate | None:
     """Returns a share with its 95 % interval by Clopper and Pearson (1934)."""
     if not of:
         return None
     low = float(beta.ppf(0.025, count, of - count + 1)) if count else 0.0
     high = float(beta.ppf(0.975, count + 1, of - count)) if count < of else 1.0
-    return Estimate(count / of, low, high)
+    return ShareEstimate(count / of, low, high)
 
 
 def _changed(history: Sequence[Span], alarm: int) -> tuple[int, Sequence[Span]]:
@@ -169,7 +169,7 @@ def _layers(known: Known, spans: Sequence[Span]) -> list[LayerChange]:
         odd = _share(count, inputs)
         assert odd is not None
         chances = norm.cdf((mean - 0.5) / deviation), betabinom.sf(count - 1, inputs, own, samples + 1 - own)
-        typical = Estimate(mean, max(mean - wide, 0.0), min(mean + wide, 1.0))
+        typical = ShareEstimate(mean, max(mean - wide, 0.0), min(mean + wide, 1.0))
         found.append(LayerChange(layer, typical, odd, bool(min(chances) < level)))
     return found
 
@@ -181,14 +181,14 @@ def _classes(known: Known, streams: Sequence[Stream]) -> list[ClassShare]:
             counts[name] = counts.get(name, 0) + count
     inputs, baseline = sum(counts.values()), known.baseline
     rows = [row for stream in streams for row in stream.recent]
-    estimated: dict[str, Estimate] = {}
+    estimated: dict[str, ShareEstimate] = {}
     calibrated: dict[str, float] = {}
     if baseline is not None and known.classes is not None and rows:
         calibrated = {
             name: count / baseline.samples for name, count in zip(known.classes, baseline.labels, strict=True)
         }
         for name, share, wide in zip(known.classes, *class_shares(rows, baseline.labels), strict=True):
-            estimated[name] = Estimate(float(share), max(float(share - wide), 0.0), min(float(share + wide), 1.0))
+            estimated[name] = ShareEstimate(float(share), max(float(share - wide), 0.0), min(float(share + wide), 1.0))
     found = []
     for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
         if (predicted := _share(count, inputs)) is not None:

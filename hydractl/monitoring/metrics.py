@@ -1,4 +1,4 @@
-"""What streams show, as a Prometheus server scrapes it."""
+"""The findings of streams as a Prometheus server scrapes them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hydractl.monitoring.stream import Answer
+from hydractl.monitoring.stream import SeenAnswer
 
 ODD = 0.05  # a layer with a smaller typicality is named
 
@@ -14,7 +14,7 @@ class Seen(NamedTuple):
     """An input by its name, with the answer to it."""
 
     name: str
-    answer: Answer
+    answer: SeenAnswer
 
     @property
     def why(self) -> str:

@@ -1,4 +1,4 @@
-"""What is remembered of a stream of answers: its evidence, and counts."""
+"""A stream of answers in memory: its evidence, and counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LikelyRow = Annotated[Items[tuple[Count, Probability]], Checked(min_length=1, ma
 
 @dataclass(frozen=True)
 class Known:
-    """What a calibrated file says of ID inputs.
+    """The numbers of a calibrated file about ID inputs.
 
     Attributes:
         calibration: SHA-256 of its fitted numbers; a state goes on only with the same.
@@ -47,7 +47,7 @@ class Known:
     baseline: Baseline | None
 
 
-class Answer(NamedTuple):
+class SeenAnswer(NamedTuple):
     """The answer to one input."""
 
     typicality: float
@@ -111,7 +111,7 @@ class Stream:
         """Returns a stream before its first input."""
         return cls(known, alpha, Evidence(known.scale))
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: SeenAnswer) -> None:
         """Adds one answer."""
         low = self.known.scale.low(np.array(answer.typicality))
         self.evidence.add(low)
@@ -130,7 +130,7 @@ class Stream:
             self.recent = [*self.recent[1 - RECENT :], likely(answer.probabilities)]
         self._remember(answer, value, bool(low[RARE]))
 
-    def _remember(self, answer: Answer, value: float, low: bool) -> None:
+    def _remember(self, answer: SeenAnswer, value: float, low: bool) -> None:
         """Adds an answer to the history, whose spans become twice as long when there are too many."""
         profile = np.zeros(0) if answer.profile is None else answer.profile
         one = Span(

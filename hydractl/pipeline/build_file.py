@@ -11,7 +11,7 @@ import tomli_w
 
 from hydractl.data.sources import parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
-from hydractl.options import changed, declared, flat, make
+from hydractl.options import declared, flat, make, with_options
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.schema import Origin, parse_toml, read_json, read_text
 from hydractl.text import printable, shortened
@@ -117,7 +117,7 @@ def begun(build: B, folder: Path) -> B | None:
                 f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give what "
                 "it began with"
             )
-    return changed(build, planned)
+    return with_options(build, planned)
 
 
 def record(asked: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:

@@ -13,7 +13,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError
 from hydractl.inputs.limits import Limits
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
-from hydractl.options import changed, flat
+from hydractl.options import flat, with_options
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.pipeline.trial import Speed, TrainingTime, measure_speed, training_time
 from hydractl.selection.candidates import Sources, candidate_set, counts
@@ -150,7 +150,7 @@ def scheduled(build: B, network: Checkpoint, limits: Limits, thin: bool, watch: 
     takes = sizes.seconds(found)
     over = "" if seconds is None or takes <= seconds else ", longer than it may: lower what is given"
     watch.note(f"note: the plan takes about {_shown(takes)}: {', '.join(parts)}; `time` changes it{over}")
-    return changed(build, _as_options(build, found, sizes))
+    return with_options(build, _as_options(build, found, sizes))
 
 
 def _shown(seconds: float) -> str:

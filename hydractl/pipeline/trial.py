@@ -62,7 +62,7 @@ def measure_speed(material: Material, dropped: Sequence[frozenset[Head]], batch_
         waits, *taken = _seconds(part, networks, heads, batch_size)
         count, spent, alone, waited = 2 * count, np.array(taken), alone + sum(taken[:2]), waited + waits
     read, candidate, member, searched = (spent / part.samples / [1, len(dropped), 1, 1 + len(heads)]).tolist()
-    return Speed(read, candidate, member, searched, max(waited / max(alone, 1e-6), 1.0))
+    return Speed(read, candidate, member, searched, busy=max(waited / max(alone, 1e-6), 1.0))
 
 
 def _some_heads(material: Material) -> list[Head]:

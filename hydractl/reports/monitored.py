@@ -1,4 +1,4 @@
-"""What a monitor found, in a sentence, in tables and on a page with figures."""
+"""The findings of a monitor in a sentence, in tables and on a page with figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydractl.checkpoint.folders import write_folder
 from hydractl.checkpoint.output import make_folder, write_bytes
 from hydractl.data.files import read_bytes
 from hydractl.errors import DataError
-from hydractl.monitoring.accuracy import ASSUMPTIONS, Estimate
+from hydractl.monitoring.accuracy import ASSUMPTIONS, ShareEstimate
 from hydractl.monitoring.findings import ClassShare, Findings
 from hydractl.monitoring.pick import Seen
 from hydractl.reports.columns import Cell
@@ -54,7 +54,7 @@ def tables(found: Findings) -> list[Table]:
 
 
 def _numbers(found: Findings) -> Iterator[Table]:
-    rows: list[tuple[str, Estimate | None, float | None]] = [("look OOD", found.flagged, found.promised)]
+    rows: list[tuple[str, ShareEstimate | None, float | None]] = [("look OOD", found.flagged, found.promised)]
     rows += [(f"accuracy by {name}", one, None) for name, one in found.accuracy.items()]
     if found.right is not None:
         rows.append((f"accuracy of {found.labelled} labelled", found.right, None))
@@ -63,7 +63,7 @@ def _numbers(found: Findings) -> Iterator[Table]:
         notes.append("Accuracy of labelled inputs: that of all inputs if labels were drawn at random, not by `pick`.")
     columns = (
         ("now", [_percent(one) for _, one, _ in rows]),
-        ("promised", [_percent(None if one is None else Estimate(one, one, one), False) for *_, one in rows]),
+        ("promised", [_percent(None if one is None else ShareEstimate(one, one, one), False) for *_, one in rows]),
     )
     yield Table(tuple(name for name, *_ in rows), (("%", columns),), (), tuple(notes), head="share")
 
@@ -94,7 +94,10 @@ def _classes(found: Findings) -> Iterator[Table]:
         columns += [
             (
                 "calibration",
-                [_percent(None if (at := one.calibrated) is None else Estimate(at, at, at), False) for one in shown],
+                [
+                    _percent(None if (at := one.calibrated) is None else ShareEstimate(at, at, at), False)
+                    for one in shown
+                ],
             )
         ]
         notes.append("By EM: right if only the shares of classes have changed, and confidence is calibrated.")
@@ -103,7 +106,7 @@ def _classes(found: Findings) -> Iterator[Table]:
     yield Table(tuple(one.name for one in shown), (("%", tuple(columns)),), (), tuple(notes), head="class")
 
 
-def _percent(one: Estimate | None, interval: bool = True) -> Cell:
+def _percent(one: ShareEstimate | None, interval: bool = True) -> Cell:
     if one is None:
         return Cell("-", None, False, None, None, None)
     wide = f"{100 * one.low:.1f} to {100 * one.high:.1f}" if interval else None
@@ -199,7 +202,7 @@ def _shares(classes: Sequence[ClassShare]) -> Figure:
     return explained(figure, [*keys, *([Key("calibration", GREY)] if calibrated else [])])
 
 
-def _marks(axes: Axes, shares: Sequence[Estimate | None], color: str, aside: float) -> None:
+def _marks(axes: Axes, shares: Sequence[ShareEstimate | None], color: str, aside: float) -> None:
     for at, one in enumerate(shares):
         if one is not None:
             axes.plot([100 * one.low, 100 * one.high], [at + aside] * 2, color=color, linewidth=2)

@@ -96,7 +96,7 @@ class AnalyseSpeed:
     device: Device = "auto"
 
     def run(self, watch: Watcher) -> Speeds:
-        from hydractl.evaluation.timing import LaidOut, Timer, environment, open_timed
+        from hydractl.evaluation.timing import LaidOut, Timer, open_timed, timing_environment
 
         sizes = [_size(size) for size in _split(self.batch_sizes)]
         precisions = [dtype for name in _split(self.dtypes) if (dtype := choose_dtype(name))]
@@ -116,7 +116,7 @@ class AnalyseSpeed:
                 for size in sizes:
                     watch.note(f"{dtype}, batch {size}: {', '.join(systems)}".removeprefix("torch."))
                     rows += timer.time(systems, size, self.tokens)
-            found = environment(place)
+            found = timing_environment(place)
         references = {name: system.references for name, system in systems.items()}
         return Speeds(rows, references, found, laid_out)
 

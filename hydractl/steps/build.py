@@ -17,7 +17,7 @@ from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.arguments import as_checkpoint, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import modality_of
-from hydractl.options import changed, function
+from hydractl.options import function, with_options
 from hydractl.pipeline.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.pipeline.latency import latency_limit
@@ -136,13 +136,13 @@ class Build(BuildOptions):
         if thin is None:
             limits.require_possible(network, self.choice.members)
         if planned is None:
-            unsearched = self if thin is None else changed(self, {"search": NO_CIRCUITS, "random": 0, "draws": 0})
+            unsearched = self if thin is None else with_options(self, {"search": NO_CIRCUITS, "random": 0, "draws": 0})
             planned = scheduled(unsearched, network, limits, thin is not None, watch=watch)
             if thin is not None or not self.data.ood_data:
                 # What the time decided has no effect here: build.toml would be refused for it, or plan otherwise.
                 random = planned.choice.random if thin is None else None
                 undecided = dict.fromkeys(("search", "search_samples", "draws"))
-                planned = changed(planned, {**undecided, "random": random})
+                planned = with_options(planned, {**undecided, "random": random})
         if thin is not None:
             watch.note(
                 f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "

@@ -34,7 +34,7 @@ WIDTH = 120  # columns outside a terminal
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Watched(Result):
-    """What a monitor found: evidence of change, estimates of accuracy, class shares.
+    """The findings of a monitor: evidence of change, estimates of accuracy, class shares.
 
     Attributes:
         findings: the numbers.
@@ -159,11 +159,11 @@ class MonitorInputs:
             require("matplotlib")
 
     def _watched(self, monitor: Monitor, watch: Watcher) -> Watched:
-        from hydractl.inputs.picks import read_labels, write_picks
+        from hydractl.inputs.picks import read_picked_labels, write_picks
         from hydractl.monitoring.pick import picked
         from hydractl.reports.monitored import write_monitored
 
-        labels = {} if self.labels is None else read_labels(Path(self.labels))
+        labels = {} if self.labels is None else read_picked_labels(Path(self.labels))
         monitor.merge(self.merge)
         before = monitor.streams[0].labelled
         unlabelled: list[Seen] = []

@@ -11,14 +11,14 @@ from hydractl.monitoring.evidence import Scale
 from hydractl.monitoring.findings import find
 from hydractl.monitoring.metrics import prometheus
 from hydractl.monitoring.pick import Seen, picked
-from hydractl.monitoring.stream import SPANS, Answer, Known, Stream, StreamState
+from hydractl.monitoring.stream import SPANS, Known, SeenAnswer, Stream, StreamState
 from hydractl.schema import Origin, parse_json
 
 BASELINE = Baseline(samples=300, accuracy=0.9, confidence=0.9, threshold=0.6, labels=(150, 150))
 KNOWN = Known("a" * 64, Scale(300, 300), 0.95, layers=3, classes=("cat", "dog"), baseline=BASELINE)
 
 
-def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[Answer]:
+def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[SeenAnswer]:
     """Typical answers, a share of which is odd by the first layer and by all together."""
     random = np.random.default_rng(seed)
     found = []
@@ -30,11 +30,11 @@ def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[Answer]:
         sure = 0.5 + random.random() / 2
         label = "cat" if random.random() < 0.5 else "dog"
         probabilities = np.array([sure, 1 - sure] if label == "cat" else [1 - sure, sure])
-        found.append(Answer(typical, sure, label, probabilities, profile))
+        found.append(SeenAnswer(typical, sure, label, probabilities, profile))
     return found
 
 
-def watched(found: list[Answer], stream: Stream | None = None) -> Stream:
+def watched(found: list[SeenAnswer], stream: Stream | None = None) -> Stream:
     stream = stream or Stream.start(KNOWN, 0.05)
     for one in found:
         stream.add(one)
@@ -167,9 +167,9 @@ def test_metrics_are_prometheus_text() -> None:
 
 def test_the_least_typical_come_first_then_the_least_sure_classes_in_turn() -> None:
     def one(name: str, typical: float, sure: float, label: str) -> Seen:
-        return Seen(name, Answer(typical, sure, label))
+        return Seen(name, SeenAnswer(typical, sure, label))
 
     seen = [one("a", 0.01, 0.9, "x"), one("b", 0.01, 0.6, "x"), one("c", 0.5, 0.5, "y"), one("d", 0.02, 0.5, "x")]
     assert [each.name for each in picked([*seen, seen[0]], 9)] == ["b", "c", "a", "d"]
-    odd = Seen("e", Answer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
+    odd = Seen("e", SeenAnswer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
     assert odd.why == "odder than 98.0 % of calibration samples, by layers 0 2"
