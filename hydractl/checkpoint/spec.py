@@ -51,6 +51,11 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "multi-label-image-classification": ("vision",),
     "multi-label-text-classification": ("text",),
 }
+#: The `problem_type` of a task in transformers' config.json, which tells it from another on the same inputs.
+PROBLEM_TYPES: dict[Task, str] = {
+    "multi-label-image-classification": "multi_label_classification",
+    "multi-label-text-classification": "multi_label_classification",
+}
 #: The first version of the file format that a reader of a task needs, where it is not the second.
 NEWER: dict[Task, int] = {"multi-label-image-classification": 6, "multi-label-text-classification": 6}
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
@@ -412,6 +417,12 @@ class ModelSpec:
 
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)
+
+
+def task_of_problem(name: Task, problem_type: str | None) -> Task:
+    """Returns the task on the same inputs that a config.json's `problem_type` names; the same one if it names none."""
+    alike = (task for task, problem in PROBLEM_TYPES.items() if problem == problem_type)
+    return next((task for task in alike if TOWERS_OF[task] == TOWERS_OF[name]), name)
 
 
 def spec_to_json(spec: ModelSpec) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from hydractl.checkpoint.contents import Checkpoint, shorten
 from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import Slot, all_heads, slots
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, task_of_problem
 from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, config_origin, read_config
 from hydractl.families.family import Base, Family, Source, locate, read_from
-from hydractl.tasks.all_tasks import task_of_problem
 from hydractl.text import shortened
 
 if TYPE_CHECKING:

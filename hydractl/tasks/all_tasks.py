@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.spec import TOWERS_OF, ModelSpec, Task
+from hydractl.checkpoint.spec import PROBLEM_TYPES, TOWERS_OF, ModelSpec, Task
 from hydractl.errors import OptionError
 from hydractl.tasks.one_class import one_class
 from hydractl.tasks.several_labels import several_labels
@@ -32,19 +32,13 @@ def find_task(name: Task) -> TaskRow:
     return next(row for row in TASKS if row.name == name)
 
 
-def task_of_problem(name: Task, problem_type: str | None) -> Task:
-    """Returns the task on the same inputs that a config.json's `problem_type` names; the same one if it names none."""
-    rows = (row for row in TASKS if row.problem_type == problem_type and TOWERS_OF[row.name] == TOWERS_OF[name])
-    return name if problem_type is None else next((row.name for row in rows), name)
-
-
 def of_problem(checkpoint: Checkpoint, several: bool) -> Checkpoint:
     """Returns the network for a task on the same inputs whose samples have several labels, or one class."""
     towers = TOWERS_OF[checkpoint.spec.task]
     if find_task(checkpoint.spec.task).several == several:
         return checkpoint
     row = next(row for row in TASKS if row.several == several and TOWERS_OF[row.name] == towers)
-    config = {**checkpoint.config, "problem_type": row.problem_type}
+    config = {**checkpoint.config, "problem_type": PROBLEM_TYPES.get(row.name)}
     return replace(checkpoint, spec=replace(checkpoint.spec, task=row.name), config=config)
 
 

@@ -94,6 +94,5 @@ several_labels = partial(
     losses=binary_losses,
     taught_losses=taught_binary_losses,
     outlier_losses=binary_outlier_losses,
-    problem_type="multi_label_classification",
     several=True,
 )

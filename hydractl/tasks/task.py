@@ -41,7 +41,6 @@ class TaskRow:
             sample in each copy, `[G*B]`.
         taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.
         outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
-        problem_type: what a config.json in transformers calls it; None where it calls it nothing.
         several: whether a sample has any number of the C labels rather than one of C classes.
     """
 
@@ -53,5 +52,4 @@ class TaskRow:
     losses: Callable[[Tensor, Tensor, float], Tensor]
     taught_losses: Callable[[Tensor, Tensor], Tensor]
     outlier_losses: Callable[[Tensor], Tensor]
-    problem_type: str | None = None
     several: bool = False
