@@ -234,9 +234,10 @@ class SavedPredictions:
 
     @cached_property
     def ood_head(self) -> OodHead | None:
-        fit, path = self.about.ood, self.folder / f"{OWN_SCORE}.safetensors"
-        if fit is None:
+        if self.about.ood is None:
             return None
+        # The baseline counts classes that nothing here can be compared with; a monitor alone reads it.
+        fit, path = replace(self.about.ood, baseline=None), self.folder / f"{OWN_SCORE}.safetensors"
         row = find_ood_score(fit.score)
         names = [QUANTILES] if row.reads == "layers" else list(row.stored)
         found = {name: torch.from_numpy(array) for name, array in read_arrays(path, names).items()}
