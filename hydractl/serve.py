@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.spec import PROBLEM_TYPES, ImageEmbeddings, ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.plain_images import plain_images
 from hydractl.errors import CheckpointError, DataError
@@ -93,7 +93,7 @@ def load_onnx(path: str | Path, threads: int = 1) -> ServedModel:
         OptionError: onnx or onnxruntime is not installed.
     """
     file = open_onnx(path)
-    if file.checkpoint.spec.task in PROBLEM_TYPES:
+    if file.checkpoint.spec.problem_type is not None:
         raise _needs_torch(file.checkpoint, "an answer of several labels")
     prepare = _texts(file.checkpoint) if file.texts else _images(file.checkpoint)
     return ServedModel(file.start(threads), prepare)

@@ -406,6 +406,11 @@ class ModelSpec:
         return self.projection is not None
 
     @property
+    def problem_type(self) -> str | None:
+        """The name in transformers of a task among those on the same inputs; None where it needs none."""
+        return PROBLEM_TYPES.get(self.task)
+
+    @property
     def modality(self) -> Literal["image", "text"]:
         """The kind of sample that the network classifies."""
         return "text" if self.towers[0].name == "text" else "image"

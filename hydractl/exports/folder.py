@@ -9,7 +9,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.output import write_bytes
-from hydractl.checkpoint.spec import PROBLEM_TYPES, spec_to_json
+from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, to_json
@@ -67,7 +67,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
     if "pretrained_cfg" in settings:
         # The image processor that runs timm's transforms reads its settings here.
         config |= settings
-    if (problem := PROBLEM_TYPES.get(checkpoint.spec.task)) is not None:
+    if (problem := checkpoint.spec.problem_type) is not None:
         config["problem_type"] = problem
     return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
 
