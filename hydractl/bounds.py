@@ -52,7 +52,8 @@ def parse_ratio(name: str, given: object) -> float:
     Raises:
         OptionError: it is not a multiple.
     """
-    text = "" if isinstance(given, int) and given > DEAREST else str(given)  # Python spells no number of many digits
+    # Python spells no number of many digits.
+    text = "(beyond reason)" if isinstance(given, int) and abs(given) > DEAREST else str(given)
     value = real(text.removesuffix("x"), CHEAPEST, DEAREST)
     if value is None:
         raise OptionError(f"`{name}` {text[:40]}: expected a multiple of the network's, as in 1.3x")

@@ -1,8 +1,9 @@
 """Answers images or texts over HTTP by a calibrated file, with one process per core.
 
-python service.py service.safetensors [PORT [PROCESSES]]; an ONNX file does as well, without torch, and is not watched
+python service.py service.safetensors [PORT [PROCESSES]]
 
-Each process watches its inputs; their states lie in the folder that STATES names, and are gone on with.
+Each process watches its inputs and keeps its state in the folder that STATES names; a restart continues from it.
+An ONNX file is served without torch, and its inputs are not watched.
 """
 
 import asyncio

@@ -187,11 +187,10 @@ class Onnx:
 
         from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.evaluation.systems import Running
+        from hydractl.exports.int8 import Refit, write_int8
         from hydractl.tasks.all_tasks import require_one_class
 
         require_one_class(checkpoint.spec, "`int8`", "export it in floating point")
-        from hydractl.exports.int8 import Refit, write_int8
-
         if checkpoint.spec.prompted and self.graph.classes is None:
             raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
         fitted_on, data = self.eight.open(checkpoint, self.reading, watch)

@@ -26,6 +26,7 @@ FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 #: Exit code, the words that name what is wrong, the command.
 REFUSED = f"""
 2 | --budget                                | prune vit --method=random
+2 | --graphs                                | analyse speed vit --graphs --device=cpu
 2 | MODEL is missing                        | prune --method=random --budget=1
 2 | both: has 2 members                     | prune both --method=random --budget=1
 2 | both: has 2 members                     | score-heads both --method=magnitude
