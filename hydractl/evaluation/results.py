@@ -295,6 +295,12 @@ class Difference:
     value: float
     interval: Interval
 
+    @property
+    def beyond_chance(self) -> bool:
+        """True if the interval leaves out zero."""
+        low, high = self.interval
+        return not low <= 0 <= high
+
 
 @dataclass(frozen=True)
 class Resampled(Generic[T]):

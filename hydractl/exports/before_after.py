@@ -54,7 +54,7 @@ class Change:
             return {}
         outside = (found.ood_means or {}).get("all", {})
         each = {**found.id, **{f"mean {name}": outside[name] for name in ("auroc", "fpr95") if name in outside}}
-        return {name: one for name, one in each.items() if one.interval[0] > 0 or one.interval[1] < 0}
+        return {name: one for name, one in each.items() if one.beyond_chance}
 
 
 def require_fresh(checkpoint: Checkpoint, data: EvaluationData) -> None:

@@ -66,10 +66,9 @@ class Column:
         found = self.paired(entry)
         if found is None or self.better is None:
             return None
-        low, high = found.interval
-        if low <= 0 <= high:
+        if not found.beyond_chance:
             return "within chance"
-        return "better" if (low > 0) == (self.better == "higher") else "worse"
+        return "better" if (found.interval[0] > 0) == (self.better == "higher") else "worse"
 
     def show(self, value: float) -> str:
         """Returns a number of this column as text."""
@@ -299,10 +298,10 @@ def _shift_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup
     if not full and any(entry.shift_means for entry in entries):
         return
     for title, place in (("mean at severity {}", "by_severity"), ("mean of {}", "by_kind")):
-        found = (at(entry.shift_means, (place,)) or {} for entry in entries)
+        found = (getattr(entry.shift_means, place) for entry in entries if entry.shift_means)
         yield from (_shifted(title.format(name), "shift_means", place, name) for name in _each(found))
     for kind in _each(entry.shift or {} for entry in entries):
-        by_severity = (at(entry.shift, (kind,)) or {} for entry in entries)
+        by_severity = ((entry.shift or {}).get(kind, {}) for entry in entries)
         yield from (_shifted(f"{kind} {severity}", "shift", kind, severity) for severity in _each(by_severity))
 
 

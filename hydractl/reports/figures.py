@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hydractl.evaluation.results import Curves, Results, System
-from hydractl.reports.columns import Column, at, telling_means
+from hydractl.reports.columns import Column, telling_means
 from hydractl.reports.drawing import Key, explained, line_keys, panels
 from hydractl.reports.escape import drawn
 from hydractl.style import COLORS, GREY, line, styled
@@ -220,14 +220,14 @@ def _agreement(models: Mapping[str, System]) -> Figure | None:
     sets = list(dict.fromkeys(name for entry in several.values() for name in entry.ood))
     if not several:
         return None
-    places = [("id",), *(("ood", name) for name in sets)]
     colors = {name: _color(place) for place, name in enumerate(models) if name in several}
     figure, (axes,) = panels([""])
     width = 0.8 / len(several)
     for number, (name, entry) in enumerate(several.items()):
-        heights = [100 * (at(entry, (*one, "disagreement")) or 0) for one in places]
-        axes.bar([left + number * width for left in range(len(places))], heights, width, color=colors[name])
-    middle = [left + 0.4 - width / 2 for left in range(len(places))]
+        parts = [entry.id, *(entry.ood.get(name) for name in sets)]
+        heights = [100 * (part.disagreement or 0) if part else 0 for part in parts]
+        axes.bar([left + number * width for left in range(len(parts))], heights, width, color=colors[name])
+    middle = [left + 0.4 - width / 2 for left in range(len(sets) + 1)]
     axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
     axes.set(ylabel="pairs that disagree (%)", ylim=(0, None))
     return explained(figure, [Key(name, color) for name, color in colors.items()])
@@ -247,7 +247,7 @@ def _shift(models: Mapping[str, System]) -> Figure | None:
 
 def _shift_lines(axes: Axes, models: Mapping[str, System], kind: str, metric: str) -> None:
     for place, system in enumerate(models.values()):
-        found = {0: system.id} | {int(severity): one for severity, one in (at(system.shift, (kind,)) or {}).items()}
+        found = {0: system.id} | {int(severity): one for severity, one in (system.shift or {}).get(kind, {}).items()}
         values = {severity: getattr(found[severity], metric) for severity in sorted(found)}
         known = {severity: 100 * value for severity, value in values.items() if value is not None}
         if len(found) > 1 and values[0] is not None:

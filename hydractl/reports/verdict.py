@@ -11,7 +11,7 @@ from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, 
 from hydractl.metrics.bootstrap import LEVEL
 from hydractl.metrics.styles import OURS, STYLES
 from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
-from hydractl.reports.columns import Column, Outcome, at
+from hydractl.reports.columns import Column, Outcome
 
 LEAK = "†"
 FEW = 100  # samples below which no system is recommended against the first
@@ -199,9 +199,10 @@ def _unseen(column: Column) -> Column:
 
 def own_score(file: str, entry: System) -> Iterator[str]:
     """Yields what the OOD score that a file brings gains over the MSP, in a sentence, if it detects better."""
-    by_own, by_msp = (at(entry, ("ood_means", "all", key)) for key in ("auroc", "msp_auroc"))
-    if entry.typicality is not None and by_msp is not None and by_own > by_msp:
-        found = f"mean AUROC {100 * by_own:.1f} by its own score ({entry.score}), {100 * by_msp:.1f} by the {BASELINE}"
+    mean = entry.ood_means.get("all")
+    if entry.typicality and mean and mean.msp_auroc is not None and mean.auroc > mean.msp_auroc:
+        by_own, by_msp = 100 * mean.auroc, 100 * mean.msp_auroc
+        found = f"mean AUROC {by_own:.1f} by its own score ({entry.score}), {by_msp:.1f} by the {BASELINE}"
         yield f"{file}: {found}, at no extra cost."
 
 
@@ -319,7 +320,7 @@ def _rounded(samples: float) -> int:
 
 
 def _ratio(entry: System, first: System, key: str) -> float | None:
-    ours, theirs = (at(one.cost, (key,)) for one in (entry, first))
+    ours, theirs = (0 if one.cost is None else getattr(one.cost, key) for one in (entry, first))
     return ours / theirs if ours and theirs else None
 
 
