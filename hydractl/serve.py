@@ -93,8 +93,8 @@ def load_onnx(path: str | Path, threads: int = 1) -> ServedModel:
         OptionError: onnx or onnxruntime is not installed.
     """
     file = open_onnx(path)
-    if file.checkpoint.spec.problem_type is not None:
-        raise _needs_torch(file.checkpoint, "an answer of several labels")
+    if not file.checkpoint.spec.one_class:
+        raise _needs_torch(file.checkpoint, "an answer other than one class")
     prepare = _texts(file.checkpoint) if file.texts else _images(file.checkpoint)
     return ServedModel(file.start(threads), prepare)
 

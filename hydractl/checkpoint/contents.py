@@ -16,7 +16,7 @@ from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.schema import Checked
+from hydractl.schema import Checked, Items
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
@@ -30,6 +30,20 @@ class Acceptance:
     rate: Annotated[float, Checked(gt=0, le=1)]  # the share of ID samples to accept, above 0 and up to 1
     # The least maximum softmax probability of an accepted sample, 0 to 1, after the temperature.
     msp: Annotated[float, Checked(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The intervals around numbers, each fitted by itself: C of everything.
+
+    The error of a number has the standard deviation `sqrt((scale * spread)^2 + floor^2)`, where the spread is that
+    between members. `width` of these on each side hold the right number in the share `share` of samples.
+    """
+
+    share: Annotated[float, Checked(gt=0, lt=1)]
+    scale: Items[Annotated[float, Checked(ge=0)]]
+    floor: Items[Annotated[float, Checked(gt=0)]]
+    width: Items[Annotated[float, Checked(ge=0)]]
 
 
 @dataclass(frozen=True)
@@ -51,9 +65,10 @@ class Checkpoint:
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
-    # Temperature, acceptance, thresholds and OOD score belong to these weights: whatever changes these drops them.
+    # All that calibration fits belongs to these weights: whatever changes these drops it.
     acceptance: Acceptance | None = None
     thresholds: tuple[float, ...] | None = None  # `[C]`, the probability from which each of several labels is answered
+    intervals: Intervals | None = None
     ood: FittedOod | None = None  # no part of the network's identity
     provenance: Mapping[str, Any] = field(default_factory=dict)
     units: KeptUnits = field(default_factory=dict)
@@ -69,9 +84,10 @@ class Checkpoint:
         return self.layout.members
 
     def with_layout(self, layout: Layout, spec: ModelSpec, tensors: TensorMap) -> Checkpoint:
-        """Returns a network of other members: what these keep and share, and its tensors; no OOD score fits it."""
+        """Returns a network of other members: what these keep and share, and its tensors; no fit is of it."""
         kept, shared, units = layout.heads, layout.shared, layout.units
-        return replace(self, spec=spec, heads=kept, shared=shared, units=units, tensors=tensors, ood=None)
+        other = replace(self, spec=spec, heads=kept, shared=shared, units=units, tensors=tensors)
+        return replace(other, intervals=None, ood=None)
 
     @property
     def dtype(self) -> torch.dtype:

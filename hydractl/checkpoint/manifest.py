@@ -7,7 +7,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import Kept, KeptUnits, tidy
@@ -20,8 +20,8 @@ from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json
 from hydractl.text import shortened
 
 KEY = "hydractl"
-#: 5 without tasks of several labels, 4 without a baseline, 3 without a confidence of sure answers, 2 without units and
-#: an OOD score.
+#: 5 without tasks of several labels and of numbers, 4 without a baseline, 3 without a confidence of sure answers, 2
+#: without units and an OOD score.
 FORMAT_VERSION = 6
 
 #: The fields that a manifest and a checkpoint have alike.
@@ -69,6 +69,7 @@ class _Version2(_Manifest):
     spec: ModelSpec
     ood: OodFit | None = None
     thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
+    intervals: Intervals | None = None
     units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
 
 
@@ -84,6 +85,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
         **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
+        **({} if checkpoint.intervals is None else {"intervals": asdict(checkpoint.intervals)}),
         **({} if checkpoint.ood is None else {"ood": checkpoint.ood.fit.to_json()}),
         **({"units": checkpoint.units} if checkpoint.units else {}),
     }
@@ -148,9 +150,12 @@ def _described(document: Document, manifest: _Manifest, spec: ModelSpec, name: s
         raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
     if manifest.labels is not None and len(manifest.labels) != spec.classes:
         raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
-    thresholds = manifest.thresholds if isinstance(manifest, _Version2) else None
+    thresholds, intervals = (getattr(manifest, name, None) for name in ("thresholds", "intervals"))
     if thresholds is not None and len(thresholds) != spec.classes:
         raise document.origin.refusal(f"thresholds are {len(thresholds)}, the network has {spec.classes or 0} classes")
+    sizes = set() if intervals is None else {len(getattr(intervals, name)) for name in ("scale", "floor", "width")}
+    if sizes - {spec.classes}:
+        raise document.origin.refusal(f"intervals are of {max(sizes)} numbers, the network has {spec.classes or 0}")
     fit = manifest.ood if isinstance(manifest, _Version2) else None
     statistics: TensorMap = {}
     if fit is not None:
@@ -165,6 +170,7 @@ def _described(document: Document, manifest: _Manifest, spec: ModelSpec, name: s
         tensors=tensors,
         acceptance=manifest.acceptance,
         thresholds=thresholds,
+        intervals=intervals,
         ood=None if fit is None else FittedOod(fit, statistics),
         units=_kept_units(document.origin, manifest, spec),
     )

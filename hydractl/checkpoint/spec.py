@@ -13,6 +13,10 @@ Task = Literal[
     "zero-shot",
     "multi-label-image-classification",
     "multi-label-text-classification",
+    "image-regression",
+    "text-regression",
+    "image-probability",
+    "text-probability",
 ]
 #: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text,
 #: the last of a text, or what a query of the pooling's own attends to.
@@ -50,14 +54,25 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "zero-shot": ("vision", "text"),
     "multi-label-image-classification": ("vision",),
     "multi-label-text-classification": ("text",),
+    "image-regression": ("vision",),
+    "text-regression": ("text",),
+    "image-probability": ("vision",),
+    "text-probability": ("text",),
 }
-#: The `problem_type` of a task in transformers' config.json, which tells it from another on the same inputs.
+#: What sentence-transformers calls the activations after one logit.
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+#: The `problem_type` of a task in transformers' config.json, which tells it from another on the same inputs; or the
+#: activation that a config of sentence-transformers names for one logit.
 PROBLEM_TYPES: dict[Task, str] = {
     "multi-label-image-classification": "multi_label_classification",
     "multi-label-text-classification": "multi_label_classification",
+    "image-regression": "regression",
+    "text-regression": "regression",
+    "image-probability": SIGMOID,
+    "text-probability": SIGMOID,
 }
 #: The first version of the file format that a reader of a task needs, where it is not the second.
-NEWER: dict[Task, int] = {"multi-label-image-classification": 6, "multi-label-text-classification": 6}
+NEWER: dict[Task, int] = dict.fromkeys(PROBLEM_TYPES, 6)
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
     "vision": ("first", "first+second", "first+mean", "mean", "attention"),
     "text": ("first", "eos", "mean", "last"),
@@ -407,8 +422,14 @@ class ModelSpec:
 
     @property
     def problem_type(self) -> str | None:
-        """The name in transformers of a task among those on the same inputs; None where it needs none."""
-        return PROBLEM_TYPES.get(self.task)
+        """The name in transformers of a task among those on the same inputs; None where it needs or has none."""
+        found = PROBLEM_TYPES.get(self.task)
+        return None if found == SIGMOID else found
+
+    @property
+    def one_class(self) -> bool:
+        """True if it chooses one class for a sample, so that its answer is a softmax."""
+        return self.task not in PROBLEM_TYPES
 
     @property
     def modality(self) -> Literal["image", "text"]:
@@ -424,8 +445,20 @@ class ModelSpec:
         return next(tower for tower in self.towers if tower.name == name)
 
 
-def task_of_problem(name: Task, problem_type: str | None) -> Task:
-    """Returns the task on the same inputs that a config.json's `problem_type` names; the same one if it names none."""
+def task_of_problem(name: Task, problem_type: str | None, classes: int | None, activation: str | None) -> Task:
+    """Returns the task on the same inputs that a config.json names; the same one if it names none.
+
+    One logit is a number, as transformers trains it, unless sentence-transformers puts a sigmoid after it.
+
+    Raises:
+        ValueError: one logit that is a class, or with an activation that is not supported.
+    """
+    if classes == 1 and problem_type != "multi_label_classification":
+        if problem_type == "single_label_classification":
+            raise ValueError(f"problem_type is {problem_type}, which needs two or more classes")
+        if activation not in (None, SIGMOID, IDENTITY):
+            raise ValueError(f"the activation is {activation}, should be {SIGMOID} or {IDENTITY}")
+        problem_type = SIGMOID if activation == SIGMOID else "regression"
     alike = (task for task, problem in PROBLEM_TYPES.items() if problem == problem_type)
     return next((task for task in alike if TOWERS_OF[task] == TOWERS_OF[name]), name)
 

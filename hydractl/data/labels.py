@@ -128,8 +128,9 @@ def match_labels(
     """
     if samples.label_names == TRUTH and not {folded(label) for label in model_labels} & {"false", "true"}:
         samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
-    if samples.labels is None:
-        raise DataError(f"{samples.name}: {samples.label_problem or 'holds no labels'}")
+    if samples.labels is None or samples.labels.dtype.kind == "f":
+        problem = "holds no labels" if samples.labels is None else "holds numbers, the model takes classes or labels"
+        raise DataError(f"{samples.name}: {samples.label_problem or problem}")
     if several != (samples.labels.ndim == 2):
         lists = "the model is multi-label: name a column of lists, or columns of 0 and 1 with commas between"
         one = "the model chooses one class: name a column of classes"

@@ -23,6 +23,7 @@ import numpy as np
 from hydractl.data.hashes import hash_inputs, positions
 from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
 from hydractl.data.labels import MISSING, TRUTH, label_lists, label_words, only_classes, read_labels
+from hydractl.data.number_labels import as_numbers
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread_places
 from hydractl.data.sources import DataSpec, DataValues, parse_data
@@ -136,11 +137,12 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
     else:
         inputs = EncodedImages(table, chosen.inputs[0], str(request), request.folder)
     samples = Samples(request.data.name, request.modality, inputs, columns=chosen.inputs, table=table)
+    samples = replace(samples, label_column=chosen.label)
     read = chosen.label_problem or "" if chosen.label is None else read_labels(table, chosen.label)
     if isinstance(read, str):
         samples = replace(samples, label_problem=read)
     else:
-        samples = replace(samples, labels=read[0], label_names=read[1], label_column=chosen.label)
+        samples = replace(samples, labels=read[0], label_names=read[1])
     return _without_bad(samples, request)
 
 
@@ -221,7 +223,7 @@ def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] 
     if any(isinstance(label, list | tuple) for label in found):
         read = label_lists([label if isinstance(label, list | tuple) else None for label in found], classes)
         if isinstance(read, str):
-            return replace(samples, label_problem=read)
+            return _or_numbers(samples, found, read)
         return replace(samples, labels=read[0], label_names=read[1])
     if all(label is None or isinstance(label, str) for label in found):
         labels, names = label_words(found)
@@ -232,8 +234,14 @@ def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] 
         numbers = [MISSING if label is None else operator.index(label) for label in found]
     except TypeError:
         kinds = sorted({type(label).__name__ for label in found})
-        return replace(samples, label_problem=f"its labels are {', '.join(kinds)}, not whole numbers or class names")
+        return _or_numbers(samples, found, f"its labels are {', '.join(kinds)}, not whole numbers or class names")
     return replace(samples, labels=np.array(numbers, dtype=np.int64), label_names=tuple(classes) if classes else None)
+
+
+def _or_numbers(samples: Samples, found: Sequence[Any], problem: str) -> Samples:
+    """Returns the samples with numbers as labels, if these are some; to who needs classes, the problem stays."""
+    numbers = as_numbers(found)
+    return replace(samples, labels=None if isinstance(numbers, str) else numbers, label_problem=problem)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from hydractl.errors import DataError, OptionError
 if TYPE_CHECKING:
     import datasets
 
-Labels = NDArray[np.int64]
+Labels = NDArray[Any]  # int64 of classes, float64 of numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Samples:
     """N samples of one data set.
 
     `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
-    or `[N,K]` 0 or 1 for each of several names, or None with the reason in `label_problem`. `notes` are shown to the
-    user. `table` holds the rows that they are from; None for values of Python.
+    or `[N,K]` 0 or 1 for each of several names or numbers, or None with the reason in `label_problem`. `notes` are
+    shown to the user. `table` holds the rows that they are from; None for values of Python.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Samples:
         """Returns SHA-256 over content hashes and labels, in order."""
         digest = hashlib.sha256(self.content_hashes().astype("<u8").tobytes())
         if self.labels is not None:
-            digest.update(self.labels.astype("<i8").tobytes())
+            digest.update(label_bytes(self.labels))
         return digest.hexdigest()
 
     def subset(self, positions: NDArray[np.int64]) -> Samples:
@@ -139,6 +139,11 @@ def _file_of(inputs: Sequence[Any], place: int) -> str | None:
     if isinstance(inputs, Picked):
         return _file_of(inputs.inputs, int(inputs.positions[place]))
     return inputs.file(place) if isinstance(inputs, EncodedImages) else None
+
+
+def label_bytes(labels: Labels) -> bytes:
+    """Returns the bytes of labels, the same on every machine."""
+    return labels.astype(f"<{labels.dtype.kind}8").tobytes()
 
 
 def join(sets: Sequence[Samples]) -> Samples:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import datasets
 
 # In order of preference; a name decides only where types leave a choice.
-LABEL_NAMES = ("label", "labels", "class", "category", "target", "cls", "y")
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "cls", "y", "score")
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "file_name", "image_path", "path", "file")
 TEXT_NAMES = ("text", "sentence")
 TEXT_PAIRS = (

@@ -168,8 +168,8 @@ def _evaluate(
     predictor = system.load(data, running)
     answers: Answering = predictor.answers
     with ExitStack() as claims:
-        if folder is not None and predictor.several:
-            raise OptionError("`save_logits` keeps single classes, this model is multi-label: leave it out")
+        if folder is not None and (predictor.several or predictor.numbers):
+            raise OptionError("`save_logits` keeps single classes, this model does not choose one: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
             claims.enter_context(claim(folder))
@@ -191,14 +191,17 @@ def _evaluate(
             on_set=lambda key: watch(key, predictor.samples(key)),
             answers=answers,
         )
+    if data is not None and data.queries is not None:
+        predictions = replace(predictions, queries=data.queries)
     found = replace(numbers_of(predictions, predictor.cost, settings), **vars(made_of))
-    if comparison.procedure.curves:
+    if comparison.procedure.curves and not predictions.numbers:
         curves = curves_of(predictions)
         if data is not None:
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         found = replace(found, curves=curves)
-    alarms = list(alarms_of(predictions, None if predictor.several else predictor.labels))
+    one_class = not predictor.several and predictor.numbers is None
+    alarms = list(alarms_of(predictions, predictor.labels if one_class else None))
     predictor.dismiss()
     return found, predictions, alarms
 

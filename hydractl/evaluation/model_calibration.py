@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -30,7 +29,7 @@ from hydractl.ood.score import Reads
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 
-Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
+Fit = Callable[[Logits, NDArray[Any]], FittedTemperature | FittedVector]
 #: Opens the folder of answers that were computed under these conditions, plain JSON.
 Keep = Callable[[Mapping[str, Any]], StateFolder]
 
@@ -69,7 +68,7 @@ class Fits:
     """The fits to one network.
 
     Attributes:
-        fitted: the temperature or scales; None without labels.
+        fitted: the temperature, scales or intervals; None without labels.
         ood: the OOD score, and how it was found.
         kept: the folder of the answers, to be removed when the result is written.
     """
@@ -159,9 +158,10 @@ def _scaled(held: Held, fitted: FittedVector) -> Held:
         assert one.member_logits is not None
         return replace(one, member_logits=fitted.apply(one.member_logits))
 
-    assert held.classifier is not None
     scale, shift = (torch.tensor(values, dtype=torch.float64) for values in (fitted.scale, fitted.shift))
-    classifier = Classifier(held.classifier.weight * scale[:, None], held.classifier.bias * scale + shift)
+    classifier = held.classifier
+    if classifier is not None:
+        classifier = Classifier(classifier.weight * scale[:, None], classifier.bias * scale + shift)
     outside, shifted = ({name: scaled(one) for name, one in sets.items()} for sets in (held.outside, held.shifted))
     return replace(held, inside=scaled(held.inside), outside=outside, shifted=shifted, classifier=classifier)
 
@@ -181,13 +181,14 @@ def calibrated(
         options: those that determine the result.
     """
     seen = {"search_data": {name: one.sketch() for name, one in given.used.items()}}
-    if found.fitted is None:
-        warm = checkpoint
-    elif isinstance(found.fitted, FittedVector):
-        warm = with_scaled_classes(replace(checkpoint, temperature=None), found.fitted.scale, found.fitted.shift)
-    else:
-        warm = replace(checkpoint, temperature=found.fitted.temperature)
-    recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
     fitted = found.fitted
+    if fitted is None:
+        warm = checkpoint
+    elif isinstance(fitted, FittedVector):
+        warm = with_scaled_classes(replace(checkpoint, temperature=None), fitted.scale, fitted.shift)
+    else:
+        warm = replace(checkpoint, temperature=fitted.temperature)
+    recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
     thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else checkpoint.thresholds
-    return replace(recorded, ood=found.ood.fitted, thresholds=thresholds)
+    intervals = checkpoint.intervals if fitted is None else getattr(fitted, "intervals", None)
+    return replace(recorded, ood=found.ood.fitted, thresholds=thresholds, intervals=intervals)

@@ -15,11 +15,13 @@ from torch.overrides import TorchFunctionMode
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch, Batches, make_batches
-from hydractl.data.labels import match_labels, unnamed
+from hydractl.data.labels import unnamed
+from hydractl.data.number_labels import match_to_task
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.cost import cost
+from hydractl.evaluation.number_rule import NumberRule
 from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
@@ -65,6 +67,13 @@ class Networks:
     @property
     def thresholds(self) -> tuple[float, ...] | None:
         return self.models[0].thresholds
+
+    @property
+    def numbers(self) -> NumberRule | None:
+        first = self.models[0]
+        # Intervals are of one network as it was calibrated, not of several or of draws.
+        alone = len(self.models) == 1 and self.dropout is None
+        return NumberRule(first.task, first.intervals if alone else None) if first.task.numbers else None
 
     @property
     def temperature(self) -> float:
@@ -159,15 +168,21 @@ class Networks:
 def labels_of(
     key: SetKey, data: EvaluationData, classes: Sequence[str] | None, spec: ModelSpec, *, running: Running
 ) -> NDArray[np.int64] | None:
-    """Returns the labels of a set as a network's classes; None of a set that has no such labels."""
+    """Returns the labels of a set as a network's classes or numbers; None of a set that has no such labels.
+
+    Numbers are float64, but int64 where a sigmoid answers and all of them are 0 or 1.
+    """
     if not key.has_labels:
         return None
     samples = data.sets[key]
-    several = find_task(spec.task).several
-    matched = match_labels(samples, classes or unnamed(spec.classes), data.match, several)
+    task = find_task(spec.task)
+    matched = match_to_task(samples, task, classes or unnamed(spec.classes), data.match)
     for note in matched.notes[len(samples.notes) :]:
         running.on_note(note)
-    return matched.labels
+    labels = matched.labels
+    if labels is None or not (task.numbers and task.several and np.isin(labels, (0, 1)).all()):
+        return labels
+    return labels.astype(np.int64)  # answers that are right or wrong, not numbers to come near to
 
 
 def batches_of(samples: Samples, preprocessor: Preprocessor, running: Running, rank: int = 0, of: int = 1) -> Batches:

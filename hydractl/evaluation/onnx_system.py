@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.contents import Acceptance
+from hydractl.checkpoint.contents import Acceptance, Intervals
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch
@@ -23,6 +23,7 @@ from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from hydractl.evaluation.checkpoints import kept_heads
 from hydractl.evaluation.networks import answers_in_order, batches_of, labels_of
+from hydractl.evaluation.number_rule import NumberRule
 from hydractl.evaluation.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.sets import EvaluationData, SetKey
@@ -31,10 +32,12 @@ from hydractl.inference import MemberAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.answering import Answer, Answering
 from hydractl.model.finite import finite_on_cpu
+from hydractl.model.hydra import fitted
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.prediction import Prediction
+from hydractl.tasks.regression import NumberPrediction
 from hydractl.tasks.task import TaskRow
 
 FEATURES, HIDDEN = "features", "hidden."  # outputs of a graph that fits are made on
@@ -119,6 +122,11 @@ class OnnxModel:
         return self.graph.file.checkpoint.thresholds
 
     @property
+    def intervals(self) -> Intervals | None:
+        """The intervals around its numbers."""
+        return self.graph.file.checkpoint.intervals
+
+    @property
     def acceptance(self) -> Acceptance | None:
         return self.graph.file.checkpoint.acceptance
 
@@ -140,7 +148,7 @@ class OnnxModel:
 
     def predict(
         self, samples: object, batch_size: int = 64, on_batch: Callable[[int], None] = lambda samples: None
-    ) -> Prediction:
+    ) -> Prediction | NumberPrediction:
         """Predicts raw images or texts; see `Hydra.predict`."""
         answering = Answering(
             self._answer,
@@ -152,9 +160,8 @@ class OnnxModel:
         )
         return answering.predict(samples, batch_size, on_batch)
 
-    def _predicted(self, member_logits: Tensor) -> Prediction:
-        fitted = {} if self.thresholds is None else {"thresholds": self.thresholds}
-        return self.task.predict(member_logits, self.temperature, self.labels, **fitted)
+    def _predicted(self, member_logits: Tensor) -> Prediction | NumberPrediction:
+        return self.task.predict(member_logits, self.temperature, self.labels, **fitted(self))
 
     def _answer(self, inputs: dict[str, Tensor]) -> Answer:
         found = self.run(inputs)
@@ -183,6 +190,10 @@ class OnnxNetwork:
     @property
     def several(self) -> bool:
         return self.model.task.several
+
+    @property
+    def numbers(self) -> NumberRule | None:
+        return NumberRule(self.model.task, self.model.intervals) if self.model.task.numbers else None
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:

@@ -92,21 +92,29 @@ class Description:
 
 @dataclass(frozen=True)
 class LabelledMetrics:
-    """Quality of classification on labelled samples, and the members' diversity on them.
+    """Quality of classification, or of numbers, on labelled samples, and the members' diversity on them.
 
-    Accuracy is all there is for a system that saved only confidences.
+    Accuracy is all there is for a system that saved only confidences; numbers have none.
     """
 
     samples: Number | None = None
-    accuracy: Share = field(kw_only=True)
+    accuracy: Share | None = None
     brier: Positive | None = None
-    nll: Positive | None = None
+    nll: float | None = None
     ece: Share | None = None
     adaptive_ece: Share | None = None
     micro_f1: Share | None = None  # of several labels: decisions on all of them together,
     macro_f1: Share | None = None  # the mean over labels,
     mean_ap: Share | None = None  # and their ranking, also by label
     label_auroc: Share | None = None
+    mse: Positive | None = None  # of numbers
+    mae: Positive | None = None
+    spearman: float | None = None
+    coverage: Share | None = None
+    width: Positive | None = None
+    spread: Positive | None = None
+    ndcg10: Share | None = None  # of one number or logit, by query
+    mrr: Share | None = None
     mutual_information: Positive | None = None
     disagreement: Share | None = None
 

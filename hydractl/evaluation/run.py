@@ -2,34 +2,36 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError, OptionError
+from hydractl.evaluation.number_rule import NumberRule
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import ConformalMetrics, conformal_threshold, nonconformity, prediction_sets
 from hydractl.metrics.label_sets import FittedLabels, LabelSetTable, fit_label_sets, tabulate_label_sets
+from hydractl.metrics.number_metrics import NumberTable
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
-from hydractl.ood.ood_scores import BASELINE, find_ood_score
+from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
 #: Returns the answers to a set, with what a score reads of them.
 Answering = Callable[[SetKey, Reads, OnBatch], SetAnswers]
-#: From the answers to a set, the table of their logits and the temperature to scores `[N]`.
-Scorer = Callable[[SetAnswers, PredictionTable, float], FloatArray]
+#: From the answers to a set, the table of their logits (None of numbers) and the temperature to scores `[N]`.
+Scorer = Callable[[SetAnswers, Any, float], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class Calibration:
     threshold: float | None = None
     several: bool = False  # whether a sample has any number of labels
     thresholds: Sequence[float] | None = None  # the probability from which each of several labels is answered
+    numbers: NumberRule | None = None  # how it answers with numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +51,10 @@ class SystemPredictions:
     """Per-sample results of one system on every set."""
 
     calibration: Calibration
-    tables: Mapping[SetKey, PredictionTable]  # of the sets that logits are known of
+    tables: Mapping[SetKey, PredictionTable]  # of the sets that logits of classes are known of
     scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
+    numbers: Mapping[SetKey, NumberTable] = field(default_factory=dict)  # of the sets that are labelled by numbers
+    queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
@@ -86,8 +91,8 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, read = settings or Settings(), answers or predictor.answers
-    if predictor.several:
-        chosen.check_several()
+    if predictor.several or predictor.numbers:
+        chosen.check_several(confident=predictor.numbers is None)
 
     def answered(key: SetKey, reads: Reads) -> SetAnswers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
@@ -98,6 +103,10 @@ def predict_sets(
     score = find_ood_score(BASELINE) if predictor.confident else chosen.score
     if head is not None:
         score = find_ood_score(head.fit.score)
+    if predictor.numbers and score.fit is None and any(key.role == "ood" for key in keys):
+        raise OptionError(
+            f"`ood_data`: numbers tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
+        )
     settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads
     if head is not None:
@@ -113,6 +122,7 @@ def predict_sets(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
         {key: part.scores for key, part in found.items()},
+        {key: part.numbers for key, part in found.items() if part.numbers is not None},
         sets=None if inside is None else inside.sets,
         correct={key: part.correct for key, part in found.items() if part.correct is not None},
         confident=predictor.confident,
@@ -121,7 +131,7 @@ def predict_sets(
     )
 
 
-def _by_head(head: OodHead, answers: SetAnswers, _table: PredictionTable, temperature: float) -> FloatArray:
+def _by_head(head: OodHead, answers: SetAnswers, _table: Any, temperature: float) -> FloatArray:
     if answers.ood_score is not None:
         return answers.ood_score
     if head.row.reads == "layers":
@@ -147,10 +157,11 @@ def _calibrate(
     scorer = _of_answers(row, settings) if row.fit is None else None
     wanted = settings.wanted_temperature
     temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
-    wanting = list(settings.fits(score))
+    wanting, settled = list(settings.fits(score)), Calibration(temperature, thresholds=predictor.thresholds)
+    settled = replace(settled, several=predictor.several, numbers=predictor.numbers)
     if not wanting:
         assert scorer is not None
-        return Calibration(temperature, several=predictor.several, thresholds=predictor.thresholds), scorer
+        return settled, scorer
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
@@ -168,7 +179,8 @@ def _calibrate(
     if settings.conformal is not None:
         lack = nonconformity(member_logits, labels, settings.conformal.name, temperature)
         threshold = conformal_threshold(lack, settings.conformal.coverage)
-    return Calibration(temperature, fitted, threshold, several=predictor.several, thresholds=thresholds), scorer
+    settled = replace(settled, temperature=temperature, fitted=fitted, threshold=threshold, thresholds=thresholds)
+    return settled, scorer
 
 
 def _of_answers(row: OodScore, settings: Settings) -> Scorer:
@@ -177,7 +189,9 @@ def _of_answers(row: OodScore, settings: Settings) -> Scorer:
     if own is not None:
         return lambda _answers, table, _temperature: own(table)
 
-    def score(answers: SetAnswers, table: PredictionTable, temperature: float) -> FloatArray:
+    def score(answers: SetAnswers, table: Any, temperature: float) -> FloatArray:
+        if table is None:  # of numbers, where no OOD set is compared
+            return np.zeros(answers.samples)
         # `Settings.check_several` admits no other score of several labels here than minus the answer's probability.
         if isinstance(table, LabelSetTable):
             return -table.msp
@@ -195,6 +209,7 @@ class _Measured(NamedTuple):
     """Per-sample results on a set."""
 
     table: PredictionTable | None
+    numbers: NumberTable | None
     scores: FloatArray
     correct: BoolArray | None
     sets: ConformalMetrics | None
@@ -207,8 +222,11 @@ def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibrat
 
 
 def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conformal: Conformal | None) -> _Measured:
-    table = sets = None
-    if answers.member_logits is not None:
+    table = sets = numbers = None
+    if answers.labels is not None and answers.labels.dtype.kind == "f":
+        assert settled.numbers is not None and answers.member_logits is not None
+        numbers = settled.numbers.table(answers.member_logits, answers.labels, settled.temperature)
+    elif answers.member_logits is not None and (settled.numbers is None or answers.labels is not None):
         table = _tabulated(answers.member_logits, answers.labels, settled)
     if conformal is not None and settled.threshold is not None:
         member_logits, labels = answers.to_fit_on()
@@ -218,6 +236,5 @@ def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conforma
     if answers.confidence is not None:
         scores = -answers.confidence.astype(np.float64)
     else:
-        assert table is not None and answers.member_logits is not None
         scores = scorer(answers, table, settled.temperature)
-    return _Measured(table, scores, answers.correct, sets)
+    return _Measured(table, numbers, scores, correct=answers.correct, sets=sets)

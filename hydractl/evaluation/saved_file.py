@@ -74,7 +74,7 @@ def _answers(found: Arrays) -> SetAnswers:
         raise DataError("holds `correct` beside logits, which say what is right: leave it out")
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
-    known = None if labels is None else check_labels(logits, labels)
+    known = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
     odd = found.get("ood_score")
     if odd is not None and len(odd := check_scores(odd, "ood_score")) != logits.shape[1]:
         raise DataError(f"ood_score of {len(odd)} samples, logits of {logits.shape[1]}: expected the same")

@@ -214,6 +214,10 @@ class SavedPredictions:
         return False
 
     @property
+    def numbers(self) -> None:
+        return None
+
+    @property
     def thresholds(self) -> None:
         return None
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hydractl.data.corruptions import corrupted
 from hydractl.data.hashes import remembered_samples
@@ -56,6 +57,7 @@ class EvaluationData:
 
     sets: Mapping[SetKey, Samples]
     match: Literal["name", "index"] = "name"
+    queries: NDArray[np.int64] | None = None  # `[N]` of the ID samples, the number of each one's query
 
     @property
     def id(self) -> Samples:
@@ -104,6 +106,9 @@ def open_sets(
             raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
+    if given.query_column is not None:
+        names = [str(one) for one in data.id.column(given.query_column, "query_column")]
+        data = replace(data, queries=np.unique(names, return_inverse=True)[1])
     for note in form_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
         on_note(note)
     for kind, severity in given.corruptions:

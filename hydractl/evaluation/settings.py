@@ -67,6 +67,9 @@ class Sets:
         (), "Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False
     )
     corrupt: str | None = option(None, f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")
+    query_column: str | None = option(
+        None, "Column of the query that an ID sample answers, to measure ranking.", "Data", "NAME", remembered=False
+    )
     skip_bad: SkipBad = False
 
     def __post_init__(self) -> None:
@@ -110,14 +113,18 @@ class Settings:
         _ = self.wanted_temperature
         require(*self.definitions.packages)
 
-    def check_several(self) -> None:
-        """Raises OptionError for what says nothing of several labels a sample."""
+    def check_several(self, confident: bool = True) -> None:
+        """Raises OptionError for what says nothing of several labels a sample, or of numbers.
+
+        Args:
+            confident: whether answers have a confidence that tells OOD samples, as numbers have not.
+        """
         if self.style != OURS.name or self.conformal is not None:
             raise OptionError("`style` and `conformal` are of models that choose one class: leave them out")
-        if self.ood_score not in (None, BASELINE, DEFAULT):
-            raise OptionError(
-                f"`ood_score` {self.ood_score} reads one class a sample, a model is multi-label: choose {DEFAULT}"
-            )
+        if self.ood_score not in (None, DEFAULT, *([BASELINE] if confident else [])):
+            raise OptionError(f"`ood_score` {self.ood_score} reads one class a sample: choose {DEFAULT}")
+        if self.temperature is not None and not confident:
+            raise OptionError("`temperature` is of classes and labels, a model gives numbers: calibrate it instead")
 
     @cached_property
     def wanted_temperature(self) -> float | Literal["fit"] | None:

@@ -33,12 +33,14 @@ from hydractl.evaluation.settings import Settings
 from hydractl.metrics.bootstrap import (
     accuracy_replicates,
     classification_replicates,
+    draw_places,
     percentile_interval,
     sets_replicates,
 )
 from hydractl.metrics.calibration import ClassificationMetrics
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.label_sets import LabelSetTable, label_set_metrics, label_set_replicates
+from hydractl.metrics.number_metrics import NumberTable, number_metrics, number_replicates, ranking_metrics
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import accuracy_at_coverage, error_metrics
 from hydractl.metrics.styles import OURS
@@ -77,9 +79,10 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
     for key in predictions.scores:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions, settings)
+    by_class = inside not in predictions.numbers
     return System(
-        id=_labelled(inside, predictions, settings),
-        selective=_selective(predictions, settings),
+        id=replace(_labelled(inside, predictions, settings), **{k: v.mean() for k, v in _ranking(predictions).items()}),
+        selective=_selective(predictions, settings) if by_class else None,
         score=OWN if predictions.confident else None if predictions.own is None else predictions.own.score,
         typicality=_typicality(predictions),
         ood=ood,
@@ -87,7 +90,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
         shift=shift or None,
         shift_means=shift_means(shift),
         conformal=predictions.sets,
-        temperature=_temperature(predictions),
+        temperature=_temperature(predictions) if by_class else None,
         cost=cost,
     )
 
@@ -105,8 +108,10 @@ def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> 
             "all are predicted correctly: give more" if fitted.temperature == 1 else "hardly one is right: check them"
         )
         yield f"the temperature fitted to `calib_data`, {fitted.temperature:g}, is at its bound, since {cause}"
+    if classes is None:
+        return
     right = predictions.right(inside)
-    if classes is not None and bdtr(right.sum(), len(right), 1 / len(classes)) < BELOW_CHANCE:
+    if bdtr(right.sum(), len(right), 1 / len(classes)) < BELOW_CHANCE:
         yield (
             f"the accuracy on {inside.name}, {right.mean():.1%}, is below chance, {1 / len(classes):.1%}: "
             "check that its labels are those of the model's classes"
@@ -148,6 +153,9 @@ def shift_means(shift: Mapping[str, Mapping[str, LabelledMetrics]]) -> ShiftMean
 
 
 def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -> LabelledMetrics:
+    if (numbers := predictions.numbers.get(key)) is not None:
+        known = {name: value for name, value in asdict(number_metrics(numbers)).items() if value == value}
+        return LabelledMetrics(len(numbers.values), **known)
     table = predictions.tables.get(key)
     if table is None:
         correct = predictions.right(key)
@@ -164,7 +172,7 @@ def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood
     found, table = settings.definitions.ood_metrics(inside, outside), predictions.tables.get(key)
     diversity = {} if table is None else _diversity(table)
     beside = {}
-    if predictions.own is not None:
+    if predictions.own is not None and key in predictions.tables:
         msp = settings.definitions.ood_metrics(*(-predictions.tables[one].msp for one in (id_key(predictions), key)))
         beside = _as_msp(asdict(msp))
     return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
@@ -201,6 +209,23 @@ def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
     )
 
 
+def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
+    """Returns the measures `[Q]` of each query of the in-distribution data; none without queries.
+
+    Raises:
+        OptionError: the system answers with more than one number or logit.
+    """
+    if predictions.queries is None:
+        return {}
+    inside = id_key(predictions)
+    table = predictions.numbers.get(inside) or predictions.tables.get(inside)
+    values = table.values if isinstance(table, NumberTable) else getattr(table, "probabilities", np.empty((0, 0)))
+    if table is None or values.shape[-1] != 1:
+        raise OptionError("`query_column` ranks by one number or one logit, which this model does not give")
+    labels = table.labels if isinstance(table, NumberTable) else table.labelled().labels
+    return ranking_metrics(values[:, 0], labels[:, 0].astype(np.float64), predictions.queries)
+
+
 def _temperature(predictions: SystemPredictions) -> SystemTemperature:
     value, fitted = predictions.calibration.temperature, predictions.calibration.fitted
     if fitted is None:
@@ -219,7 +244,7 @@ class SystemNumbers:
     @property
     def draws(self) -> int:
         """The number of resamples."""
-        return 0 if self.replicates is None else len(self.replicates.id["accuracy"])
+        return 0 if self.replicates is None else len(next(iter(self.replicates.id.values())))
 
 
 def resamples(
@@ -256,7 +281,10 @@ def resample(
     if settings.style != OURS.name:
         raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
     inside = id_key(predictions)
-    if inside in predictions.tables:
+    if inside in predictions.numbers:
+        draws = number_replicates(predictions.numbers[inside], replicates, seed)
+        found = {name: values for name, values in draws.items() if not np.isnan(values).any()}
+    elif inside in predictions.tables:
         table = predictions.tables[inside]
         if isinstance(table, LabelSetTable):
             found = label_set_replicates(table, replicates, seed)
@@ -264,12 +292,15 @@ def resample(
             found = classification_replicates(table, replicates, seed)
     else:
         found = accuracy_replicates(predictions.right(inside), replicates, seed)
+    for name, values in _ranking(predictions).items():  # whose samples are queries
+        drawn = draw_places([len(values)], replicates, seed)
+        found[name] = np.array([values[places].mean() for [places] in drawn])
     keys = [key for key in predictions.scores if key.role == "ood"]
     if not keys:
         return Resampled(found)
     scores = {key.name: predictions.scores[key] for key in keys}
     sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
-    if predictions.own is not None:
+    if predictions.own is not None and keys[0] in predictions.tables:
         msp = {key.name: -predictions.tables[key].msp for key in keys}
         by_msp = sets_replicates(-predictions.tables[inside].msp, msp, replicates, seed)
         sets = {name: {**found, **_as_msp(by_msp[name])} for name, found in sets.items()}
@@ -364,7 +395,8 @@ def _difference(theirs: _Estimate, ours: _Estimate) -> Difference:
 
 def _interval(found: _Estimate) -> Interval:
     # Centring can push bounds below 0 or beyond every draw; clip them.
-    return percentile_interval(np.clip(found.centred, 0, max(found.draws.max(), found.number)))
+    least, most = min(0, found.draws.min()), max(found.draws.max(), found.number)
+    return percentile_interval(np.clip(found.centred, least, most))
 
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:

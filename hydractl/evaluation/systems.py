@@ -11,14 +11,16 @@ from hydractl.ood.score import FitSamples
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
     from hydractl.data.samples import Samples
+    from hydractl.evaluation.number_rule import NumberRule
     from hydractl.evaluation.results import Cost, Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
-    from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
+    from hydractl.metrics.checks import BoolArray, FloatArray, Logits
     from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
 
@@ -47,7 +49,8 @@ class SetAnswers:
     """A system's answers to the N samples of a set, in its order, in float32 or float64."""
 
     member_logits: Logits | None  # `[M,N,C]`, before any temperature; None if only a confidence was saved
-    labels: IntArray | None  # `[N]` int64 in 0..C-1, `[N,C]` of several labels, or None for samples without
+    # `[N]` int64 in 0..C-1, `[N,C]` of several labels or float64 of numbers, or None for samples without
+    labels: NDArray[Any] | None
     features: Logits | None = None  # `[M,N,D']`, the inputs of the members' classifiers; None unless wanted
     # `[N]`, how sure the system is that it is right, by its own account; None if logits say it.
     confidence: FloatArray | None = None
@@ -75,7 +78,7 @@ class SetAnswers:
         classes = None if self.labels is None or self.labels.ndim > 1 else self.labels
         return FitSamples(self.member_logits, features, classes, affine, hidden=self.hidden)
 
-    def to_fit_on(self) -> tuple[Logits, IntArray]:
+    def to_fit_on(self) -> tuple[Logits, NDArray[Any]]:
         """Returns logits and labels.
 
         Raises:
@@ -112,6 +115,10 @@ class Predictor(Protocol):
     @property
     def several(self) -> bool:
         """True if a sample has any number of labels."""
+
+    @property
+    def numbers(self) -> NumberRule | None:
+        """The task and the intervals of its numbers; None if it chooses classes or labels."""
 
     @property
     def thresholds(self) -> Sequence[float] | None:

@@ -43,7 +43,7 @@ class Change:
     @property
     def accuracy_drop(self) -> float:
         """The accuracy lost, in percentage points."""
-        before, after = (self.report.models[name].id.accuracy for name in (BEFORE, AFTER))
+        before, after = (self.report.models[name].id.accuracy or 0.0 for name in (BEFORE, AFTER))
         return 100 * (before - after)
 
     @property

@@ -9,7 +9,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.output import write_bytes
-from hydractl.checkpoint.spec import spec_to_json
+from hydractl.checkpoint.spec import SIGMOID, spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, to_json
@@ -69,6 +69,8 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         config |= settings
     if (problem := checkpoint.spec.problem_type) is not None:
         config["problem_type"] = problem
+    if task.several and task.numbers:
+        config["sentence_transformers"] = {"activation_fn": SIGMOID}
     return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
 
 
@@ -97,9 +99,11 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
     yield from ("", "# Hydra ensemble", "")
     count = f"{checkpoint.members} member{'s' if checkpoint.members > 1 else ''}"
     yield f"{count} of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
-    link = "Sigmoid" if task.several else "Softmax"
-    yield f"{link} of its logits is the mean of the members' probabilities;"
-    if not task.several:
+    if task.numbers and not task.several:
+        yield "Its logits are the mean of the members' numbers."
+    else:
+        yield f"{'Sigmoid' if task.several else 'Softmax'} of its logits is the mean of the members' probabilities;"
+    if checkpoint.spec.one_class:
         yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
     if checkpoint.ood is not None:
         fit = checkpoint.ood.fit

@@ -145,7 +145,9 @@ def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inpu
 
 
 def require_same_answers(path: str, model: Hydra, run: Callable[[Inputs], Tensor]) -> float:
-    """Returns the largest difference between a runtime's probabilities and the model's, over batches of several sizes.
+    """Returns the largest difference between a runtime's answers and the model's, over batches of several sizes.
+
+    It is absolute for probabilities, and relative for numbers beyond 1.
 
     Args:
         run: the exported model, inputs to probabilities.
@@ -158,7 +160,7 @@ def require_same_answers(path: str, model: Hydra, run: Callable[[Inputs], Tensor
         inputs = example_inputs(model, batch, min(tokens, _longest(model)), seed)
         with torch.inference_mode():
             expected = model(**inputs).probabilities
-        worst = max(worst, float((run(inputs) - expected).abs().max()))
+        worst = max(worst, float(((run(inputs) - expected).abs() / expected.abs().clamp(min=1)).max()))
     tolerance = TOLERANCES[next(model.parameters()).dtype]
     if not worst <= tolerance:
         found = f"answers differ from the model's by {worst:.2g}, at most {tolerance:g} is rounding"

@@ -86,6 +86,7 @@ class HydraPreTrainedModel(PreTrainedModel):
         loss = None
         if labels is not None:
             members = output.member_logits / self.hydra.temperature
+            labels = labels.reshape(members.shape[1:]) if self.hydra.task.numbers else labels  # Trainer gives `[B]`
             loss = self.hydra.task.losses(members.float(), labels, 0.0).mean()
         return HydraClassifierOutput(
             loss=loss,

@@ -94,12 +94,26 @@ class ArchitectureConfig(Fields, ABC):
         return None
 
 
+class CrossEncoder(Fields):
+    """The fields that sentence-transformers adds to a config.json."""
+
+    activation_fn: Name | None = None
+
+
 class ClassNames(Fields):
-    """The fields of a config.json that name its classes, and whether a sample has one or any number of them."""
+    """The fields of a config.json that name its classes or numbers, and how a sample has them."""
 
     num_labels: Classes | None = None
     id2label: Labels | None = None
-    problem_type: Literal["single_label_classification", "multi_label_classification"] | None = None
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
+    sentence_transformers: CrossEncoder | None = None
+    sbert_ce_default_activation_function: Name | None = None  # the same in early versions
+
+    @property
+    def logit_activation(self) -> str | None:
+        """The activation that sentence-transformers puts after one logit; None where it names none."""
+        named = self.sentence_transformers and self.sentence_transformers.activation_fn
+        return named or self.sbert_ce_default_activation_function
 
     @property
     def labels(self) -> tuple[str, ...]:

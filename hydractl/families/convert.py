@@ -62,7 +62,8 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
 def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
         spec = fields.spec()
-        return replace(spec, task=task_of_problem(spec.task, getattr(fields, "problem_type", None)))
+        problem, activation = (getattr(fields, name, None) for name in ("problem_type", "logit_activation"))
+        return replace(spec, task=task_of_problem(spec.task, problem, spec.classes, activation))
     except ValueError as error:
         raise config_origin(name, family.config_file).refusal(str(error)) from error
 

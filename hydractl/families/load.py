@@ -22,13 +22,10 @@ from hydractl.families.sizes import at_processed_size
 from hydractl.text import shortened
 from hydractl.watch import LOG
 
-#: Kinds of models that answer with no one class.
-UNSUPPORTED = {"regression": "regression"}
 #: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
 COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
 #: The methods of quantization that transformers undoes.
 DEQUANTIZED = ("bitsandbytes", "higgs")
-REMEDY = "name a model that chooses among classes, or train a classifier for it by finetune with `new_classifier` zeros"
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
@@ -82,16 +79,11 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     if without_classifier:
         # It tells what the classifier was trained for that a new one replaces.
         config = {key: value for key, value in config.items() if key != "problem_type"}
-    elif (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
-        raise CheckpointError(f"{name}: {kind} is not supported: {REMEDY}")
     family, tensors = find_family(name, config, without_classifier), _unwrapped(name, tensors)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
     read = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
     checkpoint = at_processed_size(family, read)
-    if checkpoint.spec.classes == 1 and not without_classifier:
-        # A softmax over one class is always 1: all of its answers would look certain.
-        raise CheckpointError(f"{name}: has one output, as rerankers and regressions have: {REMEDY}")
     checkpoint.verify()
     return checkpoint
 

@@ -36,19 +36,13 @@ class Promise:
     accuracy: float | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Predictions(Result):
-    """Predictions of a model for N inputs; what cannot be read keeps its place, without a label and with NaN.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AnyPredictions(Result):
+    """Predictions of a model for N inputs; what cannot be read keeps its place, without an answer and with NaN.
 
     Attributes:
         inputs: the name of each in messages: a file, a text, or a place in a data set.
-        classes: the C class names, in order of the probabilities.
-        labels: the most probable class of each, for a multi-label model the labels of its answer as a tuple; None where
-            it cannot be read.
-        probabilities: `[N,C]`, the members' mean.
-        msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
-        entropy: `[N]`, nats, of the probabilities: high means the same.
-        mutual_information: `[N]`, nats: high means that the members disagree.
+        classes: the names of the C classes, labels or numbers.
         member_logits: `[M,N,C]`.
         ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
         typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
@@ -65,11 +59,6 @@ class Predictions(Result):
 
     inputs: Sequence[str]
     classes: Sequence[str]
-    labels: Sequence[Any]
-    probabilities: NDArray[np.floating[Any]]
-    msp: NDArray[np.floating[Any]]
-    entropy: NDArray[np.floating[Any]]
-    mutual_information: NDArray[np.floating[Any]]
     member_logits: NDArray[np.floating[Any]]
     ood_score: NDArray[np.floating[Any]] | None = None
     typicality: NDArray[np.floating[Any]] | None = None
@@ -88,31 +77,36 @@ class Predictions(Result):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields each prediction as plain JSON."""
-        odd = [("ood_score", self.ood_score, float), ("typicality", self.typicality, float), ("ood", self.ood, bool)]
-        odd += [] if self.sure is None else [("sure", self.sure, bool)]
-        numbers = [(name, getattr(self, name), float) for name in ("msp", "entropy", "mutual_information")]
+        odd = {"ood_score": self.ood_score, "typicality": self.typicality, "ood": self.ood}
+        odd |= {} if self.sure is None else {"sure": self.sure}
         for at, name in enumerate(self.inputs):
             bad = self.unreadable.get(at)
-            probabilities = [None] * len(self.classes) if bad else self.probabilities[at].tolist()
             yield {
                 "input": name,
                 "row": self.rows[at] if self.rows else at,
                 **({"id": self.ids[at]} if self.ids else {}),
-                "label": self.labels[at],
-                **{key: None if bad or values is None else kind(values[at]) for key, values, kind in [*numbers, *odd]},
+                **self.answer(at),
+                **{key: None if bad or values is None else values[at].item() for key, values in odd.items()},
                 **({} if self.profile is None else {"profile": None if bad else self.profile[at].tolist()}),
                 "unreadable": bad,
                 "kept": {column: values[at] for column, values in self.kept.items()},
-                "probabilities": dict(zip(self.classes, probabilities, strict=True)),
             }
+
+    def answer(self, at: int) -> dict[str, Any]:
+        """Returns the answer to an input by columns, as plain JSON; None where it cannot be read."""
+        raise NotImplementedError
+
+    @property
+    def _shown(self) -> list[str]:
+        return [name for name in self.answer(0) if name not in ("entropy", "probabilities")]
 
     def to_pandas(self) -> Any:
         """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
         pandas = import_module("pandas")
         rows = list(self)
         kept = pandas.DataFrame([row.pop("kept") for row in rows], index=range(len(rows))).add_prefix("kept ")
-        classes = pandas.DataFrame([row.pop("probabilities") for row in rows]).add_prefix("p ")
-        return pandas.DataFrame(rows).join([kept, classes])
+        classes = pandas.DataFrame([row.pop("probabilities", {}) for row in rows], index=range(len(rows)))
+        return pandas.DataFrame(rows).join([kept, classes.add_prefix("p ")])
 
     def to_json(self) -> dict[str, Any]:
         return {"predictions": list(self)}
@@ -125,7 +119,7 @@ class Predictions(Result):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that people see; each is a key of the rows, or `kept(NAME)`."""
-        found = ["input", *(["id"] if self.ids else []), "label", "msp", "mutual_information"]
+        found = ["input", *(["id"] if self.ids else []), *self._shown]
         found += [name for name in ("typicality", "ood", "sure") if getattr(self, name) is not None]
         return (*found, *(f"kept({name})" for name in self.kept))
 
@@ -134,9 +128,9 @@ class Predictions(Result):
         for row in self:
             own = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
             row |= {name: None if value is None else str(value) for name, value in own.items()}
-            if isinstance(row["label"], tuple):
-                row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in row["label"])
-            row |= {"label": UNREADABLE} if row["unreadable"] else {}
+            if isinstance(label := row.get("label"), tuple):
+                row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in label)
+            row |= {self._shown[0]: UNREADABLE} if row["unreadable"] else {}
             yield tuple(map(_cell, (row[name] for name in self.columns)))
 
     def lines(self) -> Iterator[str]:
@@ -172,6 +166,58 @@ class Predictions(Result):
         return predictions_html(self, SHOWN)
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Predictions(AnyPredictions):
+    """Classes or labels for N inputs.
+
+    Attributes:
+        labels: the most probable class of each, for a multi-label model the labels of its answer as a tuple; None where
+            it cannot be read.
+        probabilities: `[N,C]`, the members' mean.
+        msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
+        entropy: `[N]`, nats, of the probabilities: high means the same.
+        mutual_information: `[N]`, nats: high means that the members disagree.
+    """
+
+    labels: Sequence[Any]
+    probabilities: NDArray[np.floating[Any]]
+    msp: NDArray[np.floating[Any]]
+    entropy: NDArray[np.floating[Any]]
+    mutual_information: NDArray[np.floating[Any]]
+
+    def answer(self, at: int) -> dict[str, Any]:
+        numbers = {name: _number(getattr(self, name)[at]) for name in ("msp", "entropy", "mutual_information")}
+        probabilities = dict(zip(self.classes, map(_number, self.probabilities[at]), strict=True))
+        return {"label": self.labels[at], **numbers, "probabilities": probabilities}
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NumberPredictions(AnyPredictions):
+    """Numbers for N inputs; columns of several carry the number's name in brackets.
+
+    Attributes:
+        values: `[N,C]`, the members' mean.
+        spread: `[N,C]`, the standard deviation between members.
+        low: `[N,C]`, where the interval that calibration fitted begins; None if the model was not calibrated.
+        high: `[N,C]`, where it ends; None likewise.
+    """
+
+    values: NDArray[np.floating[Any]]
+    spread: NDArray[np.floating[Any]]
+    low: NDArray[np.floating[Any]] | None = None
+    high: NDArray[np.floating[Any]] | None = None
+
+    def answer(self, at: int) -> dict[str, Any]:
+        found = {"value": self.values, "spread": self.spread, "low": self.low, "high": self.high}
+        known = {column: map(_number, numbers[at]) for column, numbers in found.items() if numbers is not None}
+        names = [""] if len(self.classes) == 1 else [f"({name})" for name in self.classes]
+        return {f"{column}{name}": next(numbers) for name in names for column, numbers in known.items()}
+
+
+def _number(value: Any) -> float | None:
+    return None if value != value else float(value)
+
+
 def _cell(value: Any) -> str:
     # A tab or a line end inside a text or a label would break the columns.
     if isinstance(value, bool):
@@ -190,7 +236,7 @@ class Counts:
     flagged: int = 0
     sure: int = 0
 
-    def plus(self, found: Predictions) -> Counts:
+    def plus(self, found: AnyPredictions) -> Counts:
         """Returns the counts with those of more predictions."""
         flagged, sure = (0 if flags is None else int(flags.sum()) for flags in (found.ood, found.sure))
         return Counts(
@@ -222,11 +268,11 @@ class PredictionStream(Result):
     """
 
     chunks: Iterator[list[str]]
-    answer: Callable[[list[str], int], Predictions]
+    answer: Callable[[list[str], int], AnyPredictions]
     _counted: list[tuple[Counts, Promise]] = field(default_factory=list)
 
     @cached_property
-    def _whole(self) -> Predictions:
+    def _whole(self) -> AnyPredictions:
         return self.answer([line for chunk in self.chunks for line in chunk], 0)
 
     def to_json(self) -> dict[str, Any]:

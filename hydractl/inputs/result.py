@@ -14,6 +14,7 @@ from hydractl.text import TableLine, printable
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra, HydraOutput
     from hydractl.tasks.prediction import Prediction
+    from hydractl.tasks.regression import NumberPrediction
 
 Value = TypeVar("Value")
 
@@ -75,7 +76,7 @@ class MadeModel(Result):
         output: HydraOutput = self._loaded(*inputs, **named)
         return output
 
-    def predict(self, samples: Any, batch_size: int = 64) -> Prediction:
+    def predict(self, samples: Any, batch_size: int = 64) -> Prediction | NumberPrediction:
         """Predicts raw images or texts; see `Hydra.predict`."""
         return self._loaded.predict(samples, batch_size)
 

@@ -88,7 +88,8 @@ def open_materials(
     several: bool = False,
 ) -> dict[str, Material]:
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
-    from hydractl.data.labels import match_labels, set_classes, unnamed
+    from hydractl.data.labels import set_classes, unnamed
+    from hydractl.data.number_labels import match_to_task
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_to_compute
@@ -109,7 +110,7 @@ def open_materials(
     for name, (samples, ood) in opened.items():
         set_classes(network, reading.classes, reading.template, samples)
         names = network.labels or unnamed(network.spec.classes)
-        matched = match_labels(samples, names, reading.match_labels, network.task.several)
+        matched = match_to_task(samples, network.task, names, reading.match_labels)
         for note in matched.notes[len(samples.notes) :]:
             watch.note(f"note: {note}")
         prompts = network.class_prompts or {}

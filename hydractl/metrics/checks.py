@@ -11,7 +11,7 @@ BoolArray = NDArray[np.bool_]
 Logits = NDArray[np.float32] | NDArray[np.float64]
 
 
-def check_member_logits(member_logits: Logits) -> None:
+def check_member_logits(member_logits: Logits, least: int = 2) -> None:
     """Raises DataError unless these can be logits [M,N,C] of an ensemble; values are checked where they are read."""
     if member_logits.ndim != 3:
         raise DataError(f"logits of shape {member_logits.shape}: expected [members, samples, classes]")
@@ -22,7 +22,7 @@ def check_member_logits(member_logits: Logits) -> None:
     members, samples, classes = member_logits.shape
     if members == 0 or samples == 0:
         raise DataError(f"logits of {members} members for {samples} samples: there is nothing to measure")
-    if classes < 2:
+    if classes < least:
         raise DataError(f"logits of {classes} class: probabilities need at least two")
 
 

@@ -56,7 +56,7 @@ def tabulate_label_sets(
         raise DataError(f"labels of shape {labels.shape}: expected {member_logits.shape[1:]}, one per sample and label")
     least = np.full(member_logits.shape[-1], 0.5) if thresholds is None else np.asarray(thresholds)
     chunks = []
-    for samples in sample_chunks(member_logits):
+    for samples in sample_chunks(member_logits, least=1):
         scaled = scaled_logits(member_logits, samples, temperature)
         chunks.append(_reduce(scaled, None if labels is None else labels[samples].astype(np.int64), least))
     return in_order(chunks, np.arange(member_logits.shape[1]))

@@ -13,9 +13,9 @@ _CHUNK_ELEMENTS = 2**21
 _LARGEST_LOGIT = 1e100
 
 
-def sample_chunks(member_logits: Logits) -> Iterator[slice]:
-    """Yields consecutive ranges of samples whose logits [M,n,C] fit the working memory."""
-    check_member_logits(member_logits)
+def sample_chunks(member_logits: Logits, least: int = 2) -> Iterator[slice]:
+    """Yields consecutive ranges of samples whose logits [M,n,C], C at `least`, fit the working memory."""
+    check_member_logits(member_logits, least)
     members, samples, classes = member_logits.shape
     size = max(1, _CHUNK_ELEMENTS // (members * classes))
     for start in range(0, samples, size):

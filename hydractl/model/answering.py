@@ -16,6 +16,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.model.finite import finite_on_cpu
 from hydractl.ood.score import flagged
 from hydractl.tasks.prediction import Prediction
+from hydractl.tasks.regression import NumberPrediction
 
 
 class RawPreprocessor(Protocol):
@@ -54,12 +55,14 @@ class Answering:
     answer: Callable[[dict[str, Tensor]], Answer]
     preprocessor: RawPreprocessor
     texts: bool
-    read: Callable[[Tensor], Prediction]
+    read: Callable[[Tensor], Prediction | NumberPrediction]
     ood: OodFit | None
     acceptance: Acceptance | None
 
     @torch.inference_mode()
-    def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> Prediction:
+    def predict(
+        self, samples: object, batch_size: int, on_batch: Callable[[int], None]
+    ) -> Prediction | NumberPrediction:
         """Returns the prediction for raw samples; see `Hydra.predict`."""
         if batch_size < 1:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
@@ -77,12 +80,15 @@ class Answering:
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
         found = replace(self.read(logits), truncated=truncated)
         if odd is not None and self.ood is not None:
-            least = self.ood.confidence
-            sure = None if least is None else found.msp >= least
             profile = odd[2:].T if len(odd) > 2 else None
             flags = flagged(odd[1], self.ood.accept)
-            return replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, sure=sure, profile=profile)
-        return found if self.acceptance is None else replace(found, ood=found.msp < self.acceptance.msp)
+            found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
+            if isinstance(found, NumberPrediction) or (least := self.ood.confidence) is None:
+                return found
+            return replace(found, sure=found.msp >= least)
+        if isinstance(found, NumberPrediction) or self.acceptance is None:
+            return found
+        return replace(found, ood=found.msp < self.acceptance.msp)
 
     def _collect(
         self, waiting: Iterable[object], order: Tensor | None, batch_size: int, on_batch: Callable[[int], None]

@@ -1,12 +1,12 @@
 """The one model: M >= 1 members in one forward pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, trunk_depth
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, trunk_depth
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.ood import OodFit
@@ -19,6 +19,7 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.prediction import Prediction
+from hydractl.tasks.regression import NumberPrediction
 from hydractl.text import counted, printable
 
 if TYPE_CHECKING:
@@ -32,9 +33,10 @@ class HydraOutput(NamedTuple):
 
     Attributes:
         member_logits: `[M,B,C]`, in the model's dtype.
-        probabilities: `[B,C]`, the mean over members of their softmax probabilities, or for several labels of their
-            sigmoids, at least float32.
-        logits: `[B,C]`, the logarithm of `probabilities` p, or for several labels log(p / (1 - p)), always finite.
+        probabilities: `[B,C]`, the mean over members of their softmax probabilities, of their sigmoids for several
+            labels or one logit with a sigmoid, or of their numbers; at least float32.
+        logits: `[B,C]`, the logarithm of `probabilities` p, log(p / (1 - p)) where they are of sigmoids, or the
+            numbers once more; always finite.
         features: `[M,B,D']`, the input of each member's classifier: pooled tokens, or a zero-shot model's embeddings of
             unit length.
         ood_score: `[B]`, higher = more OOD, at least float32; None unless the model was calibrated, and in training.
@@ -87,6 +89,7 @@ class Hydra(nn.Module):
         self.temperature = 1.0
         self.acceptance: Acceptance | None = None
         self.thresholds: tuple[float, ...] | None = None  # `[C]`, of a model that answers with several labels
+        self.intervals: Intervals | None = None  # of a model that answers with numbers
         self.ood_head: OodHead | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
@@ -311,7 +314,7 @@ class Hydra(nn.Module):
         samples: Iterable[object] | object,
         batch_size: int = 64,
         on_batch: Callable[[int], None] = lambda samples: None,
-    ) -> Prediction:
+    ) -> Prediction | NumberPrediction:
         """Predicts raw images or texts, preprocessed as the checkpoint specifies.
 
         Args:
@@ -335,9 +338,8 @@ class Hydra(nn.Module):
         )
         return network.predict(samples, batch_size, on_batch)
 
-    def _predicted(self, member_logits: Tensor) -> Prediction:
-        fitted = {} if self.thresholds is None else {"thresholds": self.thresholds}
-        return self.task.predict(member_logits, self.temperature, self.labels, **fitted)
+    def _predicted(self, member_logits: Tensor) -> Prediction | NumberPrediction:
+        return self.task.predict(member_logits, self.temperature, self.labels, **fitted(self))
 
     def _answer_batch(self, inputs: dict[str, Tensor]) -> Answer:
         device = next(self.parameters()).device
@@ -352,6 +354,12 @@ class Hydra(nn.Module):
         if self.preprocessor is None:
             raise OptionError("this model was built without preprocessing: open it with hydractl.load")
         return self.preprocessor
+
+
+def fitted(model: Any) -> dict[str, Any]:
+    """Returns what calibration fitted to the answers of a network, as its task's prediction takes it."""
+    found = {name: getattr(model, name) for name in ("thresholds", "intervals")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, System
 
-MAIN = frozenset({"acc %", "NLL", "ECE %"})
+MAIN = frozenset({"acc %", "MSE", "NLL", "ECE %"})
 FEW = 3  # OOD sets without a group that have columns of their own where there is little room
 
 Outcome = Literal["better", "worse", "within chance"]
@@ -210,6 +210,14 @@ def _present(groups: Sequence[ColumnGroup], entries: Sequence[System]) -> list[C
 def _id_columns(full: bool, ensembles: bool) -> list[Column]:
     columns = [
         Column("acc %", ("id", "accuracy"), "percent", "higher"),
+        Column("MSE", ("id", "mse"), "plain", "lower"),
+        Column("MAE", ("id", "mae"), "plain", "lower"),
+        Column("Spearman", ("id", "spearman"), "plain", "higher"),
+        Column("NDCG@10 %", ("id", "ndcg10"), "percent", "higher"),
+        Column("MRR", ("id", "mrr"), "plain", "higher"),
+        Column("coverage %", ("id", "coverage"), "percent"),
+        Column("width", ("id", "width"), "plain", "lower"),
+        Column("spread", ("id", "spread"), "plain"),
         Column("Brier", ("id", "brier"), "plain", "lower"),
         Column("NLL", ("id", "nll"), "plain", "lower"),
         Column("ECE %", ("id", "ece"), "percent", "lower"),

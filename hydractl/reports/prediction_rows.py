@@ -100,7 +100,7 @@ def flat_rows(found: PredictionRows) -> Iterator[dict[str, Any]]:
         profile = row.pop("profile", None) or [None] * layers
         row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
         for group, letter in (("kept", "kept"), ("probabilities", "p")):
-            row |= {f"{letter}({name})": value for name, value in row.pop(group).items()}
+            row |= {f"{letter}({name})": value for name, value in row.pop(group, {}).items()}
         yield row
 
 

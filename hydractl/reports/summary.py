@@ -42,6 +42,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
         "temperature": checkpoint.temperature,
         **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
+        **({} if checkpoint.intervals is None else {"intervals": asdict(checkpoint.intervals)}),
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
         "ood": None if checkpoint.ood is None else checkpoint.ood.fit.to_json(),
     }
@@ -92,6 +93,8 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["temperature"] = f"{summary['temperature']:.4g}"
     if summary.get("thresholds"):
         facts["thresholds"] = ", ".join(f"{one:.2f}" for one in summary["thresholds"])
+    if (around := summary.get("intervals")) is not None:
+        facts["intervals"] = f"hold {100 * around['share']:g} % of right numbers"
     if (accepts := summary["acceptance"]) is not None:
         facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
     if (fit := summary["ood"]) is not None:

@@ -21,6 +21,7 @@ POWER = 0.8  # the probability that the samples show a true gain of the size cla
 #: The metrics of a verdict by their keys in JSON.
 JUDGED = {
     "accuracy": Column("accuracy", ("id", "accuracy"), "percent", "higher"),
+    "mse": Column("MSE", ("id", "mse"), "plain", "lower"),
     "nll": Column("NLL", ("id", "nll"), "plain", "lower"),
     "ece": Column("ECE", ("id", "ece"), "percent", "lower"),
     "mean_auroc": Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"),
@@ -256,7 +257,9 @@ def _scored(models: Mapping[str, System], score: str) -> Iterator[str]:
         return
     parts = [f"{name} by {own}" for name, (own, _) in brought.items()]
     parts += [f"{name} by {score}" for name, one in models.items() if one.score is None]
-    yield f"OOD is positive. Each file's own score: {_listed(parts)}. Columns MSP: every system by the {BASELINE}."
+    beside = any(found.msp_auroc is not None for one in models.values() for found in one.ood.values())
+    also = f" Columns MSP: every system by the {BASELINE}." * beside
+    yield f"OOD is positive. Each file's own score: {_listed(parts)}.{also}"
     yield from (f"{own}: {_meaning(own)}." for own in dict.fromkeys(own for own, _ in brought.values()))
     for name, (_, found) in brought.items():
         accepted, promised = (f"{100 * share:.1f} %" for share in (found.coverage, found.accept))

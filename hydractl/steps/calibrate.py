@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -24,20 +25,22 @@ from hydractl.run_options import Compute, Force, Output, Resume, Workers
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from hydractl.checkpoint.state_folder import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.model_calibration import CalibrationData, Fits
-    from hydractl.evaluation.ood_fit import Accepted
+    from hydractl.evaluation.model_calibration import CalibrationData, Fit, Fits
+    from hydractl.evaluation.number_rule import NumberRule
+    from hydractl.evaluation.ood_fit import Accepted, Wanted
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
+    from hydractl.tasks.task import TaskRow
 
 
 BANK_SIZE = 4  # MB
+INTERVAL = "90%"
 SHIFT_SETS = Option(
     "Inputs that differ from the ID data and are still welcome; repeat it.",
     "Data",
@@ -59,14 +62,21 @@ class Temperature:
     def check(self, checkpoint: Checkpoint) -> None:
         """Accepts every model."""
 
-    def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedTemperature:
-        """Returns the temperature with the lowest NLL; for several labels `[N,C]`, thresholds too."""
+    def fit(
+        self, numbers: NumberRule | None, share: float, member_logits: Logits, labels: NDArray[Any]
+    ) -> FittedTemperature:
+        """Returns the temperature with the lowest NLL, with thresholds for several labels; or intervals for numbers.
+
+        Args:
+            numbers: how the network answers with them.
+            share: of right numbers that intervals hold.
+        """
         from hydractl.metrics.label_sets import fit_label_sets
         from hydractl.metrics.scaling import fit_temperature
 
-        if labels.ndim == 2:
-            return fit_label_sets(member_logits, labels)
-        return fit_temperature(member_logits, labels)
+        if numbers is not None:
+            return numbers.fit(member_logits, labels, share)
+        return (fit_label_sets if labels.ndim == 2 else fit_temperature)(member_logits, labels)
 
 
 @dataclass(frozen=True)
@@ -80,16 +90,22 @@ class Vector:
     def check(self, checkpoint: Checkpoint) -> None:
         """Raises OptionError for a model whose classifier cannot be scaled exactly."""
         from hydractl.surgery.numbers import require_exact_classifier
-        from hydractl.tasks.all_tasks import require_one_class
+        from hydractl.tasks.all_tasks import find_task, require_one_class
 
-        require_one_class(checkpoint.spec, "`method` vector", "choose temperature")
+        if not (find_task(checkpoint.spec.task).several and find_task(checkpoint.spec.task).numbers):
+            require_one_class(checkpoint.spec, "`method` vector", "choose temperature")
         require_exact_classifier(checkpoint)
 
-    def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedVector:
+    def fit(
+        self, numbers: NumberRule | None, share: float, member_logits: Logits, labels: NDArray[Any]
+    ) -> FittedVector:
         """Returns the scales and shifts with the lowest NLL."""
+        from hydractl.metrics.number_metrics import fit_platt
         from hydractl.metrics.scaling import fit_vector
 
-        return fit_vector(member_logits, labels)
+        if labels.dtype.kind == "f":
+            raise OptionError("`method` vector needs labels of 0 and 1, these are numbers: choose temperature")
+        return fit_vector(member_logits, labels) if numbers is None else fit_platt(member_logits, labels)
 
 
 Method = Temperature | Vector
@@ -105,7 +121,7 @@ class Calibrated(MadeModel):
     """A model with a temperature or scaled classes, and the change on the data it was fitted on.
 
     Attributes:
-        fitted: the temperature or scales, and the negative log-likelihood before and after; None without labels.
+        fitted: the temperature, scales or intervals, and the NLL before and after; None without labels.
         samples: how many it was fitted on.
         ood: the OOD score that was fitted too.
         accepted: how many of the ID samples it does not flag, by fits that do not know them.
@@ -196,6 +212,11 @@ class Calibrate:
     For a multi-label model, the temperature minimises the binary loss, and each label gets the threshold with the
     highest F1 on these samples. `predict` answers with the labels above their thresholds.
 
+    For a regression, `interval` is the share of intervals around its numbers that hold the right one, by split
+    conformal prediction: every second sample fits how the error grows with the members' spread, the others the width.
+    One logit with a sigmoid gets a temperature by labels of 0 and 1 (method vector: Platt's scale and shift), or
+    intervals by other numbers.
+
     With `accuracy`, finds the lowest confidence (MSP) from which answers are right that often, by the one-sided 95 %
     bound of Clopper and Pearson. `predict` then says of which answers it is sure.
 
@@ -232,6 +253,10 @@ class Calibrate:
         str | None,
         Option("Find the confidence from which answers are right that often, as 0.99 or 99%.", metavar="SHARE"),
     ] = None
+    interval: Annotated[
+        str | None,
+        Option("Share of intervals around numbers that hold the right one. Default: 90%.", metavar="SHARE"),
+    ] = None
     ood_score: Annotated[
         ScoreName | None,
         Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else all-layers."),
@@ -249,15 +274,13 @@ class Calibrate:
 
     def run(self, watch: Watcher) -> Calibrated:
         from hydractl.data.image_form import form_notes
-        from hydractl.data.open import open_samples
         from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.evaluation.model_calibration import CalibrationData, calibrated
+        from hydractl.evaluation.model_calibration import calibrated
+        from hydractl.evaluation.number_rule import NumberRule
         from hydractl.families.load import write_checkpoint
+        from hydractl.tasks.all_tasks import find_task
 
-        rate = parse_share("accept", self.accept)
-        accuracy = None if self.accuracy is None else parse_share("accuracy", self.accuracy)
-        if accuracy == 1:
-            raise OptionError("`accuracy` 1: no number of samples shows that answers are always right: give less")
+        rate, accuracy, interval = self._shares()
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         output = None if self.output is None else Path(self.output)
@@ -265,13 +288,11 @@ class Calibrate:
             refuse_existing(output, self.force, self.model)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
-        modality = modality_of(checkpoint, self.reading)
-        samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        opened = (
-            open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
-            for sets in (self.ood_data, self.shift_data)
-        )
-        data = CalibrationData(samples, *opened)
+        task = find_task(checkpoint.spec.task)
+        if self.interval is not None and not task.numbers:
+            raise OptionError(f"`interval` {self.interval} is of numbers, this model is for {task.name}: leave it out")
+        data = self._opened(checkpoint, task)
+        samples = data.inside
         tell_oddities(data.sets.values(), watch)
         for note in form_notes(samples, data.outside.values()):
             watch.note(f"note: {note}")
@@ -281,7 +302,9 @@ class Calibrate:
             claim(output) if output is not None and ranks.leads else nullcontext(),
         ):
             watch = watch if ranks.leads else LOG
-            found = self._fits(checkpoint, data, rate, accuracy=accuracy, ranks=ranks, watch=watch)
+            wanted = self._wanted(checkpoint, data, rate, accuracy)
+            fit = partial(self.method.fit, NumberRule(task) if task.numbers else None, interval)
+            found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = found.fitted, found.ood
             self._tell(found, watch)
             options = remembered(self, accept=rate, accuracy=accuracy, template=None)
@@ -302,25 +325,38 @@ class Calibrate:
                 watch.note(str(result))
         return result
 
-    def _fits(
-        self,
-        checkpoint: Checkpoint,
-        data: CalibrationData,
-        rate: float,
-        *,
-        accuracy: float | None,
-        ranks: Ranks,
-        watch: Watcher,
-    ) -> Fits:
-        from hydractl.data.ranks import batch_workers, local_device
-        from hydractl.evaluation.model_calibration import fit_network
-        from hydractl.evaluation.ood_fit import Wanted
-        from hydractl.model.hydra import Hydra
-        from hydractl.tasks.all_tasks import find_task, require_one_class
+    def _opened(self, checkpoint: Checkpoint, task: TaskRow) -> CalibrationData:
+        from hydractl.data.labels import unnamed
+        from hydractl.data.number_labels import match_to_task
+        from hydractl.data.open import open_samples
+        from hydractl.evaluation.model_calibration import CalibrationData
 
-        place = local_device(self.compute.torch_device)
+        modality = modality_of(checkpoint, self.reading)
+        samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
+        opened = (
+            open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
+            for sets in (self.ood_data, self.shift_data)
+        )
+        if task.numbers and samples.label_column is not None:
+            samples = match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
+        return CalibrationData(samples, *opened)
+
+    def _shares(self) -> tuple[float, float | None, float]:
+        """Returns the shares of samples to accept, of answers to be right, and of numbers that intervals hold."""
+        accuracy = None if self.accuracy is None else parse_share("accuracy", self.accuracy)
+        interval = parse_share("interval", self.interval or INTERVAL)
+        for name, share in (("accuracy", accuracy), ("interval", interval)):
+            if share == 1:
+                raise OptionError(f"`{name}` 1: no number of samples shows that answers are always right: give less")
+        return parse_share("accept", self.accept), accuracy, interval
+
+    def _wanted(self, checkpoint: Checkpoint, data: CalibrationData, rate: float, accuracy: float | None) -> Wanted:
+        """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""
+        from hydractl.evaluation.ood_fit import Wanted
+        from hydractl.tasks.all_tasks import require_one_class
+
         score = self.ood_score or ("auto" if data.outside else DEFAULT)
-        zero_shot, several = checkpoint.spec.prompted, find_task(checkpoint.spec.task).several
+        zero_shot, several = checkpoint.spec.prompted, not checkpoint.spec.one_class
         if several and (accuracy is not None or data.outside or score != DEFAULT):
             given = "`accuracy`" if accuracy is not None else "a choice by `ood_data`" if data.outside else score
             require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")
@@ -334,7 +370,23 @@ class Calibrate:
                 f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
                 f"{DEFAULT}"
             )
-        wanted = Wanted(score, rate, self.bank_size, accuracy, fixed=not zero_shot and not several)
+        return Wanted(score, rate, self.bank_size, accuracy, fixed=not zero_shot and not several)
+
+    def _fits(
+        self,
+        checkpoint: Checkpoint,
+        data: CalibrationData,
+        wanted: Wanted,
+        *,
+        fit: Fit,
+        ranks: Ranks,
+        watch: Watcher,
+    ) -> Fits:
+        from hydractl.data.ranks import batch_workers, local_device
+        from hydractl.evaluation.model_calibration import fit_network
+        from hydractl.model.hydra import Hydra
+
+        place = local_device(self.compute.torch_device)
         total = sum(map(len, data.sets.values()))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(
@@ -354,7 +406,7 @@ class Calibrate:
                 network,
                 data,
                 running,
-                fit=self.method.fit,
+                fit=fit,
                 wanted=wanted,
                 keep=self._state if self.output is not None and ranks.leads else None,
                 on_batch=advance,

@@ -36,6 +36,7 @@ class ListFamilies:
     """
 
     def run(self, watch: Watcher) -> Finding[Sequence[Family]]:
+        from hydractl.checkpoint.spec import TOWERS_OF
         from hydractl.families import FAMILIES, REASONS, REFUSED
 
         listed = [
@@ -43,6 +44,7 @@ class ListFamilies:
                 "name": family.name,
                 "title": family.title,
                 "task": family.task,
+                "tasks": [task for task, towers in TOWERS_OF.items() if towers == TOWERS_OF[family.task]],
                 "reads": _reads(family),
                 "verified_against": family.library,
             }
@@ -52,6 +54,7 @@ class ListFamilies:
         notes = [
             "",
             VERIFIED,
+            "Each with a classifier chooses a class or labels, or gives numbers or a probability, as config.json says.",
             "",
             "not read:",
             *(f"  {reason}: {', '.join(names.split())}" for reason, names in REASONS.items()),

@@ -13,7 +13,7 @@ from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.bulk import Bulk, BulkPredictions
-from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
+from hydractl.inputs.predictions import AnyPredictions, NumberPredictions, Predictions, PredictionStream, Promise
 from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
 from hydractl.options import Without, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
@@ -30,7 +30,7 @@ Data = Any  #: one data set, or sources of several
 Names = Any  #: names of columns: a list, or text with commas between
 ARRAYS = (
     *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
-    *("ood_score", "typicality", "profile", "ood", "sure"),
+    *("ood_score", "typicality", "profile", "ood", "sure", "values", "spread", "low", "high"),
 )
 
 
@@ -106,7 +106,7 @@ class Predict:
     force: Force = False
     compute: Compute = Compute()
 
-    def run(self, watch: Watcher) -> Predictions | BulkPredictions:
+    def run(self, watch: Watcher) -> AnyPredictions | BulkPredictions:
         if self.output is not None:
             Bulk(Path(self.output), self.resume, self.force).check()
         elif self.resume:
@@ -134,7 +134,7 @@ class Predict:
     def _stream(self, hydra: Hydra | OnnxModel, watch: Watcher) -> Any:
         """Returns a result that a command line prints as it comes; Python gets all predictions at once."""
 
-        def answer(lines: Sequence[str], first: int) -> Predictions:
+        def answer(lines: Sequence[str], first: int) -> AnyPredictions:
             rows = list(text_rows(lines, first))
             with watch.progress("predict", len(rows)) as advance:
                 return self._answered(hydra, rows, watch, on_batch=advance, stand_in=".")
@@ -152,7 +152,7 @@ class Predict:
 
         stand_in = "." if hydra.spec.modality == "text" else Image.new("RGB", (8, 8))
 
-        def answer(rows: Sequence[InputRow], on_batch: Callable[[int], None]) -> Predictions:
+        def answer(rows: Sequence[InputRow], on_batch: Callable[[int], None]) -> AnyPredictions:
             return self._answered(hydra, rows, watch, on_batch=on_batch, stand_in=stand_in)
 
         options = remembered(self, inputs=None, data=None, text=None, device=None)
@@ -171,13 +171,15 @@ class Predict:
         *,
         on_batch: Callable[[int], None],
         stand_in: Any = None,
-    ) -> Predictions:
+    ) -> AnyPredictions:
         """Returns the predictions for inputs.
 
         Args:
             on_batch: receives the size of each finished batch.
             stand_in: what to predict where no input can be read; None to raise DataError.
         """
+        from hydractl.tasks.regression import NumberPrediction
+
         read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
         try:
             found = hydra.predict(iter(read), self.compute.batch_size, on_batch)
@@ -190,18 +192,20 @@ class Predict:
             raise DataError(f"none of {len(entries)} inputs can be read; the first: {first}") from error
         if found.truncated:
             watch.note(f"note: {found.truncated} of {len(entries)} texts are too long for the model and lost their end")
-        return Predictions(
+        kind: Any = NumberPredictions if isinstance(found, NumberPrediction) else Predictions
+        made: AnyPredictions = kind(
             inputs=[one.name for one in entries],
             classes=found.classes,
-            labels=read.labels(found.labels),
+            **({} if isinstance(found, NumberPrediction) else {"labels": read.labels(found.labels)}),
             rows=[one.row for one in entries],
             ids=[one.id for one in entries] if self.id_column else (),
             kept={name: [one.kept.get(name) for one in entries] for name in _names(self.keep)},
             unreadable=read.bad,
             promise=promise_of(hydra),
             header=not self.no_header,
-            **{name: read.placed(values) for name in ARRAYS if (values := getattr(found, name)) is not None},
+            **{name: read.placed(values) for name in ARRAYS if (values := getattr(found, name, None)) is not None},
         )
+        return made
 
     def _model(self) -> Hydra | OnnxModel:
         from hydractl.data.labels import name_classes

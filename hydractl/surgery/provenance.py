@@ -46,8 +46,9 @@ def with_provenance(
     remembered = merged(seen, result.name)
     return replace(
         result,
-        acceptance=None,  # it was fitted to the inputs, as thresholds were
+        acceptance=None,  # it was fitted to the inputs, as thresholds and intervals were
         thresholds=None,
+        intervals=None,
         ood=None,
         provenance={
             "command": command,

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from hydractl.checkpoint.spec import Task
-from hydractl.tasks.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,16 @@ class TaskRow:
         taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.
         outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
         several: whether a sample has any number of the C labels rather than one of C classes.
+        numbers: whether labels are C numbers; with `several`, as well, numbers from 0 to 1 that a sigmoid gives.
     """
 
     name: Task
     names: Names
     answer: Callable[[Tensor, float], Tensor]
     probabilities: Callable[[Tensor], Tensor]
-    predict: Callable[..., Prediction]
+    predict: Callable[..., Any]
     losses: Callable[[Tensor, Tensor, float], Tensor]
     taught_losses: Callable[[Tensor, Tensor], Tensor]
     outlier_losses: Callable[[Tensor], Tensor]
     several: bool = False
+    numbers: bool = False

@@ -219,12 +219,12 @@ def _validate(run: Run, batches: Batches) -> None:
     recipe = run.training.recipe
     check = validate_pairs if recipe.loss == "contrastive" else validate
     result = check(run.network, batches)
-    run.note(asdict(result))
+    run.note({name: value for name, value in asdict(result).items() if value is not None})
     if result.better_than(run.best):
         run.best, run.best_step = result, run.step
         run.best_tensors = _trained_tensors(run.network)
-    if result.accuracy >= run.reference + recipe.improvement and result.accuracy > run.reference:
-        run.reference, run.without_improvement = result.accuracy, 0
+    if result.quality >= run.reference + recipe.improvement and result.quality > run.reference:
+        run.reference, run.without_improvement = result.quality, 0
     else:
         run.without_improvement += 1
     run.stopped = 0 < recipe.patience <= run.without_improvement

@@ -14,9 +14,11 @@ from accelerate.utils import gather_object
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batches
+from hydractl.evaluation.number_rule import NumberRule
 from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.label_sets import LabelSetTable, label_set_metrics, tabulate_label_sets
+from hydractl.metrics.number_metrics import NumberTable, number_metrics
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.model.hydra import Hydra
 from hydractl.training.losses import model_embeddings, pair_logits
@@ -36,21 +38,34 @@ OnStep = Callable[[float, Progress], None]  # called with the rate on trial afte
 
 @dataclass(frozen=True)
 class Validation:
-    """Accuracy, negative log-likelihood and ECE of the members' mean probability."""
+    """Accuracy, NLL and ECE of the members' mean probability; of numbers the mean squared error alone."""
 
-    accuracy: float
-    nll: float
-    ece: float
+    accuracy: float | None = None
+    nll: float | None = None
+    ece: float | None = None
+    mse: float | None = None
+
+    def __str__(self) -> str:
+        if self.mse is not None:
+            return f"MSE {self.mse:.4f}"
+        return f"accuracy {self.accuracy:.4f}, NLL {self.nll:.4f}, ECE {self.ece:.4f}"
+
+    @property
+    def quality(self) -> float:
+        """Its first measure, higher is better."""
+        return (self.accuracy or 0.0) if self.mse is None else -self.mse
 
     @classmethod
-    def of(cls, table: PredictionTable) -> Validation:
+    def of(cls, table: PredictionTable | NumberTable) -> Validation:
         """Measures a table of answers."""
+        if isinstance(table, NumberTable):
+            return cls(mse=number_metrics(table).mse)
         metrics = label_set_metrics(table) if isinstance(table, LabelSetTable) else classification_metrics(table)
         return cls(metrics.accuracy, metrics.nll, metrics.ece)
 
     def better_than(self, other: Validation | None) -> bool:
-        """Returns whether accuracy is higher, or the same and NLL lower."""
-        return other is None or (self.accuracy, -self.nll) > (other.accuracy, -other.nll)
+        """Returns whether the first measure is better, or the same and NLL lower."""
+        return other is None or (self.quality, -(self.nll or 0)) > (other.quality, -(other.nll or 0))
 
 
 def validate(model: Hydra, batches: Batches) -> Validation:
@@ -59,6 +74,8 @@ def validate(model: Hydra, batches: Batches) -> Validation:
         parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
     logits = torch.cat([part.member_logits for part in parts], 1)
     labels = torch.cat([part.labels for part in parts if part.labels is not None])
+    if model.task.numbers:
+        return Validation.of(NumberRule(model.task).table(logits.numpy(), labels.numpy(), model.temperature))
     table = tabulate_label_sets if model.task.several else tabulate
     return Validation.of(table(logits.numpy(), labels.numpy(), model.temperature))
 
@@ -104,10 +121,7 @@ class Tuned:
         if self.validation is None:
             return f"{self.steps} steps at lr {self.lr:g}, no validation"
         found = self.validation
-        return (
-            f"step {self.step} of {self.steps} at lr {self.lr:g}: "
-            f"validation accuracy {found.accuracy:.4f}, NLL {found.nll:.4f}, ECE {found.ece:.4f}"
-        )
+        return f"step {self.step} of {self.steps} at lr {self.lr:g}: validation {found}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON, without the weights."""

@@ -23,7 +23,8 @@ KIND = "training"
 LOG, CURVE, STATE = "log.jsonl", "curve.png", "state.pt"
 #: The panels of a learning curve: a key of the log's entries, and its title.
 CURVES = {
-    "loss": "training loss (nats)",
+    "loss": "training loss",
+    "mse": "validation MSE",
     "nll": "validation NLL (nats)",
     "accuracy": "validation accuracy",
     "lr": "learning rate",

@@ -10,13 +10,15 @@ import numpy as np
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import make_folder
-from hydractl.data.labels import match_labels
+from hydractl.data.labels import unnamed
+from hydractl.data.number_labels import match_to_task, with_numbers
 from hydractl.data.samples import Samples
 from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
 from hydractl.tasks.all_tasks import find_task, of_problem
+from hydractl.tasks.task import TaskRow
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import (
     Conditions,
@@ -187,8 +189,9 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             raise OptionError(f"{checkpoint.name}: is not a zero-shot model: a contrastive loss needs two towers")
         return checkpoint, training
     if recipe.new_classifier != "no":
-        labels = _label_names(data.train)
-        checkpoint = of_problem(checkpoint, data.train.labels is not None and data.train.labels.ndim == 2)
+        labels, found = _label_names(data.train), data.train.labels
+        numbers = found is None or found.dtype.kind == "f"
+        checkpoint = of_problem(checkpoint, not numbers and found is not None and found.ndim == 2, numbers)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
     if checkpoint.labels is None:
         raise OptionError(
@@ -196,14 +199,14 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             "train a classifier in its place with `new_classifier` zeros"
         )
     unread = training.teachers is not None and recipe.teacher_weight == 1
-    several = find_task(checkpoint.spec.task).several
-    step = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, several=several)
+    task = find_task(checkpoint.spec.task)
+    step = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, task=task)
     if unread:
-        step = partial(_with_some_class, labels=checkpoint.labels, several=several)
+        step = partial(_with_some_class, labels=checkpoint.labels, several=task.several or task.numbers)
     train = step(data.train)
     validation = data.validation
     if validation is not None:
-        validation = match_labels(validation, checkpoint.labels, training.match, several)
+        validation = match_to_task(validation, task, checkpoint.labels, training.match)
     return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
 
 
@@ -213,11 +216,11 @@ def _with_some_class(samples: Samples, labels: tuple[str, ...], several: bool) -
     return replace(samples, labels=np.zeros(shape, dtype=np.int64), label_names=labels)
 
 
-def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, several: bool) -> Samples:
+def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, task: TaskRow) -> Samples:
     try:
-        return match_labels(samples, labels, match, several)
+        return match_to_task(samples, task, labels, match)
     except DataError as error:
-        if samples.labels is None or (samples.labels < 0).any():  # which a new classifier needs as well
+        if task.numbers or samples.labels is None or (samples.labels < 0).any():  # which a new classifier needs as well
             raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
@@ -225,7 +228,10 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, se
 def _label_names(data: Samples) -> tuple[str, ...]:
     if data.label_names is not None:
         return data.label_names
-    if data.labels is None:
-        raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
+    if data.labels is None or data.labels.dtype.kind == "f":
+        found = with_numbers(data).labels
+        if found is None:
+            raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
+        return unnamed(found.shape[1]) if data.label_column is None else tuple(data.label_column.split(","))
     classes = data.labels.shape[1] if data.labels.ndim == 2 else int(data.labels.max()) + 1
     return tuple(map(str, range(classes)))

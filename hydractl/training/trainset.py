@@ -12,9 +12,10 @@ from PIL import Image
 from torch.utils.data import StackDataset
 
 from hydractl.data.images import Lazy
+from hydractl.data.number_labels import with_numbers
 from hydractl.data.open import open_samples
 from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Reading
-from hydractl.data.samples import Samples, join
+from hydractl.data.samples import Samples, join, label_bytes
 from hydractl.data.sources import DataValues, parse_data, parse_data_sets
 from hydractl.errors import DataError, OptionError
 from hydractl.training.request import TrainingSources
@@ -142,5 +143,6 @@ def _drawn(data: Samples) -> Samples:
 def digest(data: Samples) -> str:
     """Returns a fingerprint of a training set: size, samples in order, labels."""
     content = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
-    labels = b"" if data.labels is None else data.labels.astype("<i8").tobytes()
+    known = data if data.labels is not None else with_numbers(data)
+    labels = b"" if known.labels is None else label_bytes(known.labels)
     return hashlib.sha256(content.encode() + labels).hexdigest()

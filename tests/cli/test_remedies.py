@@ -251,8 +251,6 @@ REFUSALS: dict[str, Refusal] = {
     "a label a token of a RoBERTa": other_task(roberta(hf.AutoModelForTokenClassification)),
     "choices": other_task(saved(hf.AutoModelForMultipleChoice)),
     "choices of a RoBERTa": other_task(roberta(hf.AutoModelForMultipleChoice)),
-    "a number": other_task(saved(hf.AutoModelForSequenceClassification, problem_type="regression", num_labels=1)),
-    "one output": other_task(roberta(hf.AutoModelForSequenceClassification, num_labels=1)),
     "masked words": other_task(saved(hf.AutoModelForMaskedLM)),
     "a bare RoBERTa": other_task(roberta(hf.AutoModel)),
     "a bare BEiT": other_task(beit(hf.BeitModel), IMAGES),

@@ -172,10 +172,15 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
         library.predict(model, files(images))
 
 
+def predicted(*values: Any, **given: Any) -> Predictions:
+    names = ("inputs", "classes", "labels", "probabilities", "msp", "entropy", "mutual_information", "member_logits")
+    return Predictions(**dict(zip(names, values, strict=True)), **given)
+
+
 @generated(st.lists(NAMES, min_size=1, max_size=3), NAMES)
 def test_lines_have_four_columns_whatever_inputs_and_labels_are_called(inputs: list[str], label: str) -> None:
     numbers = np.full((len(inputs), 1), 0.5)
-    said = Predictions(inputs, [label], [label] * len(inputs), numbers, *(numbers[:, 0],) * 3, numbers[None])
+    said = predicted(inputs, [label], [label] * len(inputs), numbers, *(numbers[:, 0],) * 3, numbers[None])
     rows = list(csv.reader(said.lines(), delimiter="\t", quoting=csv.QUOTE_NONE))
     assert [len(row) for row in rows] == [4] * (1 + len(inputs))
     assert not controls("".join(map("".join, rows)), allowed="")
@@ -191,7 +196,7 @@ def some_predictions(calibrated: bool) -> Predictions:
         if calibrated
         else {}
     )
-    return Predictions(
+    return predicted(
         names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], **odd if calibrated else {}
     )
 
@@ -212,7 +217,7 @@ STARTS = st.sampled_from(["", *"=+-@\t\r\n '\"", "\uff1d", "\uff0b", "\uff0d", "
 @generated(STARTS, NAMES, NAMES)
 def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, label: str) -> None:
     label, numbers = start + label, np.full((1, 1), 0.5)
-    said = Predictions([start + name], [label], [label], numbers, *(numbers[:, 0],) * 3, numbers[None])
+    said = predicted([start + name], [label], [label], numbers, *(numbers[:, 0],) * 3, numbers[None])
     header, row = csv.reader(StringIO(said.to_csv()))
     assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 11
     for cell, text in ((row[0], start + name), (row[2], label)):

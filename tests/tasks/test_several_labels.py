@@ -134,7 +134,7 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     assert hydractl.predict(tmp_path / "graph.onnx", test).labels == hydractl.predict(ready.checkpoint, test).labels
     graph = hydractl.evaluate({"vit": vit, "graph": tmp_path / "graph.onnx"}, id_data=test, **given).models["graph"]
     assert graph["id"]["macro_f1"] == pytest.approx(entry["id"]["macro_f1"])
-    with pytest.raises(CheckpointError, match="several labels needs"):
+    with pytest.raises(CheckpointError, match="other than one class needs"):
         load_onnx(tmp_path / "graph.onnx")
     with pytest.raises(OptionError, match="`int8` needs a model that chooses one class"):
         hydractl.export(ready.checkpoint, output=tmp_path / "eight.onnx", int8=True, id_data=train)

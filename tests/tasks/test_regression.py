@@ -1,0 +1,377 @@
+"""Numbers a sample, as they are or by a sigmoid: what a Hydra answers, its losses, and every command on the way."""
+
+import csv
+import io
+import json
+from math import log, sqrt
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from scipy import stats
+from sklearn.metrics import ndcg_score
+from torch.testing import assert_close
+
+import hydractl
+import hydractl.auto
+from hydractl.checkpoint.contents import Intervals
+from hydractl.checkpoint.spec import IDENTITY, SIGMOID
+from hydractl.errors import CheckpointError, DataError, OptionError
+from hydractl.families.load import read_checkpoint
+from hydractl.metrics.number_metrics import (
+    NumberTable,
+    fit_intervals,
+    gaussian_nll,
+    number_metrics,
+    number_replicates,
+    ranking_metrics,
+)
+from hydractl.model.assembly import from_checkpoint
+from hydractl.surgery.fusion import fuse
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.regression import mean_numbers, number_prediction, squared_losses, taught_squared_losses
+from tests import references
+from tests.cli.conftest import WORDS, save_bert, save_vit
+from tests.references import answers, drawn, uneven_members
+
+REGRESSION = {"problem_type": "regression"}
+CROSS_ENCODER = {"sentence_transformers": {"activation_fn": SIGMOID, "version": "5.0"}}
+ZERO_SHOT = ("clip", "chinese-clip", "siglip-zero-shot", "open-clip")
+CLASSIFIERS = [name for name in references.family_variants() if name not in ZERO_SHOT]
+
+
+def test_worked_out_by_hand() -> None:
+    members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]], dtype=torch.float64)
+    found = number_prediction(members, 1.0, ("size", "age"), Intervals(0.9, (2.0, 1.0), (1.5, 4.0), (2.0, 0.5)))
+    assert found.values.tolist() == [[2.0, 0.0]] and found.spread.tolist() == [[1.0, 0.0]]
+    assert found.deviation is not None and found.low is not None and found.high is not None
+    assert found.deviation.tolist() == [[2.5, 4.0]]
+    assert (found.low.tolist(), found.high.tolist()) == ([[-3.0, -2.0]], [[7.0, 2.0]])
+    assert "2.0000, 0.0000" in repr(found) and "numbers" in found._repr_html_()
+    odds = torch.tensor([[[log(9.0)]], [[0.0]]], dtype=torch.float64)
+    by_sigmoid = find_task("text-probability").predict(
+        odds, 1.0, None, intervals=Intervals(0.9, (1.0,), (1.0,), (1.0,))
+    )
+    assert by_sigmoid.values.item() == pytest.approx(0.7) and by_sigmoid.spread.item() == pytest.approx(0.2)
+    assert (by_sigmoid.low.item(), by_sigmoid.high.item()) == (0.0, 1.0)
+
+
+def test_losses_are_those_of_transformers() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(2, 5, 3, generator=draw), torch.randn(5, 3, generator=draw)
+    theirs = [torch.nn.MSELoss()(one, labels) for one in logits]
+    assert_close(squared_losses(logits, labels).view(2, 5).mean(1), torch.stack(theirs))
+    assert_close(taught_squared_losses(logits, labels).sum((1, 2)) / 5, torch.stack(theirs))
+    with pytest.raises(OptionError, match="label_smoothing"):
+        squared_losses(logits, labels, 0.1)
+
+
+def test_metrics_are_those_of_scipy() -> None:
+    draw = np.random.default_rng(0)
+    values, labels = draw.normal(size=(50, 1)).round(1), draw.normal(size=(50, 1)).round(1)
+    plain = NumberTable(values, np.ones_like(values), labels)
+    table = NumberTable(values, np.ones_like(values), labels, np.full_like(values, 2.0), values - 1.05, values + 1.05)
+    found = number_metrics(table)
+    assert found.spearman == pytest.approx(stats.spearmanr(values, labels).statistic)
+    assert found.nll == pytest.approx(-stats.norm(values, 2.0).logpdf(labels).mean())
+    assert found.coverage == (np.abs(values - labels) <= 1.05).mean() and found.width == pytest.approx(2.1)
+    assert found.mse == pytest.approx(np.square(values - labels).mean())
+    assert found.mae == pytest.approx(np.abs(values - labels).mean()) and number_metrics(plain).nll != 0
+    drawn = number_replicates(table, 300)
+    assert drawn["mse"].std() == pytest.approx(np.square(values - labels).std() / sqrt(50), rel=0.15)
+
+
+def test_intervals_keep_their_promise_on_errors_of_any_form() -> None:
+    draw = np.random.default_rng(0)
+    spread = draw.uniform(0.1, 2, size=(20_000, 2))
+    labels = draw.standard_t(3, size=spread.shape) * 3 * spread
+    fitted = fit_intervals(np.zeros((2000, 2)), spread[:2000], labels[:2000], 0.9)
+    scale, floor, width = (np.array(one) for one in (fitted.intervals.scale, fitted.intervals.floor,
+                           fitted.intervals.width))  # fmt: skip
+    reach = width * np.hypot(scale * spread[2000:], floor)
+    assert (np.abs(labels[2000:]) <= reach).mean(0) == pytest.approx(0.9, abs=0.02)
+    assert fitted.nll_after < fitted.nll_before and (floor < 0.3 * scale).all()
+    single = fit_intervals(np.zeros((40, 1)), np.zeros((40, 1)), labels[:40, :1], 0.9)
+    assert single.nll_after == pytest.approx(single.nll_before, abs=0.5)
+    # Of 20 samples the 19th largest error, rank 21 * 0.9 rounded up.
+    reach = single.intervals.width[0] * single.intervals.floor[0]
+    assert reach == pytest.approx(np.sort(np.abs(labels[1:40:2, 0]))[18])
+    with pytest.raises(DataError, match="give 18 or more"):
+        fit_intervals(np.zeros((17, 1)), np.zeros((17, 1)), labels[:17, :1], 0.9)
+
+
+def test_ranking_is_that_of_scikit_learn_and_ties_gain_nothing() -> None:
+    draw = np.random.default_rng(0)
+    scores, labels = draw.normal(size=60), draw.integers(0, 3, 60).astype(float)
+    queries = np.repeat([0, 1, 2], 20)
+    found = ranking_metrics(scores, labels, queries)
+    for place, own in enumerate(np.split(np.arange(60), 3)):
+        assert found["ndcg10"][place] == pytest.approx(ndcg_score([labels[own]], [scores[own]], k=10))
+        ranked = labels[own][np.argsort(-scores[own])]
+        assert found["mrr"][place] == 1 / (1 + np.argmax(ranked > 0))
+    same = ranking_metrics(np.zeros(3), np.array([1.0, 0.0, 0.0]), np.zeros(3, dtype=np.int64))
+    assert same["mrr"].tolist() == [1 / 3]
+    with pytest.raises(DataError, match="nothing to rank"):
+        ranking_metrics(scores, np.zeros(60), queries)
+
+
+@pytest.mark.parametrize("variant", CLASSIFIERS)
+def test_every_family_answers_with_a_number_as_its_library(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "CLASSES", 1)
+    reference = drawn(variant, 0)
+    dense = read_checkpoint(reference.save(tmp_path / "theirs"))
+    assert dense.spec.task == f"{dense.spec.modality}-regression" and dense.spec.classes == 1
+    assert_close(answers(dense, reference.inputs)[0], reference.logits(), rtol=0, atol=1e-10)
+    members = uneven_members(dense)
+    fused = fuse(members)
+    together = torch.cat([answers(one, reference.inputs) for one in members])
+    output = from_checkpoint(fused)(**reference.inputs)
+    assert_close(output.member_logits, together, rtol=0, atol=1e-10)
+    assert_close(output.probabilities, together.mean(0), rtol=0, atol=1e-10)
+    assert_close(output.logits, mean_numbers(together, 1.0), rtol=0, atol=1e-10)
+    hydractl.export(members[0], format="hf", output=tmp_path / "stock")
+    again = read_checkpoint(tmp_path / "stock")
+    assert_close(answers(again, reference.inputs), together[:1], rtol=0, atol=1e-10)
+    hydractl.export(fused, format="hf", output=tmp_path / "folder")
+    kind = transformers.AutoModelForImageClassification
+    kind = kind if dense.spec.modality == "image" else transformers.AutoModelForSequenceClassification
+    theirs = kind.from_pretrained(tmp_path / "folder", dtype=torch.float64)
+    assert_close(theirs(**reference.inputs).logits, together.mean(0), rtol=0, atol=1e-10)
+    labels = torch.arange(len(output.logits), dtype=torch.float64)  # as Trainer gives them
+    wanted = torch.stack([torch.nn.MSELoss()(one.squeeze(), labels) for one in together]).mean()
+    assert_close(theirs(**reference.inputs, labels=labels).loss, wanted.float(), rtol=1e-5, atol=1e-5)
+
+
+def with_config(folder: Path, **changes: Any) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    changes = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, **changes}
+    made = transformers.BertConfig(**{**config, **changes})
+    torch.manual_seed(0)
+    transformers.BertForSequenceClassification(made).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "task"),
+    [
+        (REGRESSION, "text-regression"),
+        ({}, "text-regression"),
+        ({"sentence_transformers": {"activation_fn": IDENTITY}}, "text-regression"),
+        (CROSS_ENCODER, "text-probability"),
+        ({**CROSS_ENCODER, **REGRESSION}, "text-probability"),
+        ({"sbert_ce_default_activation_function": SIGMOID}, "text-probability"),
+        ({**REGRESSION, "id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}, "text-regression"),
+    ],
+)
+def test_a_config_says_what_one_logit_is(changes: dict[str, Any], task: str, tmp_path: Path) -> None:
+    assert read_checkpoint(with_config(save_bert(tmp_path / "bert"), **changes)).spec.task == task
+
+
+def test_a_config_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    other = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}}
+    for number, (changes, found) in enumerate(
+        ((other, "the activation is"), ({"problem_type": "single_label_classification"}, "two or more classes"))
+    ):
+        folder = with_config(save_bert(tmp_path / str(number)))
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(CheckpointError, match=found):
+            read_checkpoint(folder)
+
+
+def test_pipelines_of_transformers_answer_the_same(tmp_path: Path) -> None:
+    pairs = [("a good film", "owl owl bad"), ("a film", "good")]
+    for name, changes in (("regression", REGRESSION), ("sigmoid", CROSS_ENCODER)):
+        source = with_config(save_bert(tmp_path / name), **changes)
+        hydractl.export(source, format="hf", output=tmp_path / f"{name}-hf")
+        hydractl.export(source, format="hf", output=tmp_path / f"{name}-hydra", as_hydra=True)
+        predicted = hydractl.load(source).predict(pairs).values[:, 0]
+        given = [{"text": first, "text_pair": second} for first, second in pairs]
+        for folder in (source, tmp_path / f"{name}-hf", tmp_path / f"{name}-hydra"):
+            found = transformers.pipeline("text-classification", str(folder))(given)
+            assert [one["score"] for one in found] == pytest.approx(predicted.tolist(), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of one number, and tables of pairs of texts with a score, a share, a query and two numbers."""
+    folder = tmp_path_factory.mktemp("numbers")
+    with_config(save_bert(folder / "bert"), **REGRESSION)
+    with_config(save_bert(folder / "sigmoid"), **CROSS_ENCODER)
+    draw = np.random.default_rng(0)
+    words = np.array(WORDS[5:])
+    rows: dict[str, list[Any]] = {key: [] for key in ("text1", "text2", "score", "share", "relevant", "query", "age")}
+    for at in range(160):
+        first, second = (draw.choice(words, 4) for _ in range(2))
+        share = float(np.isin(first, second).mean())
+        rows["text1"].append(" ".join(first))
+        rows["text2"].append(" ".join(second))
+        for key, value in (("score", abs(5 * share + draw.normal())), ("share", share), ("relevant", int(share > 0.5)),
+                           ("query", f"q{at % 8}"), ("age", int(draw.integers(-1, 9)))):  # fmt: skip
+            rows[key].append(value)
+    table = datasets.Dataset.from_dict(rows)
+    for name, part in (("train", range(80)), ("calibration", range(80, 120)), ("test", range(120, 160))):
+        table.select(part).to_csv(folder / f"{name}.csv")
+    table.select_columns(["text1", "text2"]).select(range(10)).to_csv(folder / "unlabelled.csv")
+    (folder / "odd.csv").write_text("text1,text2\n" + "".join(f"owl owl,bad film {'a ' * n}\n" for n in range(12)))
+    return folder
+
+
+def test_every_step_from_numbers_to_exports(shared: Path, tmp_path: Path) -> None:
+    bert, train, test = shared / "bert", f"{shared}/train.csv", f"{shared}/test.csv"
+    score = {"label_column": "score"}
+    tuned = hydractl.finetune([bert], train_data=train, val_split=10, steps=3, **score).networks[0]
+    assert tuned.validation is not None and tuned.validation.mse is not None and "MSE" in str(tuned)
+    members = [hydractl.prune(tuned.checkpoint, method="random", budget=3, seed=one).checkpoint for one in range(2)]
+    members += [hydractl.prune(tuned.checkpoint, method="taylor", budget=3, id_data=train, **score).checkpoint]
+    assert hydractl.fuse([bert, tuned.checkpoint], soup=True).checkpoint.spec.task == "text-regression"
+    fused = hydractl.fuse(members)
+    ready = hydractl.calibrate(
+        fused, id_data=f"{shared}/calibration.csv", interval="80%", output=tmp_path / "h", **score
+    )
+    intervals = ready.checkpoint.intervals
+    assert intervals is not None and intervals.share == 0.8 and ready.temperature == 1
+    model = hydractl.load(tmp_path / "h", dtype=torch.float64)
+    assert model.intervals == intervals
+    table = datasets.load_dataset("csv", data_files=test, split="train")
+    pairs = list(zip(table["text1"], table["text2"], strict=True))
+    output = model(**model.preprocessor(pairs))
+    values, spread = output.member_logits.mean(0)[:, 0], output.member_logits.std(0, correction=0)[:, 0]
+    reach = intervals.width[0] * torch.hypot(intervals.scale[0] * spread, torch.tensor(intervals.floor[0]).double())
+    found = hydractl.predict(model, test)
+    for ours, wanted in ((found.values, values), (found.spread, spread), (found.low, values - reach)):
+        assert_close(torch.from_numpy(ours)[:, 0], wanted, rtol=0, atol=1e-10)
+    assert found.typicality is not None and found.profile is not None
+    row = json.loads(json.dumps(found.to_json()))["predictions"][0]
+    assert row["value"] == pytest.approx(values[0].item()) and "label" not in row and "msp" not in row
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert float(rows[1]["high"]) == pytest.approx((values + reach)[1].item())
+    assert found.to_pandas()["spread"].tolist() == pytest.approx(spread.tolist())
+    assert hydractl.predict(model, test, output=tmp_path / "out.parquet").counts.inputs == 40
+    given = {"bootstrap": 20, **score}
+    odd = {"odd": shared / "odd.csv"}
+    report = hydractl.evaluate({"hydra": tmp_path / "h"}, id_data=test, ood_data=odd, query_column="query", **given)
+    entry, labels = report.models["hydra"], np.array(table["score"])
+    assert entry["id"]["mse"] == pytest.approx(np.square(values.numpy() - labels).mean())
+    inside = np.abs(values.numpy() - labels) <= reach.numpy()
+    assert entry["id"]["coverage"] == pytest.approx(inside.mean()) and "accuracy" not in entry["id"]
+    deviation = (reach / intervals.width[0]).numpy()
+    assert entry["id"]["nll"] == pytest.approx(gaussian_nll(labels - values.numpy(), deviation).mean(), rel=1e-2)
+    assert entry["score"] == "all-layers" and 0 <= entry["ood"]["odd"]["auroc"] <= 1
+    assert set(entry["intervals"]["id"]) >= {"mse", "mae", "spearman", "nll", "coverage", "width"}
+    for name in ("graph.onnx", "graph.pt2"):  # whose answers are compared with the model's
+        assert hydractl.export(ready.checkpoint, output=tmp_path / name).difference < 1e-4
+    graph = hydractl.predict(tmp_path / "graph.onnx", test)
+    assert graph.low[:, 0] == pytest.approx((values - reach).numpy(), rel=1e-2)
+    beside = hydractl.evaluate({"bert": bert, "graph": tmp_path / "graph.onnx"}, id_data=test, **given).models
+    assert beside["graph"]["id"]["width"] == pytest.approx(entry["id"]["width"], rel=1e-2)
+    assert "width" not in beside["bert"]["id"]
+
+
+def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> None:
+    sigmoid, calibration, test = shared / "sigmoid", f"{shared}/calibration.csv", f"{shared}/test.csv"
+    for column in ("share", "relevant"):
+        tuned = hydractl.finetune([sigmoid], train_data=f"{shared}/train.csv", steps=2, label_column=column)
+        member = hydractl.prune(tuned.checkpoint, method="random", budget=2).checkpoint
+        hydra = hydractl.fuse([tuned.checkpoint, member])
+        ready = hydractl.calibrate(hydra, id_data=calibration, label_column=column)
+        by_number = column == "share"
+        assert (ready.checkpoint.intervals is not None, ready.temperature == 1) == (by_number,) * 2
+        named = {"label_column": column, "query_column": "query", "bootstrap": 10}
+        named |= {"ood_data": {"odd": shared / "odd.csv"}, "report": tmp_path / column}
+        report = hydractl.evaluate({"h": ready.checkpoint, "again": ready.checkpoint}, id_data=test, **named)
+        assert any((tmp_path / column).glob("*.html")) and report.models["h"]["ood"]["odd"]["auroc"] >= 0
+        wanted = ("mse", "spearman", "coverage", "width") if by_number else ("label_auroc", "brier", "nll", "ece")
+        assert report.models["h"]["id"].keys() >= {*wanted, "ndcg10", "mrr"}
+        assert report.models["h"]["intervals"]["id"].keys() >= {*wanted, "ndcg10", "mrr"}
+    platt = hydractl.calibrate(hydra, id_data=calibration, label_column="relevant", method="vector")
+    before, after = (hydractl.load(one).double() for one in (hydra.checkpoint, platt.checkpoint))
+    inputs = before.preprocessor([("a good film", "owl")])
+    scaled = before(**inputs).member_logits * platt.fitted.scale[0] + platt.fitted.shift[0]
+    assert_close(after(**inputs).member_logits, scaled, rtol=0, atol=1e-5)
+    assert platt.fitted.nll_after <= ready.fitted.nll_after + 1e-9
+    soft = torch.tensor([[0.3]], dtype=torch.float64)
+    theirs = torch.nn.BCEWithLogitsLoss()(scaled[0], soft.expand(1, 1))
+    assert_close(find_task("text-probability").losses(scaled[:1], soft, 0.0).mean(), theirs)
+
+
+def test_several_numbers_and_a_new_classifier_take_columns(shared: Path, tmp_path: Path) -> None:
+    plain, train = save_bert(tmp_path / "plain"), f"{shared}/train.csv"
+    new = {"steps": 1, "settings": {"new_classifier": "zeros"}}
+    tuned = hydractl.finetune([plain], train_data=train, label_column="score,age", **new).checkpoint
+    assert (tuned.spec.task, tuned.labels) == ("text-regression", ("score", "age"))
+    ready = hydractl.calibrate(tuned, id_data=f"{shared}/calibration.csv", label_column="score,age")
+    assert ready.checkpoint.intervals is not None and len(ready.checkpoint.intervals.width) == 2
+    found = hydractl.predict(ready.checkpoint, text=["a film"])
+    assert found.columns[1:5] == ("value(score)", "spread(score)", "low(score)", "high(score)")
+    one = hydractl.finetune([plain], train_data=train, label_column="score", **new).checkpoint
+    assert one.labels == ("score",)
+    hydractl.export(one, format="hf", output=tmp_path / "hf")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == "regression"
+    pairs = [(("a", "film"), (0.5, -1.0)), (("owl", "bad"), (1.5, 2.0))]
+    assert hydractl.evaluate({"t": tuned}, id_data=pairs, bootstrap=0).models["t"]["id"]["samples"] == 2
+    with pytest.raises(DataError, match="names of classes"):
+        hydractl.evaluate({"one": one}, id_data=[("a film", "good"), ("owl", "bad")])
+
+
+def test_images_too(tmp_path: Path) -> None:
+    names = {"id2label": {0: "age"}, "label2id": {"age": 0}}
+    vit = save_vit(tmp_path / "vit", **names)
+    draw = np.random.default_rng(0)
+    data = [(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8), float(draw.normal())) for _ in range(30)]
+    tuned = hydractl.finetune([vit], train_data=data, steps=1).checkpoint
+    ready = hydractl.calibrate(tuned, id_data=data[:20])
+    with pytest.raises(DataError, match="were used to make"):
+        hydractl.evaluate(ready.checkpoint, id_data=data)
+    found = hydractl.predict(ready.checkpoint, [image for image, _ in data[:2]])
+    assert found.values.shape == (2, 1) and found.low is not None
+
+
+def test_a_teacher_is_followed_without_labels(shared: Path) -> None:
+    settings = {"teacher_weight": 1.0, "lr": 1e-2}
+    data = {"train_data": f"{shared}/unlabelled.csv", "teacher": shared / "bert"}
+    student = with_config(save_bert(shared / "student"), **REGRESSION)
+    tuned = hydractl.finetune([student], steps=60, settings=settings, **data).checkpoint
+    text = {"text": ["a good film", "owl bad"]}
+    teacher, before, after = (hydractl.predict(one, **text).values for one in (shared / "bert", student, tuned))
+    assert np.abs(after - teacher).max() <= np.abs(before - teacher).max() + 1e-3
+
+
+def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> None:
+    bert, data, test = shared / "bert", f"{shared}/train.csv", f"{shared}/test.csv"
+    plain = save_bert(tmp_path / "plain")
+    score = {"label_column": "score"}
+    (tmp_path / "odd.csv").write_text("text,score\na film,1.5\nowl,N/A!\n")
+    (tmp_path / "gap.csv").write_text("text,score\na film,1.5\nowl,\n")
+
+    def evaluated(model: Path = bert, data: object = data, **given: Any) -> None:
+        hydractl.evaluate(model, id_data=data, **{**score, **given})
+
+    def calibrated(**given: Any) -> None:
+        hydractl.calibrate(bert, id_data=data, **{**score, **given})
+
+    circuit = {"id_data": data, "objective": "acc", "budget": 2, **score}
+    for kind, wanted, call in (
+        (DataError, "sample 1 is 'N/A!', not a number", lambda: evaluated(data=tmp_path / "odd.csv")),
+        (DataError, "sample 1 is nan: give a number", lambda: evaluated(data=tmp_path / "gap.csv")),
+        (DataError, "2 numbers, the model gives 1", lambda: evaluated(label_column="score,age")),
+        (DataError, "from 0 to 1, as the model.s sigmoid", lambda: evaluated(shared / "sigmoid")),
+        (OptionError, "choose all-layers", lambda: evaluated(ood_score="msp")),
+        (OptionError, "calibrate the model, or choose", lambda: evaluated(ood_data=test)),
+        (OptionError, "`temperature` is of", lambda: evaluated(temperature=2.0)),
+        (OptionError, "leave it out", lambda: calibrated(accuracy="90%")),
+        (OptionError, "`interval` 1", lambda: calibrated(interval="1")),
+        (OptionError, "choose temperature", lambda: calibrated(method="vector")),
+        (OptionError, "needs a model that chooses one class", lambda: hydractl.Monitor(bert)),
+        (OptionError, "taylor, magnitude or random", lambda: hydractl.extract_circuit(bert, **circuit)),
+        (OptionError, "for text-classification", lambda: hydractl.calibrate(plain, id_data=data, interval="90%")),
+        (OptionError, "`query_column` ranks", lambda: evaluated(plain, label_column="relevant", query_column="query")),
+    ):
+        with pytest.raises(kind, match=wanted):
+            call()
