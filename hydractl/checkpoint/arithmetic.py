@@ -26,10 +26,9 @@ def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     tower = spec.towers[0]
     count = _Count(slots(spec), layout)
     _add_tower(count, tower, input_tokens(spec))
-    if spec.prompted:
-        assert spec.projection is not None
-        count.add("vision.projection")
-        return count.total + count.copies * spec.projection
+    if spec.projection is not None:
+        count.add(f"{tower.name}.projection")
+        return count.total + count.copies * spec.projection * spec.prompted
     for name in ("classifier", "distillation_classifier"):
         count.add(name)
     return count.total

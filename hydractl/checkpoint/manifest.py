@@ -20,9 +20,9 @@ from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json
 from hydractl.text import shortened
 
 KEY = "hydractl"
-#: 5 without tasks of several labels and of numbers, 4 without a baseline, 3 without a confidence of sure answers, 2
-#: without units and an OOD score.
-FORMAT_VERSION = 6
+#: 6 without models that embed, 5 without tasks of several labels and of numbers, 4 without a baseline, 3 without a
+#: confidence of sure answers, 2 without units and an OOD score.
+FORMAT_VERSION = 7
 
 #: The fields that a manifest and a checkpoint have alike.
 CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
@@ -65,7 +65,7 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2, 3, 4, 5, 6]
+    format_version: Literal[2, 3, 4, 5, 6, 7]
     spec: ModelSpec
     ood: OodFit | None = None
     thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None

@@ -42,18 +42,17 @@ class Slot:
 def slots(spec: ModelSpec) -> dict[str, Slot]:
     """Returns every tensor of a network of this spec by name, in forward order."""
     table = {name: slot for tower in spec.towers for name, slot in _tower_slots(tower)}
-    if spec.prompted:
-        assert spec.projection is not None
+    if spec.projection is not None:
         for tower in spec.towers:
-            shape = (spec.projection, tower.width)
+            shape = (spec.projection, tower.features)
             if tower.projected:
                 table[f"{tower.name}.projection.weight"] = Slot(shape, "projection", tower.name)
             if tower.projected and tower.projection_bias:
                 table[f"{tower.name}.projection.bias"] = Slot(shape[:1], "projection", tower.name)
+    if spec.prompted:
         for name in ("logit_scale", "logit_bias") if spec.logit_bias else ("logit_scale",):
             table[name] = Slot((), "projection")
-    else:
-        assert spec.classes is not None
+    if spec.classes is not None:
         features = spec.towers[0].width if spec.distilled else spec.towers[0].features
         for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
             table[f"{name}.weight"] = Slot((spec.classes, features), "classifier")

@@ -17,6 +17,8 @@ Task = Literal[
     "text-regression",
     "image-probability",
     "text-probability",
+    "image-embedding",
+    "text-embedding",
 ]
 #: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text,
 #: the last of a text, or what a query of the pooling's own attends to.
@@ -58,7 +60,11 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "text-regression": ("text",),
     "image-probability": ("vision",),
     "text-probability": ("text",),
+    "image-embedding": ("vision",),
+    "text-embedding": ("text",),
 }
+#: The tasks without classes, by the tower that embeds.
+EMBEDDINGS: dict[str, Task] = {"vision": "image-embedding", "text": "text-embedding"}
 #: What sentence-transformers calls the activations after one logit.
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
 #: The `problem_type` of a task in transformers' config.json, which tells it from another on the same inputs; or the
@@ -72,7 +78,7 @@ PROBLEM_TYPES: dict[Task, str] = {
     "text-probability": SIGMOID,
 }
 #: The first version of the file format that a reader of a task needs, where it is not the second.
-NEWER: dict[Task, int] = dict.fromkeys(PROBLEM_TYPES, 6)
+NEWER: dict[Task, int] = dict.fromkeys(PROBLEM_TYPES, 6) | dict.fromkeys(EMBEDDINGS.values(), 7)
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
     "vision": ("first", "first+second", "first+mean", "mean", "attention"),
     "text": ("first", "eos", "mean", "last"),
@@ -382,11 +388,12 @@ class Adapter:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A classifier: its towers, and what turns pooled tokens into logits.
+    """A network: its towers, and what turns pooled tokens into logits.
 
     `classes` counts the rows of the classifier; a zero-shot model has None and compares embeddings of
-    width `projection` instead. A distilled model has two classifiers, one for each of two tokens, and answers with
-    the mean of their logits.
+    width `projection` instead. A model that embeds has no classes either; its pooled tokens are the embedding, mapped
+    to the width `projection` where there is one. A distilled model has two classifiers, one for each of two tokens, and
+    answers with the mean of their logits.
     """
 
     task: Task
@@ -397,15 +404,22 @@ class ModelSpec:
     distilled: bool = False
     adapter: Adapter | None = None  # by which members differ in maps that they share
     logit_bias: bool = _later(False)  # of a zero-shot model whose logits are scores of pairs, by a sigmoid
+    unit_length: bool = _later(False)  # of the embeddings of a model without classes
 
     def __post_init__(self) -> None:
         _check_ranges(self)
         names = tuple(tower.name for tower in self.towers)
         if names != TOWERS_OF[self.task]:
             raise ValueError(f"towers are {', '.join(names) or 'none'}, should be {', '.join(TOWERS_OF[self.task])}")
-        if self.prompted != (len(names) > 1) or self.prompted != (self.classes is None):
-            raise ValueError("should have `projection` and no `classes` where it is zero-shot, else the reverse")
-        if any(not tower.projected and tower.width != self.projection for tower in self.towers):
+        if (self.prompted or self.embeds) != (self.classes is None):
+            raise ValueError("should have `classes`, unless it is zero-shot or embeds")
+        if (self.projection is None and self.prompted) or (self.projection is not None and self.classes is not None):
+            raise ValueError("should have `projection` where it is zero-shot, and none where it has classes")
+        if self.unit_length and not self.embeds:
+            raise ValueError("unit_length is for models that embed")
+        if self.projection is not None and any(
+            not tower.projected and tower.width != self.projection for tower in self.towers
+        ):
             raise ValueError(f"projection is {self.projection}, should be the width of a tower without one")
         if self.distilled and self.towers[0].pool != "first+second":
             raise ValueError(f"pool is {self.towers[0].pool!r}, should be 'first+second' in a distilled model")
@@ -418,7 +432,12 @@ class ModelSpec:
     @property
     def prompted(self) -> bool:
         """True if classes are named by prompts, which are compared with images, instead of by a classifier."""
-        return self.projection is not None
+        return len(self.towers) > 1
+
+    @property
+    def embeds(self) -> bool:
+        """True if the answer is an embedding: there are no classes."""
+        return self.task in EMBEDDINGS.values()
 
     @property
     def problem_type(self) -> str | None:
@@ -429,7 +448,7 @@ class ModelSpec:
     @property
     def one_class(self) -> bool:
         """True if it chooses one class for a sample, so that its answer is a softmax."""
-        return self.task not in PROBLEM_TYPES
+        return self.task not in PROBLEM_TYPES and not self.embeds
 
     @property
     def modality(self) -> Literal["image", "text"]:
@@ -438,7 +457,7 @@ class ModelSpec:
 
     @property
     def features(self) -> int:
-        """The width of what the classifier reads: pooled tokens, or the embeddings of a zero-shot model."""
+        """The width of what the classifier reads: pooled tokens, or embeddings where there is no classifier."""
         return self.towers[0].features if self.projection is None else self.projection
 
     def tower(self, name: str) -> TowerSpec:

@@ -249,6 +249,15 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
+def with_some_class(samples: Samples, shape: tuple[int, ...] = (), names: tuple[str, ...] = ()) -> Samples:
+    """Returns the samples with labels of zeros, where nothing reads labels.
+
+    Args:
+        shape: of the labels of one sample.
+    """
+    return replace(samples, labels=np.zeros((len(samples), *shape), dtype=np.int64), label_names=names)
+
+
 def name_classes(model: Hydra, classes: str | Path | Sequence[str] | None, template: str) -> None:
     """Gives a zero-shot model the classes that are named, if any.
 

@@ -91,7 +91,9 @@ class Networks:
         )
 
     @property
-    def classifier(self) -> Classifier:
+    def classifier(self) -> Classifier | None:
+        if self.models[0].spec.embeds:
+            return None
         maps = [model.classifier_weights() for model in self.models for _ in range(self.passes)]
         weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
         return Classifier(weight, bias)

@@ -221,7 +221,8 @@ def _check_outputs(
     wanted = tuple(expected or output_names(None if checkpoint.ood is None else checkpoint.ood.fit))
     if tuple(forms) != outputs or outputs != wanted:
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
-    (_, sizes), classes = forms["member_logits"], checkpoint.spec.classes or len(checkpoint.labels or ())
+    (_, sizes), spec = forms["member_logits"], checkpoint.spec
+    classes = spec.features if spec.embeds else spec.classes or len(checkpoint.labels or ())
     if len(sizes) != 3 or sizes[2] != classes or sizes[0] != checkpoint.members:
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 

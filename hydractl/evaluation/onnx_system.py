@@ -36,8 +36,7 @@ from hydractl.model.hydra import fitted
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.prediction import Prediction
-from hydractl.tasks.regression import NumberPrediction
+from hydractl.tasks.prediction import AnyPrediction
 from hydractl.tasks.task import TaskRow
 
 FEATURES, HIDDEN = "features", "hidden."  # outputs of a graph that fits are made on
@@ -148,7 +147,7 @@ class OnnxModel:
 
     def predict(
         self, samples: object, batch_size: int = 64, on_batch: Callable[[int], None] = lambda samples: None
-    ) -> Prediction | NumberPrediction:
+    ) -> AnyPrediction:
         """Predicts raw images or texts; see `Hydra.predict`."""
         answering = Answering(
             self._answer,
@@ -160,7 +159,7 @@ class OnnxModel:
         )
         return answering.predict(samples, batch_size, on_batch)
 
-    def _predicted(self, member_logits: Tensor) -> Prediction | NumberPrediction:
+    def _predicted(self, member_logits: Tensor) -> AnyPrediction:
         return self.task.predict(member_logits, self.temperature, self.labels, **fitted(self))
 
     def _answer(self, inputs: dict[str, Tensor]) -> Answer:

@@ -42,6 +42,17 @@ class HydraZeroShotOutput(ModelOutput):
     member_logits: Tensor | None = None
 
 
+@dataclass
+class HydraEmbeddingOutput(ModelOutput):
+    """The embeddings of a forward pass."""
+
+    pooler_output: Tensor | None = None  # `[B,P]`, the mean of the members'
+    member_embeddings: Tensor | None = None  # `[B,M,P]`
+    ood_score: Tensor | None = None  # `[B]`, higher = more out of distribution, if the model was calibrated
+    typicality: Tensor | None = None  # `[B]`, the share of calibration samples that look at least as odd, likewise
+    profile: Tensor | None = None  # `[B,L]`, that share by each layer alone, if the score reads all layers
+
+
 class HydraPreTrainedModel(PreTrainedModel):
     """The part that the models have in common."""
 
@@ -147,4 +158,31 @@ class HydraForZeroShotImageClassification(HydraPreTrainedModel):
             logits_per_image=output.logits,
             logits_per_text=output.logits.T,
             member_logits=output.member_logits.transpose(0, 1),
+        )
+
+
+class HydraModel(HydraPreTrainedModel):
+    """A Hydra that embeds images or texts."""
+
+    @property
+    def main_input_name(self) -> str:  # type: ignore[override]
+        """The name of the input."""
+        return "pixel_values" if self.hydra.spec.modality == "image" else "input_ids"
+
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **_: Any,
+    ) -> HydraEmbeddingOutput:
+        """Embeds images `[B,C,H,W]` or texts `[B,T]`."""
+        output = self.hydra(pixel_values, input_ids, attention_mask, token_type_ids)
+        return HydraEmbeddingOutput(
+            pooler_output=output.probabilities,
+            member_embeddings=output.member_logits.transpose(0, 1),
+            ood_score=output.ood_score,
+            typicality=output.typicality,
+            profile=output.profile,
         )

@@ -15,6 +15,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
+from hydractl.families.embedding import bare, sentence_files
 from hydractl.families.family import Source, locate
 from hydractl.families.load import spec_of
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
@@ -40,9 +41,12 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
     # So far only the manifest's own spec was checked, not the config that it carries.
     spec_of(checkpoint.name, checkpoint.family, checkpoint.config)
     family = next(family for family in FAMILIES if family.name == checkpoint.family)
+    if checkpoint.spec.embeds and family.base is not None:
+        family = bare(family, family.base)
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / family.config_file, to_json(source_config(family, checkpoint)), force)
-    for name, content in _preprocessing(family, checkpoint).items():
+    for name, content in {**_preprocessing(family, checkpoint), **sentence_files(checkpoint)}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
     write_safetensors(folder / family.weights_file, their_tensors(family, checkpoint), {"format": "pt"}, force)
 
@@ -57,7 +61,8 @@ def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
     if family.to_source is not None:
         return family.to_source(checkpoint.config, checkpoint.labels)
     dtype = str(checkpoint.dtype).removeprefix("torch.")
-    config = {**checkpoint.config, "architectures": list(family.architectures[:1]), "dtype": dtype}
+    named = list(family.architectures[:1]) or checkpoint.config["architectures"]
+    config = {**checkpoint.config, "architectures": named, "dtype": dtype}
     return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
 
 

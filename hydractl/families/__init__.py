@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import beit, bert, bert_kin, clip, modernbert, open_clip, rotary_bert, timm_vit, vit
+from hydractl.families import beit, bert, bert_kin, clip, clip_towers, modernbert, open_clip, rotary_bert, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -23,6 +23,10 @@ FAMILIES: tuple[Family, ...] = (
     open_clip.FAMILY,
     clip.SIGLIP,
     clip.SIGLIP_IMAGE,
+    clip_towers.IMAGE_TOWER,
+    clip_towers.PROJECTED_IMAGE_TOWER,
+    clip_towers.TEXT_TOWER,
+    clip_towers.PROJECTED_TEXT_TOWER,
     bert.BERT,
     bert.ELECTRA,
     bert.MPNET,

@@ -234,7 +234,7 @@ CLIP_IMAGE = Family(
     architectures=("CLIPForImageClassification",),
     config=ClipImageConfig,
     spellings=(VISION | {"classifier": "classifier"},),
-    base=Base("vision_model.", model_type="clip_vision_model", part="vision_config"),
+    base=Base("vision_model.", model_type="clip_vision_model", part="vision_config", embeds=False),
     # Only the class token goes through this norm, and this classifier does not read it.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
 )
@@ -262,7 +262,7 @@ METACLIP_2_IMAGE = replace(
     title="MetaCLIP 2 image classifier",
     model_type="metaclip_2",
     architectures=("MetaClip2ForImageClassification",),
-    base=Base("vision_model.", model_type="metaclip_2_vision_model", part="vision_config"),
+    base=Base("vision_model.", model_type="metaclip_2_vision_model", part="vision_config", embeds=False),
 )
 SIGLIP_VISION = {
     "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
@@ -304,7 +304,7 @@ SIGLIP_IMAGE = Family(
     architectures=("SiglipForImageClassification",),
     config=SiglipImageConfig,
     spellings=(SIGLIP_VISION | {"classifier": "classifier"},),
-    base=Base("vision_model.", model_type="siglip_vision_model", part="vision_config"),
+    base=Base("vision_model.", model_type="siglip_vision_model", part="vision_config", embeds=False),
     # The zero-shot model pools with the head; the classifier bypasses it.
     inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
 )

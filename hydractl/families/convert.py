@@ -45,7 +45,7 @@ def from_library(name: str, family: Family, config: Mapping[str, Any], tensors: 
         heads=heads,
         shared=frozenset(shapes),
         tensors={key: _shaped(name, key, renamed[key], shape) for key, shape in shapes.items()},
-        labels=fields.labels,
+        labels=None if spec.classes is None else fields.labels,
         preprocessing={},
     )
 
@@ -62,6 +62,8 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
 def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
         spec = fields.spec()
+        if spec.embeds:
+            return spec
         problem, activation = (getattr(fields, name, None) for name in ("problem_type", "logit_activation"))
         return replace(spec, task=task_of_problem(spec.task, problem, spec.classes, activation))
     except ValueError as error:

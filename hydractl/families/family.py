@@ -23,6 +23,7 @@ class Base:
     untrained: tuple[str, ...] = ()  # our names of norms that some bases lack
     model_type: str | None = None  # a bare encoder's, where it differs from a classifier's
     part: str | None = None  # the field of a classifier's config that holds a config of that type
+    embeds: bool = True  # a bare encoder's embedding is what the classifier reads, or the mean of a text
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json_
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
-from hydractl.checkpoint.spec import TOWERS_OF, ModelSpec
+from hydractl.checkpoint.spec import EMBEDDINGS, TOWERS_OF, ModelSpec
 from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library, model_spec
+from hydractl.families.embedding import as_sentences, embedding_family, is_sentence_folder, sentence_length
 from hydractl.families.sizes import at_processed_size
 from hydractl.text import shortened
 from hydractl.watch import LOG
@@ -75,15 +76,22 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     _refuse_changed(name, config)
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.timm_preprocessing(config)}
-        config = timm_vit.describe(name, folder, config, without_classifier)
+        config = timm_vit.describe(name, folder, config)
     if without_classifier:
         # It tells what the classifier was trained for that a new one replaces.
         config = {key: value for key, value in config.items() if key != "problem_type"}
-    family, tensors = find_family(name, config, without_classifier), _unwrapped(name, tensors)
+    tensors = _unwrapped(name, tensors)
+    sentences, embeds = is_sentence_folder(folder), None
+    if not without_classifier:
+        embeds = embedding_family(name, config, tensors, _of_model_type(name, config), sentences)
+    family = embeds or find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
-    read = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
-    checkpoint = at_processed_size(family, read)
+    read = from_library(name, family, config, tensors)
+    if embeds is not None and sentences:
+        preprocessing = sentence_length(folder, preprocessing)
+        read = replace(read, spec=as_sentences(name, folder, read.spec))
+    checkpoint = at_processed_size(family, replace(read, preprocessing=preprocessing))
     checkpoint.verify()
     return checkpoint
 
@@ -129,11 +137,12 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
         CheckpointError: the model type is not supported, or the architecture does not classify.
     """
     kind = read_config(name, config, Kind)
-    families = _of_model_type(name, kind.model_type)
+    families = _of_model_type(name, config)
     architectures = kind.architectures or families[0].architectures
     readable = [family for family in families if set(architectures) & set(family.architectures)]
     if without_classifier:
-        classifiers = [family for family in readable if len(TOWERS_OF[family.task]) == 1]
+        fitting = (family for family in readable if family.task not in EMBEDDINGS.values())
+        classifiers = [family for family in fitting if len(TOWERS_OF[family.task]) == 1]
         readable = classifiers or [family for family in families if family.base is not None] or readable
     if readable:
         return readable[0]
@@ -147,7 +156,8 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     )
 
 
-def _of_model_type(name: str, model_type: str | None) -> list[Family]:
+def _of_model_type(name: str, config: Mapping[str, Any]) -> list[Family]:
+    model_type = read_config(name, config, Kind).model_type
     families = [family for family in FAMILIES if model_type in family.model_types]
     if not families:
         near = get_close_matches(str(model_type), {family.model_type for family in FAMILIES}, 1)

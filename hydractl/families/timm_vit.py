@@ -54,13 +54,12 @@ def repository(name: str) -> str:
     return str(config.hf_hub_id)
 
 
-def describe(name: str, folder: Path, config: Mapping[str, Any], without_classifier: bool = False) -> dict[str, Any]:
+def describe(name: str, folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Adds structure and labels to a timm config, so that our own files can be read without timm.
 
     Args:
         name: the checkpoint's, for messages.
         folder: the one that holds config.json.
-        without_classifier: accept a network without a classifier, as one with no classes.
 
     Raises:
         CheckpointError: a field has the wrong type or is out of range, timm does not know the architecture, or it has
@@ -70,11 +69,6 @@ def describe(name: str, folder: Path, config: Mapping[str, Any], without_classif
     module = _built(name, folder, foreign.architecture)
     if obstacle := next(_reasons_against(module), None):
         raise CheckpointError(f"{name}: timm's {foreign.architecture} {obstacle}, which is not supported")
-    if not (without_classifier or module.num_classes):
-        raise CheckpointError(
-            f"{name}: timm's {foreign.architecture} has no classifier: "
-            "train one by finetune with `new_classifier` zeros"
-        )
     names = _label_names(foreign)
     id2label = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
     try:

@@ -98,7 +98,7 @@ class AnyPredictions(Result):
 
     @property
     def _shown(self) -> list[str]:
-        return [name for name in self.answer(0) if name not in ("entropy", "probabilities")]
+        return [name for name in self.answer(0) if name not in ("entropy", "probabilities", "embedding")]
 
     def to_pandas(self) -> Any:
         """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
@@ -130,7 +130,8 @@ class AnyPredictions(Result):
             row |= {name: None if value is None else str(value) for name, value in own.items()}
             if isinstance(label := row.get("label"), tuple):
                 row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in label)
-            row |= {self._shown[0]: UNREADABLE} if row["unreadable"] else {}
+            if row["unreadable"]:
+                row[next((name for name in (*self._shown, "typicality") if name in row), "input")] = UNREADABLE
             yield tuple(map(_cell, (row[name] for name in self.columns)))
 
     def lines(self) -> Iterator[str]:
@@ -216,6 +217,20 @@ class NumberPredictions(AnyPredictions):
 
 def _number(value: Any) -> float | None:
     return None if value != value else float(value)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class EmbeddingPredictions(AnyPredictions):
+    """Embeddings for N inputs, which files hold in a column `embedding`.
+
+    Attributes:
+        embeddings: `[N,P]`, the members' mean direction at their mean length.
+    """
+
+    embeddings: NDArray[np.floating[Any]]
+
+    def answer(self, at: int) -> dict[str, Any]:
+        return {"embedding": None if at in self.unreadable else self.embeddings[at].tolist()}
 
 
 def _cell(value: Any) -> str:

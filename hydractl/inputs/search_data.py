@@ -66,7 +66,7 @@ def open_material(
     """Opens the model and its data, and matches their labels.
 
     Args:
-        several: whether a multi-label model will do, because nothing but the task's loss reads labels.
+        several: whether a model that chooses no class will do, because nothing but the task's loss reads labels.
         watch: receives notes on oddities of the data.
 
     Raises:
@@ -88,7 +88,7 @@ def open_materials(
     several: bool = False,
 ) -> dict[str, Material]:
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
-    from hydractl.data.labels import set_classes, unnamed
+    from hydractl.data.labels import set_classes, unnamed, with_some_class
     from hydractl.data.number_labels import match_to_task
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
@@ -109,8 +109,11 @@ def open_materials(
     found = {}
     for name, (samples, ood) in opened.items():
         set_classes(network, reading.classes, reading.template, samples)
-        names = network.labels or unnamed(network.spec.classes)
-        matched = match_to_task(samples, network.task, names, reading.match_labels)
+        if network.task.labelled:
+            names = network.labels or unnamed(network.spec.classes)
+            matched = match_to_task(samples, network.task, names, reading.match_labels)
+        else:
+            matched = with_some_class(samples)
         for note in matched.notes[len(samples.notes) :]:
             watch.note(f"note: {note}")
         prompts = network.class_prompts or {}

@@ -15,8 +15,7 @@ from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.model.finite import finite_on_cpu
 from hydractl.ood.score import flagged
-from hydractl.tasks.prediction import Prediction
-from hydractl.tasks.regression import NumberPrediction
+from hydractl.tasks.prediction import AnyPrediction, Prediction
 
 
 class RawPreprocessor(Protocol):
@@ -55,14 +54,12 @@ class Answering:
     answer: Callable[[dict[str, Tensor]], Answer]
     preprocessor: RawPreprocessor
     texts: bool
-    read: Callable[[Tensor], Prediction | NumberPrediction]
+    read: Callable[[Tensor], AnyPrediction]
     ood: OodFit | None
     acceptance: Acceptance | None
 
     @torch.inference_mode()
-    def predict(
-        self, samples: object, batch_size: int, on_batch: Callable[[int], None]
-    ) -> Prediction | NumberPrediction:
+    def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> AnyPrediction:
         """Returns the prediction for raw samples; see `Hydra.predict`."""
         if batch_size < 1:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
@@ -83,10 +80,10 @@ class Answering:
             profile = odd[2:].T if len(odd) > 2 else None
             flags = flagged(odd[1], self.ood.accept)
             found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
-            if isinstance(found, NumberPrediction) or (least := self.ood.confidence) is None:
+            if not isinstance(found, Prediction) or (least := self.ood.confidence) is None:
                 return found
             return replace(found, sure=found.msp >= least)
-        if isinstance(found, NumberPrediction) or self.acceptance is None:
+        if not isinstance(found, Prediction) or self.acceptance is None:
             return found
         return replace(found, ood=found.msp < self.acceptance.msp)
 

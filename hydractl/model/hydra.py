@@ -18,8 +18,7 @@ from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.prediction import Prediction
-from hydractl.tasks.regression import NumberPrediction
+from hydractl.tasks.prediction import AnyPrediction
 from hydractl.text import counted, printable
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ class HydraOutput(NamedTuple):
     """The result of one forward pass.
 
     Attributes:
-        member_logits: `[M,B,C]`, in the model's dtype.
+        member_logits: `[M,B,C]`, in the model's dtype; of a model that embeds the members' embeddings `[M,B,P]`.
         probabilities: `[B,C]`, the mean over members of their softmax probabilities, of their sigmoids for several
-            labels or one logit with a sigmoid, or of their numbers; at least float32.
+            labels or one logit with a sigmoid, or of their numbers or embeddings; at least float32.
         logits: `[B,C]`, the logarithm of `probabilities` p, log(p / (1 - p)) where they are of sigmoids, or the
             numbers once more; always finite.
         features: `[M,B,D']`, the input of each member's classifier: pooled tokens, or a zero-shot model's embeddings of
@@ -81,7 +80,7 @@ class Hydra(nn.Module):
             self.logit_scale = empty(shapes["logit_scale"])
             bias = shapes.get("logit_bias")
             self.register_parameter("logit_bias", empty(bias) if bias is not None else None)
-        else:
+        elif not spec.embeds:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
                 self.add_module(name, build_linear(name, stored))
@@ -181,10 +180,13 @@ class Hydra(nn.Module):
         else:
             texts = _given(input_ids, "input_ids"), attention_mask, token_type_ids
             pooled = self.text.forward_text(*texts, hidden=hidden)
-        return self._finish(self.classify(pooled), pooled, hidden)
+        answered = self.classify(pooled)
+        return self._finish(answered, answered if self.spec.embeds else pooled, hidden)
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`."""
+        """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`, or the embeddings `[G,B,D']` of a model that embeds."""
+        if self.spec.embeds:
+            return self.embed(self.spec.towers[0].name, pooled)
         pooled = self.dropout(pooled)
         if self.spec.distilled:
             first, second = pooled.chunk(2, -1)
@@ -229,10 +231,11 @@ class Hydra(nn.Module):
         return classes
 
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
-        """Returns unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
+        """Returns embeddings `[G,B,P]` of pooled tokens `[G,B,D]`; those of a zero-shot model have unit length."""
         module = cast(Tower, self.get_submodule(tower))
-        projected = pooled if module.projection is None else module.projection(pooled)
-        return projected / projected.norm(dim=-1, keepdim=True)
+        projected: Tensor = pooled if module.projection is None else module.projection(pooled)
+        unit = self.spec.prompted or self.spec.unit_length
+        return projected / projected.norm(dim=-1, keepdim=True) if unit else projected
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Returns unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""
@@ -314,7 +317,7 @@ class Hydra(nn.Module):
         samples: Iterable[object] | object,
         batch_size: int = 64,
         on_batch: Callable[[int], None] = lambda samples: None,
-    ) -> Prediction | NumberPrediction:
+    ) -> AnyPrediction:
         """Predicts raw images or texts, preprocessed as the checkpoint specifies.
 
         Args:
@@ -338,7 +341,7 @@ class Hydra(nn.Module):
         )
         return network.predict(samples, batch_size, on_batch)
 
-    def _predicted(self, member_logits: Tensor) -> Prediction | NumberPrediction:
+    def _predicted(self, member_logits: Tensor) -> AnyPrediction:
         return self.task.predict(member_logits, self.temperature, self.labels, **fitted(self))
 
     def _answer_batch(self, inputs: dict[str, Tensor]) -> Answer:

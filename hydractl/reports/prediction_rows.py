@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from itertools import islice
@@ -108,6 +109,8 @@ def _cell(value: Any) -> Any:
     """Returns text that no spreadsheet runs, true or false in lower case, and numbers as they are."""
     if isinstance(value, tuple):
         value = ", ".join(value)
+    if isinstance(value, list):
+        return json.dumps(value)
     if isinstance(value, str):
         return escape.spreadsheet(value)
     return str(value).lower() if isinstance(value, bool) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 BANK_SIZE = 4  # MB
 INTERVAL = "90%"
+NO_CLASS = "has no class that a model that embeds could be sure of"
 SHIFT_SETS = Option(
     "Inputs that differ from the ID data and are still welcome; repeat it.",
     "Data",
@@ -146,6 +147,8 @@ class Calibrated(MadeModel):
     def __str__(self) -> str:
         found = self.fitted
         scaled = f"confidence is not calibrated, {self.samples} samples have no labels"
+        if self.checkpoint.spec.embeds:
+            scaled = f"fitted on {self.samples} samples"
         if found is not None:
             scaled = (
                 f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
@@ -333,6 +336,8 @@ class Calibrate:
 
         modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
+        if not task.labelled:
+            samples = replace(samples, labels=None, label_names=None, label_problem=NO_CLASS)
         opened = (
             open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
             for sets in (self.ood_data, self.shift_data)
@@ -414,7 +419,7 @@ class Calibrate:
 
     def _check_labels(self, samples: Samples, watch: Watcher) -> None:
         """Notes that confidence stays as it is without labels; raises OptionError for an option that needs them."""
-        if samples.labels is not None:
+        if samples.labels is not None or samples.label_problem == NO_CLASS:
             return
         needs = "method vector" if isinstance(self.method, Vector) else "`accuracy`" if self.accuracy else None
         if needs is not None:

@@ -13,7 +13,14 @@ from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.bulk import Bulk, BulkPredictions
-from hydractl.inputs.predictions import AnyPredictions, NumberPredictions, Predictions, PredictionStream, Promise
+from hydractl.inputs.predictions import (
+    AnyPredictions,
+    EmbeddingPredictions,
+    NumberPredictions,
+    Predictions,
+    PredictionStream,
+    Promise,
+)
 from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
 from hydractl.options import Without, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
@@ -30,7 +37,7 @@ Data = Any  #: one data set, or sources of several
 Names = Any  #: names of columns: a list, or text with commas between
 ARRAYS = (
     *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
-    *("ood_score", "typicality", "profile", "ood", "sure", "values", "spread", "low", "high"),
+    *("ood_score", "typicality", "profile", "ood", "sure", "values", "spread", "low", "high", "embeddings"),
 )
 
 
@@ -178,6 +185,8 @@ class Predict:
             on_batch: receives the size of each finished batch.
             stand_in: what to predict where no input can be read; None to raise DataError.
         """
+        from hydractl.tasks.embedding import EmbeddingPrediction
+        from hydractl.tasks.prediction import Prediction
         from hydractl.tasks.regression import NumberPrediction
 
         read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
@@ -192,11 +201,13 @@ class Predict:
             raise DataError(f"none of {len(entries)} inputs can be read; the first: {first}") from error
         if found.truncated:
             watch.note(f"note: {found.truncated} of {len(entries)} texts are too long for the model and lost their end")
-        kind: Any = NumberPredictions if isinstance(found, NumberPrediction) else Predictions
+        kind: Any = {NumberPrediction: NumberPredictions, EmbeddingPrediction: EmbeddingPredictions}.get(
+            type(found), Predictions
+        )
         made: AnyPredictions = kind(
             inputs=[one.name for one in entries],
             classes=found.classes,
-            **({} if isinstance(found, NumberPrediction) else {"labels": read.labels(found.labels)}),
+            **({"labels": read.labels(found.labels)} if isinstance(found, Prediction) else {}),
             rows=[one.row for one in entries],
             ids=[one.id for one in entries] if self.id_column else (),
             kept={name: [one.kept.get(name) for one in entries] for name in _names(self.keep)},

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import PROBLEM_TYPES, TOWERS_OF, ModelSpec, Task
 from hydractl.errors import OptionError
+from hydractl.tasks.embedding import embedding
 from hydractl.tasks.one_class import one_class
 from hydractl.tasks.regression import probability, regression
 from hydractl.tasks.several_labels import several_labels
@@ -21,6 +22,7 @@ PROMPTED = Names(
 )
 #: The fields of a config.json that name an activation after one logit.
 CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
+ENCODERS = Names("HydraModel", "AutoModel", "feature-extraction")
 TASKS: tuple[TaskRow, ...] = (
     one_class(name="image-classification", names=IMAGES),
     one_class(name="text-classification", names=TEXTS),
@@ -31,6 +33,8 @@ TASKS: tuple[TaskRow, ...] = (
     regression(name="text-regression", names=TEXTS),
     probability(name="image-probability", names=IMAGES),
     probability(name="text-probability", names=TEXTS),
+    embedding(name="image-embedding", names=ENCODERS),
+    embedding(name="text-embedding", names=ENCODERS),
 )
 
 
@@ -51,6 +55,11 @@ def of_problem(checkpoint: Checkpoint, several: bool, numbers: bool = False) -> 
 
 
 def require_one_class(spec: ModelSpec, what: str, remedy: str) -> None:
-    """Raises OptionError for a network whose samples have several labels or numbers, which `what` does not read."""
+    """Raises OptionError for a network that does not choose one class, which `what` reads."""
+    if not find_task(spec.task).labelled:
+        raise OptionError(
+            f"{what} needs a model with classes, this one embeds: train a classifier for it by finetune with "
+            "`new_classifier` zeros"
+        )
     if not spec.one_class:
         raise OptionError(f"{what} needs a model that chooses one class, this one is for {spec.task}: {remedy}")

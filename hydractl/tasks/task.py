@@ -43,6 +43,7 @@ class TaskRow:
         outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
         several: whether a sample has any number of the C labels rather than one of C classes.
         numbers: whether labels are C numbers; with `several`, as well, numbers from 0 to 1 that a sigmoid gives.
+        labelled: whether a sample has labels at all; an embedding has none, and its C are the numbers of it.
     """
 
     name: Task
@@ -55,3 +56,4 @@ class TaskRow:
     outlier_losses: Callable[[Tensor], Tensor]
     several: bool = False
     numbers: bool = False
+    labelled: bool = True

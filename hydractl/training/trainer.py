@@ -6,11 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import make_folder
-from hydractl.data.labels import unnamed
+from hydractl.data.labels import unnamed, with_some_class
 from hydractl.data.number_labels import match_to_task, with_numbers
 from hydractl.data.samples import Samples
 from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
@@ -193,27 +191,29 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
         numbers = found is None or found.dtype.kind == "f"
         checkpoint = of_problem(checkpoint, not numbers and found is not None and found.ndim == 2, numbers)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
+    unread = training.teachers is not None and recipe.teacher_weight == 1
+    if checkpoint.spec.embeds:
+        if not unread or data.validation is not None or data.outliers is not None:
+            raise OptionError(
+                f"{checkpoint.name}: embeds, and learns from another network alone: name it as `teacher`, with "
+                "`teacher_weight` 1, without validation or outliers; or train a classifier with `new_classifier` zeros"
+            )
+        return checkpoint, replace(training, data=replace(data, train=with_some_class(data.train)))
     if checkpoint.labels is None:
         raise OptionError(
             f"{checkpoint.name}: is a zero-shot model: fine-tune it on images with texts, with `recipe` clip-lit, or "
             "train a classifier in its place with `new_classifier` zeros"
         )
-    unread = training.teachers is not None and recipe.teacher_weight == 1
     task = find_task(checkpoint.spec.task)
     step = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, task=task)
     if unread:
-        step = partial(_with_some_class, labels=checkpoint.labels, several=task.several or task.numbers)
+        shape = (len(checkpoint.labels),) if task.several or task.numbers else ()
+        step = partial(with_some_class, shape=shape, names=checkpoint.labels)
     train = step(data.train)
     validation = data.validation
     if validation is not None:
         validation = match_to_task(validation, task, checkpoint.labels, training.match)
     return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
-
-
-def _with_some_class(samples: Samples, labels: tuple[str, ...], several: bool) -> Samples:
-    # Nothing reads the class.
-    shape = (len(samples), len(labels)) if several else (len(samples),)
-    return replace(samples, labels=np.zeros(shape, dtype=np.int64), label_names=labels)
 
 
 def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, task: TaskRow) -> Samples:

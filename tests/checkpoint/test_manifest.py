@@ -88,7 +88,7 @@ def test_every_damage_to_a_manifest_is_one_line(hydra: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("part", "changes", "finding"),
     [
-        ("whole", {"format_version": 7}, "format_version is 7, this hydractl reads up to 6: update hydractl"),
+        ("whole", {"format_version": 8}, "format_version is 8, this hydractl reads up to 7: update hydractl"),
         ("whole", {"members": 3}, "heads.vision.0 has 2 members, the file has 3"),
         ("whole", {"labels": ["a"]}, "labels are 1, the network has 0 classes"),
         ("whole", {"temperature": True}, "temperature is true, should be a valid number"),

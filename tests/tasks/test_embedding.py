@@ -1,0 +1,253 @@
+"""Embeddings: what a Hydra answers, the settings of sentence-transformers, and every command on the way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from datasets import load_dataset
+from torch.testing import assert_close
+
+import hydractl
+import hydractl.auto
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.families.load import read_checkpoint
+from hydractl.model.assembly import from_checkpoint
+from hydractl.serve import load_onnx
+from hydractl.steps.guide import page
+from hydractl.tasks.embedding import mean_embedding, projections, taught_distances
+from tests.cli.conftest import WORDS, Command
+from tests.cli.conftest import hydractl as command_line  # noqa: F401
+
+TEXTS = ("a good film", "bad owl", "a", "good good bad film owl")
+
+
+def test_worked_out_by_hand() -> None:
+    members = torch.tensor([[[2.0, 0.0]], [[0.0, 4.0]]])
+    # The mean (1, 2) has the direction (1, 2) / sqrt(5); the lengths 2 and 4 have the mean 3.
+    assert mean_embedding(members)[0].tolist() == pytest.approx([3 / 5**0.5, 6 / 5**0.5])
+    assert mean_embedding(members[:1]).tolist() == [[2.0, 0.0]]
+    # 1 - cosine of (2, 0) and (3, 4) is 1 - 3/5.
+    assert taught_distances(members[:1], torch.tensor([[3.0, 4.0]])).sum().item() == pytest.approx(0.4)
+    signs = projections(torch.eye(8)[None], torch.zeros(8))
+    assert set(signs.tolist()) == {-1.0, 1.0}
+    assert_close(projections(3 * torch.eye(8)[None], torch.zeros(8)), signs)
+
+
+@pytest.mark.parametrize("projected", [False, True])
+@pytest.mark.parametrize("tower", ["vision", "text"])
+def test_towers_of_a_clip_equal_transformers(tower: str, projected: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+    ending = "ModelWithProjection" if projected else "Model"
+    if tower == "vision":
+        config: Any = hf.CLIPVisionConfig(**sizes, image_size=8, patch_size=4, projection_dim=6)
+        inputs: dict[str, torch.Tensor] = {"pixel_values": torch.randn(3, 3, 8, 8, dtype=torch.float64)}
+        theirs: Any = getattr(hf, f"CLIPVision{ending}")(config).double().eval()
+    else:
+        config = hf.CLIPTextConfig(**sizes, vocab_size=60, eos_token_id=59, projection_dim=6)
+        inputs = {"input_ids": torch.tensor([[3, 4, 59, 0], [5, 59, 0, 0]])}
+        theirs = getattr(hf, f"CLIPText{ending}")(config).double().eval()
+    theirs.save_pretrained(tmp_path / "clip")
+    checkpoint = read_checkpoint(tmp_path / "clip")
+    with torch.no_grad():
+        output = theirs(**inputs)
+        wanted = output[0] if projected else output.pooler_output
+        for fast in (False, True):
+            model = from_checkpoint(checkpoint)
+            found = (model.optimize_for_inference() if fast else model)(**inputs)
+            assert_close(found.member_logits[0], wanted, rtol=0, atol=1e-10)
+    assert checkpoint.spec.features == (6 if projected else 16)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of sentence-transformers, and texts."""
+    folder = tmp_path_factory.mktemp("embedding")
+    torch.manual_seed(0)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24}
+    config = hf.BertConfig(vocab_size=len(WORDS), max_position_embeddings=24, initializer_range=0.5, **sizes)
+    hf.BertModel(config).save_pretrained(folder / "st")
+    hf.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "st")
+    write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, "Normalize")
+    (folder / "st" / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+    rows = [" ".join(np.random.default_rng(n).choice(WORDS[5:], 1 + n % 6)) for n in range(120)]
+    (folder / "texts.csv").write_text("\n".join(["text", *rows]) + "\n")
+    return folder
+
+
+def write_modules(folder: Path, pooling: dict[str, Any], *ends: str) -> None:
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", **{end: f"2_{end}" for end in ends}}
+    listed = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+def reference(folder: Path, first: bool = False) -> torch.Tensor:
+    """The embeddings of TEXTS by transformers, pooled and normalised as sentence-transformers does."""
+    tokens = hf.AutoTokenizer.from_pretrained(folder)(
+        list(TEXTS), return_tensors="pt", padding=True, truncation=True, max_length=4
+    )
+    with torch.no_grad():
+        hidden = hf.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
+    mask = tokens["attention_mask"][..., None]
+    return F.normalize(hidden[:, 0] if first else (hidden * mask).sum(1) / mask.sum(1), dim=-1)
+
+
+def test_pools_normalises_and_cuts_as_sentence_transformers(here: Path) -> None:
+    found = hydractl.load(here / "st").predict(TEXTS)
+    assert found.embeddings is not None and found.truncated == 2
+    assert_close(found.embeddings, reference(here / "st"))
+    assert "embeddings of 16 numbers" in repr(found) and len(repr(found).splitlines()) == 6
+    assert "embeddings of 16 numbers" in found._repr_html_()
+
+
+def test_pools_the_first_token(here: Path, tmp_path: Path) -> None:
+    hf.AutoModel.from_pretrained(here / "st").save_pretrained(tmp_path)
+    hf.AutoTokenizer.from_pretrained(here / "st").save_pretrained(tmp_path)
+    write_modules(tmp_path, {"pooling_mode": "cls"}, "Normalize")
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+    assert_close(hydractl.load(tmp_path).predict(TEXTS).embeddings, reference(tmp_path, first=True))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "end", "error"),
+    [
+        ({"pooling_mode_max_tokens": True}, "Normalize", "neither by the mean nor by the first"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "Normalize", "neither by the mean"),
+        ({"pooling_mode_mean_tokens": True}, "Dense", "has a Dense behind"),
+        ({"pooling_mode": "max"}, "Normalize", "pooling_mode"),
+    ],
+)
+def test_refuses_other_ends(here: Path, tmp_path: Path, pooling: dict[str, Any], end: str, error: str) -> None:
+    hf.AutoModel.from_pretrained(here / "st").save_pretrained(tmp_path)
+    write_modules(tmp_path, pooling, end)
+    with pytest.raises(CheckpointError, match=error):
+        read_checkpoint(tmp_path)
+    (tmp_path / "modules.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="no list of modules"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fused(here: Path) -> Path:
+    """A calibrated Hydra of two members, pruned by what their heads move and at random."""
+    data = here / "texts.csv"
+    hydractl.prune(here / "st", method="taylor", id_data=data, budget=3, output=here / "m0")
+    hydractl.prune(here / "st", method="random", budget=5, output=here / "m1")
+    hydractl.fuse([here / "m0", here / "m1"], output=here / "hydra")
+    hydractl.calibrate(here / "hydra", id_data=data, output=here / "calibrated")
+    return here / "calibrated"
+
+
+def test_a_hydra_embeds_as_the_mean_of_its_members(here: Path, fused: Path) -> None:
+    found = hydractl.load(fused).predict(TEXTS)
+    members = torch.stack([hydractl.load(here / name).predict(TEXTS).embeddings for name in ("m0", "m1")])
+    hydra = hydractl.fuse([here / "m0", here / "m1"], separate="all")
+    assert_close(hydractl.load(hydra).predict(TEXTS).member_logits, members)
+    assert_close(found.embeddings.norm(dim=-1), torch.ones(4))  # type: ignore[union-attr]
+    assert found.typicality is not None and ((found.typicality > 0) & (found.typicality <= 1)).all()
+    assert found.profile is not None and found.profile.shape == (4, 3)
+
+
+def test_scores_find_the_heads_that_move_the_embedding(here: Path) -> None:
+    """Heads whose outputs are nothing score nothing."""
+    model = hf.AutoModel.from_pretrained(here / "st")
+    with torch.no_grad():
+        model.encoder.layer[1].attention.output.dense.weight[:, 4:8] = 0
+    folder = here / "silenced"
+    model.save_pretrained(folder)
+    hf.AutoTokenizer.from_pretrained(here / "st").save_pretrained(folder)
+    write_modules(folder, {"pooling_mode_mean_tokens": True}, "Normalize")
+    maps = hydractl.score_heads(folder, method="gate", id_data=here / "texts.csv").maps
+    [scores] = (np.array(rows) for rows in maps.values())
+    assert (scores == 0).sum() == 1 and scores[1, 1] == 0
+
+
+@pytest.mark.parametrize("name", ["m1", "calibrated"])
+def test_exports_give_the_same_embeddings(here: Path, fused: Path, name: str, tmp_path: Path) -> None:
+    wanted = hydractl.load(here / name).predict(TEXTS)
+    hydractl.export(here / name, format="hf", output=tmp_path / "hf")
+    if name == "m1":  # a stock network: heads that are gone have columns of zeros
+        assert_close(reference(tmp_path / "hf"), wanted.embeddings)
+        assert_close(hydractl.load(tmp_path / "hf").predict(TEXTS).embeddings, wanted.embeddings)
+        assert type(hf.AutoModel.from_pretrained(tmp_path / "hf")) is hf.BertModel
+    else:
+        tokens = hf.AutoTokenizer.from_pretrained(tmp_path / "hf")(
+            list(TEXTS), return_tensors="pt", padding=True, truncation=True
+        )
+        output = hf.AutoModel.from_pretrained(tmp_path / "hf")(**tokens)
+        assert_close(output.pooler_output, wanted.embeddings)
+        assert_close(output.typicality, wanted.typicality)
+        assert output.member_embeddings.shape == (4, 2, 16)
+    hydractl.export(here / name, format="onnx", output=tmp_path / "graph.onnx")
+    found = hydractl.predict(tmp_path / "graph.onnx", text=TEXTS)
+    assert_close(torch.from_numpy(found.embeddings), wanted.embeddings, rtol=0, atol=1e-5)
+    with pytest.raises(CheckpointError, match="an answer other than one class needs its library"):
+        load_onnx(tmp_path / "graph.onnx")
+
+
+def test_predict_writes_embeddings(here: Path, fused: Path, tmp_path: Path) -> None:
+    data = here / "texts.csv"
+    found = hydractl.predict(fused, data=data)
+    assert found.columns == ("input", "typicality", "ood") and len(found) == 120
+    hydractl.predict(fused, data=data, output=tmp_path / "out.parquet")
+    written = load_dataset("parquet", data_files=str(tmp_path / "out.parquet"), split="train", cache_dir=str(tmp_path))
+    assert_close(torch.tensor(written["embedding"]), torch.from_numpy(found.embeddings), rtol=0, atol=1e-6)
+    row = next(iter(found))
+    assert {"label", "msp", "entropy"}.isdisjoint(row) and len(row["embedding"]) == 16
+    assert json.loads(found.to_csv().splitlines()[1].split('"')[1]) == pytest.approx(row["embedding"])
+
+
+def test_a_member_learns_from_the_network(here: Path) -> None:
+    learning = {"train_data": here / "texts.csv", "steps": 60, "lr_grid": [3e-3], "seed": 1}
+    tuned = hydractl.finetune(here / "m1", teacher=here / "st", **learning)
+    teacher, before, after = (
+        hydractl.load(model).predict(TEXTS).embeddings for model in (here / "st", here / "m1", tuned)
+    )
+    near, far = (F.cosine_similarity(teacher, one).mean() for one in (after, before))
+    assert near > far + 0.05
+    with pytest.raises(OptionError, match="learns from another network alone"):
+        hydractl.finetune(here / "m1", **learning)
+
+
+def test_what_needs_classes_is_refused(here: Path, fused: Path) -> None:
+    data = here / "texts.csv"
+    needs = pytest.raises(OptionError, match=r"needs a model with classes, this one embeds.*`new_classifier` zeros")
+    with needs:
+        hydractl.extract_circuit(here / "st", id_data=data, ood_data=[data], budget=2)
+    with needs:
+        hydractl.monitor(fused, data)
+    with needs:
+        hydractl.export(fused, format="onnx", int8=True, id_data=data, output=here / "eight.onnx")
+    with needs:
+        hydractl.calibrate(here / "hydra", id_data=data, accuracy="90%")
+
+
+def test_a_classifier_can_be_trained_on_it(here: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a good film,good\nbad owl,bad\n" * 4)
+    made = hydractl.finetune(here / "st", train_data=tmp_path / "rows.csv", new_classifier="zeros", steps=1)
+    assert hydractl.load(made).labels == ("bad", "good")
+
+
+def test_the_commands_of_the_guide_run(
+    here: Path,
+    tmp_path: Path,
+    command_line: Command,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("st", "texts.csv"):
+        (tmp_path / name).symlink_to(here / name)
+    section = page("models").partition("## Embeddings")[2]
+    commands = section.partition("```bash\n")[2].partition("```")[0].splitlines()
+    assert len(commands) == 5
+    for command in commands:
+        command_line(*command.split()[1:], code=0)
+    assert (tmp_path / "embeddings.parquet").is_file()
