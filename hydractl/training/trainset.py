@@ -2,21 +2,19 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import datasets
 import numpy as np
 from PIL import Image
-from torch.utils.data import StackDataset
 
-from hydractl.data.images import Lazy
 from hydractl.data.number_labels import with_numbers
 from hydractl.data.open import open_samples
-from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Reading
+from hydractl.data.pairs import open_pairs
+from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Reading
 from hydractl.data.samples import Samples, join, label_bytes
-from hydractl.data.sources import DataValues, parse_data, parse_data_sets
+from hydractl.data.sources import parse_data_sets
 from hydractl.errors import DataError, OptionError
 from hydractl.training.request import TrainingSources
 
@@ -27,33 +25,6 @@ SPLIT_SEED = 0  # not the run's, so that members of one ensemble are validated o
 Kind = Literal["image", "text", "pair"]
 Match = Literal["name", "index"]
 Pair = tuple[Image.Image, Any]
-
-
-def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
-    """Opens the image-text pairs of a data set.
-
-    Args:
-        data: a source (an image folder with captions in its metadata, a table, webdataset shards), or pairs in a
-            list or a torch `Dataset`.
-
-    Raises:
-        DataError: a column of images or of texts is missing, or empty somewhere.
-    """
-    # One source is read twice; pairs in memory are (image, text), of which each side is.
-    spec = parse_data(data)
-    images = open_samples(spec, "image", replace(reading, text_column=None))
-    if isinstance(spec, DataValues) and not isinstance(spec.values, datasets.Dataset):
-        spec = replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values)))
-    texts = open_samples(spec, "text", replace(reading, image_column=None))
-    # Both halves decide whether two pairs are the same.
-    hashes = images.content_hashes() ^ texts.content_hashes()
-    both: Any = StackDataset(images.inputs, texts.inputs)  # type: ignore[arg-type]
-    inputs = Lazy(range(len(images)), both.__getitem__)
-    return replace(images, inputs=inputs, labels=None, label_names=None, hashes=hashes)
-
-
-def _second(pairs: Indexed, place: int) -> Any:
-    return pairs[place][1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from PIL import Image
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.pairs import open_pairs
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
 from hydractl.training.accelerator import Workplace, training_process
@@ -20,7 +21,7 @@ from hydractl.training.progress import Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
 from hydractl.training.trainer import fine_tune_checkpoint
-from hydractl.training.trainset import TrainingData, open_pairs
+from hydractl.training.trainset import TrainingData
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_clip, save_vit
 
 Fit = Callable[..., Tuned]  # of a network and how it is trained

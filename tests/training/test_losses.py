@@ -18,6 +18,7 @@ from transformers import BertForSequenceClassification, CLIPModel, ViTForImageCl
 
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.data.pairs import open_pairs
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
@@ -28,7 +29,7 @@ from hydractl.training.conditions import Training
 from hydractl.training.losses import Teachers, contrastive_loss, model_embeddings
 from hydractl.training.order import outlier_seeds, sample_at
 from hydractl.training.request import Seeds, TrainingSources
-from hydractl.training.trainset import TrainingData, open_pairs, open_training_data
+from hydractl.training.trainset import TrainingData, open_training_data
 from tests.cli.conftest import HYDRACTL, TORCHRUN, save_bert, save_images, save_vit
 from tests.conftest import build_reference
 from tests.damage import edit_json
