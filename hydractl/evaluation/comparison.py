@@ -27,6 +27,8 @@ from hydractl.evaluation.system_numbers import (
     resamples,
 )
 from hydractl.evaluation.systems import OnBatch, Running, SystemSpec
+from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.neighbours import kept_neighbours
 from hydractl.surgery.provenance import exposed_to
 from hydractl.watch import Watcher
 
@@ -112,7 +114,7 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     at_chance: dict[str, list[bool]] = {}
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     settings, procedure, on_note = comparison.settings, comparison.procedure, running.on_note
-    told = set[str]()
+    told, reference = set[str](), None
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None, exposed=exposed[name] or None)
 
@@ -120,7 +122,10 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
             return watch.progress(f"{name}: {key.path}", samples)
 
         own = _named(running, name, told)
-        found, predictions, alarms = _evaluate(comparison, system, made_of, folder, running=own, watch=on_set)
+        found, predictions, alarms = _evaluate(
+            comparison, system, made_of, folder, running=own, reference=reference, watch=on_set
+        )
+        reference = predictions.embedding if reference is None else reference
         for alarm in alarms:
             watch.warn(f"{name}: {alarm}")
         found = replace(found, ood_means=group_means(found.ood, seen))
@@ -161,14 +166,19 @@ def _evaluate(
     folder: Path | None,
     *,
     running: Running,
+    reference: FloatArray | None,
     watch: Callable[[SetKey, int], AbstractContextManager[OnBatch]],
 ) -> tuple[System, SystemPredictions, Sequence[str]]:
-    """Returns the numbers of one system, and what is alarming in them; its weights are in memory meanwhile."""
+    """Returns the numbers of one system, and what is alarming in them; its weights are in memory meanwhile.
+
+    Args:
+        reference: the embeddings `[N,P]` of the first system, whose neighbours others may keep.
+    """
     data, settings = comparison.data, comparison.settings
     predictor = system.load(data, running)
     answers: Answering = predictor.answers
     with ExitStack() as claims:
-        if folder is not None and (predictor.several or predictor.numbers):
+        if folder is not None and (predictor.several or predictor.numbers or predictor.embeds):
             raise OptionError("`save_logits` keeps single classes, this model does not choose one: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
@@ -193,14 +203,17 @@ def _evaluate(
         )
     if data is not None and data.queries is not None:
         predictions = replace(predictions, queries=data.queries)
+    if predictions.embedding is not None:
+        base = predictions.embedding if reference is None else reference
+        predictions = replace(predictions, kept=kept_neighbours(base, predictions.embedding))
     found = replace(numbers_of(predictions, predictor.cost, settings), **vars(made_of))
-    if comparison.procedure.curves and not predictions.numbers:
+    if comparison.procedure.curves and predictions.tables:
         curves = curves_of(predictions)
         if data is not None:
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         found = replace(found, curves=curves)
-    one_class = not predictor.several and predictor.numbers is None
+    one_class = not (predictor.several or predictor.numbers or predictor.embeds)
     alarms = list(alarms_of(predictions, predictor.labels if one_class else None))
     predictor.dismiss()
     return found, predictions, alarms

@@ -65,6 +65,10 @@ class Networks:
         return self.models[0].task.several
 
     @property
+    def embeds(self) -> bool:
+        return self.models[0].spec.embeds
+
+    @property
     def thresholds(self) -> tuple[float, ...] | None:
         return self.models[0].thresholds
 
@@ -178,6 +182,8 @@ def labels_of(
         return None
     samples = data.sets[key]
     task = find_task(spec.task)
+    if not task.labelled:
+        return None
     matched = match_to_task(samples, task, classes or unnamed(spec.classes), data.match)
     for note in matched.notes[len(samples.notes) :]:
         running.on_note(note)

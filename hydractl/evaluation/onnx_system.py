@@ -191,6 +191,10 @@ class OnnxNetwork:
         return self.model.task.several
 
     @property
+    def embeds(self) -> bool:
+        return self.model.spec.embeds
+
+    @property
     def numbers(self) -> NumberRule | None:
         return NumberRule(self.model.task, self.model.intervals) if self.model.task.numbers else None
 

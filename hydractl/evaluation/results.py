@@ -113,6 +113,7 @@ class LabelledMetrics:
     coverage: Share | None = None
     width: Positive | None = None
     spread: Positive | None = None
+    neighbours: Share | None = None  # of embeddings: those by the first system that are kept among the ten nearest
     ndcg10: Share | None = None  # of one number or logit, by query
     mrr: Share | None = None
     mutual_information: Positive | None = None

@@ -25,6 +25,7 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
+from hydractl.tasks.embedding import mean_embedding
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
@@ -44,6 +45,7 @@ class Calibration:
     several: bool = False  # whether a sample has any number of labels
     thresholds: Sequence[float] | None = None  # the probability from which each of several labels is answered
     numbers: NumberRule | None = None  # how it answers with numbers
+    embeds: bool = False  # whether it answers with embeddings
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,8 @@ class SystemPredictions:
     tables: Mapping[SetKey, PredictionTable]  # of the sets that logits of classes are known of
     scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
     numbers: Mapping[SetKey, NumberTable] = field(default_factory=dict)  # of the sets that are labelled by numbers
+    embedding: FloatArray | None = None  # `[N,P]` of the in-distribution data, of a system that embeds
+    kept: FloatArray | None = None  # `[N]`, the share of each one's neighbours by the first system that it keeps
     queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
@@ -91,8 +95,8 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, read = settings or Settings(), answers or predictor.answers
-    if predictor.several or predictor.numbers:
-        chosen.check_several(confident=predictor.numbers is None)
+    if predictor.several or predictor.numbers or predictor.embeds:
+        chosen.check_several(confident=predictor.several and predictor.numbers is None)
 
     def answered(key: SetKey, reads: Reads) -> SetAnswers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
@@ -103,9 +107,10 @@ def predict_sets(
     score = find_ood_score(BASELINE) if predictor.confident else chosen.score
     if head is not None:
         score = find_ood_score(head.fit.score)
-    if predictor.numbers and score.fit is None and any(key.role == "ood" for key in keys):
+    if (predictor.numbers or predictor.embeds) and score.fit is None and any(key.role == "ood" for key in keys):
+        what = "numbers" if predictor.numbers else "embeddings"
         raise OptionError(
-            f"`ood_data`: numbers tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
+            f"`ood_data`: {what} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
         )
     settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads
@@ -123,6 +128,7 @@ def predict_sets(
         {key: part.table for key, part in found.items() if part.table is not None},
         {key: part.scores for key, part in found.items()},
         {key: part.numbers for key, part in found.items() if part.numbers is not None},
+        embedding=None if inside is None else inside.embedding,
         sets=None if inside is None else inside.sets,
         correct={key: part.correct for key, part in found.items() if part.correct is not None},
         confident=predictor.confident,
@@ -158,7 +164,7 @@ def _calibrate(
     wanted = settings.wanted_temperature
     temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
     wanting, settled = list(settings.fits(score)), Calibration(temperature, thresholds=predictor.thresholds)
-    settled = replace(settled, several=predictor.several, numbers=predictor.numbers)
+    settled = replace(settled, several=predictor.several, numbers=predictor.numbers, embeds=predictor.embeds)
     if not wanting:
         assert scorer is not None
         return settled, scorer
@@ -167,6 +173,8 @@ def _calibrate(
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
     held = answered(key, row.reads)
+    if predictor.embeds:
+        return settled, scorer or _fitted(row, held, None)
     member_logits, labels = held.to_fit_on()
     fitted = threshold = None
     thresholds = predictor.thresholds
@@ -213,6 +221,7 @@ class _Measured(NamedTuple):
     scores: FloatArray
     correct: BoolArray | None
     sets: ConformalMetrics | None
+    embedding: FloatArray | None = None
 
 
 def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibration) -> PredictionTable:
@@ -223,6 +232,10 @@ def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibrat
 
 def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conformal: Conformal | None) -> _Measured:
     table = sets = numbers = None
+    if settled.embeds:
+        assert answers.member_logits is not None
+        embeddings = mean_embedding(torch.from_numpy(answers.member_logits)).numpy()
+        return _Measured(None, None, scorer(answers, None, settled.temperature), None, None, embeddings)
     if answers.labels is not None and answers.labels.dtype.kind == "f":
         assert settled.numbers is not None and answers.member_logits is not None
         numbers = settled.numbers.table(answers.member_logits, answers.labels, settled.temperature)

@@ -214,6 +214,10 @@ class SavedPredictions:
         return False
 
     @property
+    def embeds(self) -> bool:
+        return False
+
+    @property
     def numbers(self) -> None:
         return None
 

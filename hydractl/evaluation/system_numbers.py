@@ -79,7 +79,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
     for key in predictions.scores:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions, settings)
-    by_class = inside not in predictions.numbers
+    by_class = inside not in predictions.numbers and predictions.embedding is None
     return System(
         id=replace(_labelled(inside, predictions, settings), **{k: v.mean() for k, v in _ranking(predictions).items()}),
         selective=_selective(predictions, settings) if by_class else None,
@@ -156,6 +156,9 @@ def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -
     if (numbers := predictions.numbers.get(key)) is not None:
         known = {name: value for name, value in asdict(number_metrics(numbers)).items() if value == value}
         return LabelledMetrics(len(numbers.values), **known)
+    if predictions.embedding is not None:
+        kept = predictions.kept if key.role == "id" else None
+        return LabelledMetrics(len(predictions.scores[key]), neighbours=None if kept is None else float(kept.mean()))
     table = predictions.tables.get(key)
     if table is None:
         correct = predictions.right(key)
@@ -281,7 +284,10 @@ def resample(
     if settings.style != OURS.name:
         raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
     inside = id_key(predictions)
-    if inside in predictions.numbers:
+    if predictions.kept is not None:
+        places = draw_places([len(predictions.kept)], replicates, seed)
+        found = {"neighbours": np.array([predictions.kept[drawn].mean() for [drawn] in places])}
+    elif inside in predictions.numbers:
         draws = number_replicates(predictions.numbers[inside], replicates, seed)
         found = {name: values for name, values in draws.items() if not np.isnan(values).any()}
     elif inside in predictions.tables:

@@ -121,6 +121,10 @@ class Predictor(Protocol):
         """The task and the intervals of its numbers; None if it chooses classes or labels."""
 
     @property
+    def embeds(self) -> bool:
+        """True if it answers with embeddings: its `member_logits` are those of its members."""
+
+    @property
     def thresholds(self) -> Sequence[float] | None:
         """The probability from which it answers with each of several labels; None for one half."""
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, System
 
-MAIN = frozenset({"acc %", "MSE", "NLL", "ECE %"})
+MAIN = frozenset({"acc %", "kept nbrs %", "MSE", "NLL", "ECE %"})
 FEW = 3  # OOD sets without a group that have columns of their own where there is little room
 
 Outcome = Literal["better", "worse", "within chance"]
@@ -210,6 +210,7 @@ def _present(groups: Sequence[ColumnGroup], entries: Sequence[System]) -> list[C
 def _id_columns(full: bool, ensembles: bool) -> list[Column]:
     columns = [
         Column("acc %", ("id", "accuracy"), "percent", "higher"),
+        Column("kept nbrs %", ("id", "neighbours"), "percent", "higher"),
         Column("MSE", ("id", "mse"), "plain", "lower"),
         Column("MAE", ("id", "mae"), "plain", "lower"),
         Column("Spearman", ("id", "spearman"), "plain", "higher"),

@@ -21,6 +21,7 @@ POWER = 0.8  # the probability that the samples show a true gain of the size cla
 #: The metrics of a verdict by their keys in JSON.
 JUDGED = {
     "accuracy": Column("accuracy", ("id", "accuracy"), "percent", "higher"),
+    "neighbours": Column("kept neighbours", ("id", "neighbours"), "percent", "higher"),
     "mse": Column("MSE", ("id", "mse"), "plain", "lower"),
     "nll": Column("NLL", ("id", "nll"), "plain", "lower"),
     "ece": Column("ECE", ("id", "ece"), "percent", "lower"),

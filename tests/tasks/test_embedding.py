@@ -16,6 +16,7 @@ import hydractl
 import hydractl.auto
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
+from hydractl.metrics.neighbours import kept_neighbours
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.steps.guide import page
@@ -75,7 +76,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hf.BertModel(config).save_pretrained(folder / "st")
     hf.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "st")
     write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, "Normalize")
-    (folder / "st" / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+    (folder / "st" / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
     rows = [" ".join(np.random.default_rng(n).choice(WORDS[5:], 1 + n % 6)) for n in range(120)]
     (folder / "texts.csv").write_text("\n".join(["text", *rows]) + "\n")
     return folder
@@ -92,7 +93,7 @@ def write_modules(folder: Path, pooling: dict[str, Any], *ends: str) -> None:
 def reference(folder: Path, first: bool = False) -> torch.Tensor:
     """The embeddings of TEXTS by transformers, pooled and normalised as sentence-transformers does."""
     tokens = hf.AutoTokenizer.from_pretrained(folder)(
-        list(TEXTS), return_tensors="pt", padding=True, truncation=True, max_length=4
+        list(TEXTS), return_tensors="pt", padding=True, truncation=True, max_length=5
     )
     with torch.no_grad():
         hidden = hf.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
@@ -102,7 +103,7 @@ def reference(folder: Path, first: bool = False) -> torch.Tensor:
 
 def test_pools_normalises_and_cuts_as_sentence_transformers(here: Path) -> None:
     found = hydractl.load(here / "st").predict(TEXTS)
-    assert found.embeddings is not None and found.truncated == 2
+    assert found.embeddings is not None and found.truncated == 1
     assert_close(found.embeddings, reference(here / "st"))
     assert "embeddings of 16 numbers" in repr(found) and len(repr(found).splitlines()) == 6
     assert "embeddings of 16 numbers" in found._repr_html_()
@@ -112,7 +113,7 @@ def test_pools_the_first_token(here: Path, tmp_path: Path) -> None:
     hf.AutoModel.from_pretrained(here / "st").save_pretrained(tmp_path)
     hf.AutoTokenizer.from_pretrained(here / "st").save_pretrained(tmp_path)
     write_modules(tmp_path, {"pooling_mode": "cls"}, "Normalize")
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
     assert_close(hydractl.load(tmp_path).predict(TEXTS).embeddings, reference(tmp_path, first=True))
 
 
@@ -215,6 +216,41 @@ def test_a_member_learns_from_the_network(here: Path) -> None:
     assert near > far + 0.05
     with pytest.raises(OptionError, match="learns from another network alone"):
         hydractl.finetune(here / "m1", **learning)
+
+
+def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Path, tmp_path: Path) -> None:
+    data = tmp_path / "texts.csv"
+    rows = [" ".join(np.random.default_rng(900 + n).choice(WORDS[5:], 7 + n % 3)) for n in range(60)]
+    data.write_text("\n".join(["text", *rows]) + "\n")
+    (tmp_path / "other.csv").write_text("text\n" + "film film film film bad bad bad bad\n" * 20)
+    hydractl.calibrate(here / "st", id_data=here / "texts.csv", output=tmp_path / "network")
+    systems = {"network": tmp_path / "network", "hydra": fused, "deep": [here / "m0", here / "m1"]}
+    found = hydractl.evaluate(systems, id_data=data).report.models
+    dense, hydra = (hydractl.load(one).predict(rows).embeddings for one in (here / "st", fused))
+    wanted = kept_neighbours(dense.numpy(), hydra.numpy()).mean()
+    assert found["network"].id.neighbours == 1
+    assert found["hydra"].id.neighbours == pytest.approx(wanted) and 0.2 < wanted < 1
+    assert found["hydra"].difference is not None and found["hydra"].difference.id["neighbours"].beyond_chance
+    assert found["deep"].id.accuracy is None and found["deep"].selective is None
+    told = hydractl.evaluate(systems, id_data=data, bootstrap=0)
+    assert "kept nbrs %" in "\n".join(told.lines()) and "acc %" not in "\n".join(told.lines())
+    odd = hydractl.evaluate(fused, id_data=data, ood_data=[tmp_path / "other.csv"])
+    assert odd.report.models["calibrated"].ood["other"].msp_auroc is None
+    assert odd.report.models["calibrated"].typicality is not None
+    page = hydractl.evaluate(fused, id_data=data, report=tmp_path / "page")
+    assert page is not None and (tmp_path / "page" / "index.html").is_file()
+    fitted = hydractl.evaluate(
+        here / "m0",
+        id_data=data,
+        ood_data=[tmp_path / "other.csv"],
+        calib_data=here / "texts.csv",
+        ood_score="all-layers",
+    )
+    assert fitted.report.models["m0"].ood["other"].samples == 20
+    with pytest.raises(OptionError, match="embeddings tell no OOD sample"):
+        hydractl.evaluate(here / "m0", id_data=data, ood_data=[tmp_path / "other.csv"])
+    with pytest.raises(OptionError, match="`save_logits` keeps single classes"):
+        hydractl.evaluate(here / "m0", id_data=data, save_logits=tmp_path / "saved")
 
 
 def test_what_needs_classes_is_refused(here: Path, fused: Path) -> None:
