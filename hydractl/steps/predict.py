@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
@@ -22,7 +22,7 @@ from hydractl.inputs.predictions import (
     Promise,
 )
 from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
-from hydractl.options import Without, function, option, remembered
+from hydractl.options import Option, Without, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
 from hydractl.text import shortened
 from hydractl.watch import Watcher
@@ -100,6 +100,10 @@ class Predict:
     id_column: str | None = option(None, "Column of data sets whose values name the rows.", "Data", "NAME")
     keep: Names = option(None, "Columns of data sets to copy to the answers.", "Data", "NAME,...")
     skip_bad: SkipBad = False
+    embed: Annotated[
+        Literal["image", "text"] | None,
+        Option("Give embeddings in place of classes: those a zero-shot model compares, or what a classifier reads."),
+    ] = None
     no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output")
     output: str | Path | None = option(
         None,
@@ -227,11 +231,20 @@ class Predict:
             from hydractl.evaluation.onnx_system import start_onnx
 
             device = None if self.compute.device in ("auto", "cpu") else self.compute.device
-            given = {"classes": self.reading.classes, "dtype": self.compute.dtype, "device": device}
+            given = {
+                "classes": self.reading.classes,
+                "embed": self.embed,
+                "dtype": self.compute.dtype,
+                "device": device,
+            }
             for name, value in given.items():
                 if value is not None:
                     raise OptionError(f"`{name}`: an ONNX file runs on a CPU, as it was exported: leave it out")
             return start_onnx(open_onnx(self.model))
+        if self.embed is not None:
+            from hydractl.surgery.towers import as_embedding
+
+            return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)
         hydra = running(self.model, self.compute)
         if hydra is self.model and self.reading.classes is not None:
             raise OptionError("`classes` would change the loaded model: call its set_classes instead")

@@ -1,0 +1,49 @@
+"""A tower of a network by itself, whose answer is an embedding."""
+
+from dataclasses import replace
+from typing import Literal
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import slots
+from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec
+from hydractl.errors import OptionError
+
+Embeds = Literal["image", "text"]
+
+
+def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
+    """Returns the network that embeds images or texts as this one does, members and all.
+
+    The embedding of a zero-shot model is what it compares, at unit length; that of a classifier is what its classifier
+    reads. An OOD score stays that reads no classes.
+
+    Raises:
+        OptionError: the network has no such tower.
+    """
+    tower = "vision" if what == "image" else "text"
+    found = next((one for one in checkpoint.spec.towers if one.name == tower), None)
+    if found is None:
+        other = "text" if what == "image" else "image"
+        raise OptionError(f"`embed` {what}: {checkpoint.name} reads no {what}s: choose {other}")
+    if checkpoint.spec.embeds:
+        return checkpoint
+    whole = checkpoint.spec
+    spec = ModelSpec(
+        EMBEDDINGS[tower], (found,), projection=whole.projection, adapter=whole.adapter, unit_length=whole.prompted
+    )
+    table = slots(spec)
+    fits = whole.prompted and what == "image"
+    return replace(
+        checkpoint,
+        spec=spec,
+        heads={tower: checkpoint.heads[tower]},
+        units={tower: checkpoint.units[tower]} if tower in checkpoint.units else {},
+        shared=checkpoint.shared & table.keys(),
+        tensors={name: checkpoint.tensors[name] for name in table},
+        labels=None,
+        temperature=None,
+        acceptance=None,
+        thresholds=None,
+        intervals=None,
+        ood=checkpoint.ood if fits else None,
+    )
