@@ -13,6 +13,7 @@ import hydractl
 from hydractl.reports.table import markdown_table, result_table
 
 CALIBRATION = 1000  # texts of TRAIN that are kept out of learning
+LEARNT = 12_000
 
 
 def main() -> None:
@@ -29,7 +30,7 @@ def main() -> None:
     train, test = given.texts
     heads = sum(len(layer[0]) for kept in hydractl.load(given.network).heads.values() for layer in kept)
     budget, column = given.budget or heads // 3, {"text_column": given.column}
-    held, learnt = f"{train}[:{CALIBRATION}]", f"{train}[{CALIBRATION}:]"
+    held, learnt = f"{train}[:{CALIBRATION}]", f"{train}[{CALIBRATION}:{CALIBRATION + LEARNT}]"
 
     def pruned(method: str, seed: int) -> object:
         options = {"id_data": f"{train}[:256]", **column} if method == "taylor" else {"seed": seed}
