@@ -1,6 +1,8 @@
 """Embeddings: what a Hydra answers, the settings of sentence-transformers, and every command on the way."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -287,3 +289,27 @@ def test_the_commands_of_the_guide_run(
     for command in commands:
         command_line(*command.split()[1:], code=0)
     assert (tmp_path / "embeddings.parquet").is_file()
+
+
+@pytest.mark.slow
+def test_the_table_of_embeddings_is_made(here: Path, tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    for name, count in (("train", 1100), ("test", 60)):
+        rows = {" ".join(draw.choice(WORDS[5:], draw.integers(3, 12))) for _ in range(count)}
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text", *sorted(rows)]) + "\n")
+    program = Path(__file__).parents[2] / "examples" / "tables" / "embeddings.py"
+    texts = [f"{tmp_path / name}.csv" for name in ("train", "test")]
+    command = [
+        sys.executable,
+        program,
+        here / "st",
+        tmp_path / "out",
+        "--steps",
+        "2",
+        "--budget",
+        "3",
+        "--texts",
+        *texts,
+    ]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert "| Hydra of three at random, taught |" in done.stdout
