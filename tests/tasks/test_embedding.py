@@ -295,7 +295,7 @@ def test_the_commands_of_the_guide_run(
 def test_the_table_of_embeddings_is_made(here: Path, tmp_path: Path) -> None:
     draw = np.random.default_rng(5)
     for name, count in (("train", 1100), ("test", 60)):
-        rows = {" ".join(draw.choice(WORDS[5:], draw.integers(3, 12))) for _ in range(count)}
+        rows = {" ".join(draw.choice(WORDS[5:], draw.integers(9, 16))) for _ in range(count)}
         (tmp_path / f"{name}.csv").write_text("\n".join(["text", *sorted(rows)]) + "\n")
     program = Path(__file__).parents[2] / "examples" / "tables" / "embeddings.py"
     texts = [f"{tmp_path / name}.csv" for name in ("train", "test")]
