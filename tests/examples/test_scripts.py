@@ -1,8 +1,10 @@
 """The scripts among the examples that take a network: studies of rules and of scores, and the benchmarks."""
 
+import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -144,10 +146,30 @@ def test_the_drill_prints_what_each_number_says(tmp_path: Path) -> None:
     assert all(row.count("|") == header.count("|") for row in rows)
 
 
-def test_eight_bits_are_timed_beside_float(vit: Path, tmp_path: Path) -> None:
-    rows = run("benchmarks/int8_speed.py", vit, tmp_path, "1", "0").splitlines()
-    found = {
-        name: float(counted) for name, counted in re.findall(r"(?m)^(.{18}) batch .* counted (.*),", "\n".join(rows))
-    }
-    assert len(found) == 12
-    assert found["hydra int8        "] == found["hydra             "] > 1.5 > found["units int8        "] > 1
+def test_runtimes_are_timed_in_parts(tmp_path: Path) -> None:
+    asked = ["benchmarks/runtimes.py", tmp_path, "--quick", "--batches", 1]
+    assert "skipped: bert, 4 tokens, batch 1: takes" in run(*asked, "--networks", "bert", "--minutes", 0)
+    run(*asked, "--networks", "vit-s")
+    first = json.loads((tmp_path / "quick" / "table.json").read_text())["cells"]
+    assert "times vit-s" not in run(*asked)
+    cells = json.loads((tmp_path / "quick" / "table.json").read_text())["cells"]
+    assert list(cells) == ["vit-s, batch 1", "bert, 4 tokens, batch 1", "bert, 8 tokens, batch 1"]
+    assert cells["vit-s, batch 1"] == first["vit-s, batch 1"]
+    runtimes = {"ours", "ours bf16", "onnxruntime", "int8"}
+    if find_spec("openvino") is not None:
+        runtimes |= {"openvino", "openvino bf16"}
+    systems = {f"{kind}, {one}" for kind in ("dense", "hydra", "units") for one in runtimes}
+    for cell in cells.values():
+        assert cell["rounds"] >= 3 and set(cell["counted"]) == {*systems, "dense, transformers"}
+        assert 0.99 < cell["counted"]["units, int8"] < 1.01 < 1.5 < cell["counted"]["hydra, ours"]
+        assert set(cell["processor_ms"]) == set(cell["wall_ms"]) == set(cell["counted"])
+    rows = (tmp_path / "quick" / "table.md").read_text().splitlines()
+    assert len(rows) == 2 + 3 * len(cells) and len({row.count("|") for row in rows}) == 1
+
+
+def test_runtimes_are_limited_by_their_switches(tmp_path: Path) -> None:
+    run("benchmarks/runtimes.py", tmp_path, "--quick", "--batches", 1, "--networks", "vit-s", "--avx2")
+    found = json.loads((tmp_path / "quick" / "table-avx2.json").read_text())
+    [cell] = found["cells"].values()
+    assert found["environment"]["switches"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert "dense, ours" in cell["wall_ms"] and "dense, ours bf16" not in cell["wall_ms"]
