@@ -20,6 +20,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
+    "openvino": "openvino",
     "sklearn": "ood",
     "sphinx": "docs",
 }

@@ -5,7 +5,7 @@
 Makes networks of random weights and two Hydras of three members of each: `hydra`, whose members each drop another third
 of the heads, and `units`, which above a trunk of half of the layers drops MLP units too, until it costs what the
 network does. Times them by transformers, ours (float32, bfloat16), onnxruntime (float32, int8) and OpenVINO (float32,
-bfloat16, from the same graphs), if it is installed.
+bfloat16, from the same graphs).
 
 A round calls every system once, in turns; figures are medians over rounds. Cells (a network and a batch size) that do
 not fit into the minutes are named and skipped, the dearest first. FOLDER keeps graphs and finished cells, so that
@@ -20,16 +20,14 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
 from transformers.utils.logging import disable_progress_bar
 
@@ -38,8 +36,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
 from hydractl.evaluation.cost import multiply_adds
-from hydractl.evaluation.onnx_file import OnnxGraph, open_onnx
-from hydractl.evaluation.onnx_system import OnnxModel
+from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.evaluation.timing import TimedSystem, open_timed
 from hydractl.exports.graph import to_onnx, trace, without_notes
 from hydractl.exports.int8 import quantized
@@ -49,6 +46,7 @@ from hydractl.process import prepare
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units
 
+LIBRARIES = ("torch", "transformers", "onnxruntime", "openvino")
 MEMBERS, FEWEST, MOST = 3, 3, 9  # rounds at least and at most
 CPU = torch.device("cpu")
 KINDS = ("dense", "hydra", "units")
@@ -133,29 +131,6 @@ def graphs(path: Path, checkpoint: Checkpoint) -> tuple[Path, Path]:
     return files
 
 
-class OpenVino:
-    """A graph as OpenVINO runs it, called as a session of onnxruntime is."""
-
-    def __init__(self, path: Path, precision: str) -> None:
-        import openvino
-
-        options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": precision}
-        self.compiled = openvino.Core().compile_model(path, "CPU", options)
-
-    def run(self, outputs: Sequence[str], inputs: Mapping[str, Any]) -> list[Any]:
-        found = self.compiled(inputs)
-        return [found[name] for name in outputs]
-
-
-def by_openvino(path: Path, like: TimedSystem, precision: str) -> TimedSystem:
-    model = OnnxModel(OnnxGraph(open_onnx(path), OpenVino(path, precision)))
-
-    def answer(inputs: dict[str, Tensor]) -> Tensor:
-        return model.run(inputs)["probabilities"]
-
-    return replace(like, answers=(answer,))
-
-
 def made(folder: Path, network: Network) -> dict[str, Checkpoint]:
     """Returns a network and its Hydras by kind, whose graphs lie beside its folder."""
     if not (folder / "config.json").exists():
@@ -172,13 +147,12 @@ def open_systems(folder: Path, kinds: Mapping[str, Checkpoint], bf16: bool) -> d
     for kind, checkpoint in kinds.items():
         plain, int8 = graphs(folder.with_name(f"{folder.name}-{kind}"), checkpoint)
         given = {"ours": [checkpoint], "onnxruntime": open_onnx(plain), "int8": open_onnx(int8)}
+        given["openvino"] = given["onnxruntime"].by_openvino("f32")
+        if bf16:
+            given["openvino bf16"] = given["onnxruntime"].by_openvino("bf16")
         each = open_timed(given, CPU, torch.float32, transformers=kind == "dense")
         if bf16:
             each |= open_timed({"ours bf16": [checkpoint]}, CPU, torch.bfloat16)
-        if find_spec("openvino") is not None:
-            each["openvino"] = by_openvino(plain, each["onnxruntime"], "f32")
-            if bf16:
-                each["openvino bf16"] = by_openvino(plain, each["onnxruntime"], "bf16")
         found |= {f"{kind}, {'transformers' if '(' in runtime else runtime}": one for runtime, one in each.items()}
     return found
 
@@ -255,11 +229,10 @@ def markdown(table: Mapping[str, Any]) -> Iterator[str]:
 
 def environment(asked: argparse.Namespace) -> dict[str, Any]:
     """Returns what figures depend on beside the cells."""
-    libraries = [name for name in ("torch", "transformers", "onnxruntime", "openvino") if find_spec(name) is not None]
     model = [line.partition(": ")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     return {
         "processor": model[0], "threads": asked.threads, "switches": AVX2 if asked.avx2 else {},
-        **{name: version(name) for name in libraries},
+        **{name: version(name) for name in LIBRARIES},
     }  # fmt: skip
 
 

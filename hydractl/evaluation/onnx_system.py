@@ -44,21 +44,28 @@ FEATURES, HIDDEN = "features", "hidden."  # outputs of a graph that fits are mad
 
 @dataclass(frozen=True)
 class OnnxSystem:
-    """An ONNX file; it is opened at the first use of what it holds, and its graph by `load`."""
+    """An ONNX file; it is opened at the first use of what it holds, and its graph by `load`.
+
+    Attributes:
+        openvino: the precision in which OpenVINO runs it; None for onnxruntime.
+    """
 
     path: Path
+    openvino: str | None = None
     draws: ClassVar[bool] = False
     sets: ClassVar[Mapping[SetKey, int]] = {}
     leaks: ClassVar[Sequence[KnownLeak]] = ()
 
     @property
     def name(self) -> str:
-        return self.path.name.removesuffix(SUFFIX)
+        name = self.path.name.removesuffix(SUFFIX)
+        return name if self.openvino is None else f"{name} openvino {self.openvino}"
 
     @cached_property
     def file(self) -> OnnxFile:
         """The open file."""
-        return open_onnx(self.path)
+        found = open_onnx(self.path)
+        return found if self.openvino is None else found.by_openvino(self.openvino)
 
     @property
     def modality(self) -> Modality:
@@ -75,7 +82,8 @@ class OnnxSystem:
 
     def conditions(self, running: Running) -> dict[str, Any]:
         """Returns what the answers depend on besides the data, as plain JSON."""
-        return {"onnx": self.file.sha256, "batch_size": running.batch_size}
+        by = {} if self.openvino is None else {"openvino": self.openvino}
+        return {"onnx": self.file.sha256, "batch_size": running.batch_size, **by}
 
     def check(self, data: EvaluationData | None) -> None:
         """Accepts any data: labels are matched when they are read."""
