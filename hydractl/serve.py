@@ -38,6 +38,7 @@ class Served:
     probabilities: NDArray[np.floating[Any]]
     msp: NDArray[np.floating[Any]]
     typicality: NDArray[np.floating[Any]] | None
+    profile: NDArray[np.floating[Any]] | None
     ood: NDArray[np.bool_] | None
     sure: NDArray[np.bool_] | None
 
@@ -77,6 +78,7 @@ class ServedModel:
             probabilities,
             msp,
             typicality,
+            found.get("profile"),
             ood=None if fit is None or typicality is None else flagged(typicality, fit.accept),
             sure=None if fit is None or fit.confidence is None else msp >= fit.confidence,
         )

@@ -21,11 +21,14 @@ TEXTS = ["a good film", "bad", "good owl film " * 9]
 #: Answers a picture, and prints the modules of torch that this took.
 ALONE = """
 import json, sys
+import hydractl
 from hydractl.serve import load_onnx
 found = load_onnx(sys.argv[1]).predict(open(sys.argv[2], "rb").read())
+monitor = hydractl.Monitor(sys.argv[1])
+monitor.update(found)
 foreign = [name for name in sys.modules if name.partition(".")[0] in ("torch", "transformers", "torchvision", "timm")]
 print(json.dumps({"foreign": foreign, "label": found.labels[0], "msp": found.msp.item(), "ood": found.ood.item(),
-                  "typicality": found.typicality.item()}))
+                  "typicality": found.typicality.item(), "metrics": monitor.metrics()}))
 """
 
 
@@ -50,6 +53,11 @@ def test_images_without_torch(images: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
     found, expected = json.loads(done.stdout), library.predict(images, picture)
     assert found["foreign"] == []
+    monitor = library.Monitor(images)
+    monitor.update(expected)
+    texts = monitor.metrics(), found["metrics"]
+    here, there = ([line.rsplit(" ", 1)[0] for line in text.splitlines()] for text in texts)
+    assert here == there and "hydractl_inputs_total 1\n" in found["metrics"]
     assert found["label"] == expected.labels[0] and found["ood"] == bool(expected.ood[0])
     assert found["msp"] == pytest.approx(float(expected.msp[0]), abs=1e-6)
     assert found["typicality"] == pytest.approx(float(expected.typicality[0]), abs=1e-6)

@@ -3,7 +3,7 @@
 python service.py service.safetensors [PORT [PROCESSES]]
 
 Each process watches its inputs and keeps its state in the folder that STATES names; a restart continues from it.
-An ONNX file is served without torch, and its inputs are not watched.
+An ONNX file is served without torch.
 """
 
 import asyncio
@@ -39,14 +39,12 @@ class Service:
         self.blank = "ready?" if self.texts else Image.new("RGB", (32, 32))
         self.model.predict(self.blank)  # the first pass is slow
         self.file, self.state = file, STATES / f"{number}.json"
-        self.monitor, self.saved, self.alarmed = None, time.monotonic(), False
-        if not file.endswith(".onnx"):
-            self.monitor = hydractl.Monitor(file, state=self.state if self.state.exists() else None)
-            self.alarmed = self.monitor.alarmed
+        self.monitor = hydractl.Monitor(file, state=self.state if self.state.exists() else None)
+        self.saved, self.alarmed = time.monotonic(), self.monitor.alarmed
 
     def answer(self, body):
         found = self.model.predict(body.decode() if self.texts else body)
-        if self.monitor and self.monitor.update(found) and not self.alarmed:
+        if self.monitor.update(found) and not self.alarmed:
             self.alarmed = True
             logging.warning("ALARM: inputs have changed: hydractl monitor MODEL --merge %s", STATES / "*.json")
         if time.monotonic() > self.saved + SECONDS:
@@ -59,14 +57,11 @@ class Service:
         }
 
     def save(self):
-        if self.monitor:
-            self.monitor.save(self.state)
+        self.monitor.save(self.state)
         self.saved = time.monotonic()
 
     def metrics(self):
         """The metrics of all processes: of this one as it is, of the others as they were last written."""
-        if not self.monitor:
-            return ""
         self.save()
         every = hydractl.Monitor(self.file)
         every.merge(sorted(STATES.glob("*.json")))

@@ -13,6 +13,8 @@ from hydractl.inputs.arguments import ModelLike, as_checkpoint
 from hydractl.run_options import Compute, DeviceLike, DtypeLike, choose_device, choose_dtype
 
 if TYPE_CHECKING:
+    from hydractl.data.reading import Reading
+    from hydractl.evaluation.onnx_system import OnnxModel
     from hydractl.model.hydra import Hydra
 
 
@@ -47,6 +49,32 @@ def load(
                     part.save_pretrained(folder)
             model = replace(as_checkpoint(folder), name=type(model).__name__)
         return load_to_compute(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
+
+
+def predictor(model: ModelLike, compute: Compute, reading: Reading) -> Hydra | OnnxModel:
+    """Returns a model that predicts, with its classes: laid out for fast inference, or an ONNX file with its graph.
+
+    Raises:
+        CheckpointError: it cannot be read.
+        OptionError: see `running`; or options that a graph does not have.
+    """
+    from hydractl.data.labels import name_classes
+    from hydractl.evaluation.onnx_file import is_onnx, open_onnx
+    from hydractl.evaluation.onnx_system import OnnxModel, start_onnx
+
+    if isinstance(model, OnnxModel):
+        return model
+    if is_onnx(model):
+        device = None if compute.device in ("auto", "cpu") else compute.device
+        for name, value in {"classes": reading.classes, "dtype": compute.dtype, "device": device}.items():
+            if value is not None:
+                raise OptionError(f"`{name}`: an ONNX file runs on a CPU, as it was exported: leave it out")
+        return start_onnx(open_onnx(model))
+    hydra = running(model, compute)
+    if hydra is model and reading.classes is not None:
+        raise OptionError("`classes` would change the loaded model: call its set_classes instead")
+    name_classes(hydra, reading.classes, reading.template)
+    return hydra
 
 
 def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 
 from hydractl.artifacts import open_artifact
 from hydractl.bounds import parse_share
-from hydractl.checkpoint.contents import tensors_identity
+from hydractl.checkpoint.contents import Checkpoint, tensors_identity
 from hydractl.checkpoint.output import write_bytes
 from hydractl.errors import OptionError
+from hydractl.evaluation.onnx_file import OnnxFile, is_onnx, open_onnx
 from hydractl.inputs.arguments import ModelLike, as_checkpoint
 from hydractl.monitoring.evidence import Scale
 from hydractl.monitoring.findings import Findings, find
@@ -141,25 +143,41 @@ def _known(model: ModelLike) -> Known:
     Raises:
         OptionError: it is not calibrated, or is multi-label.
     """
-    from hydractl.tasks.all_tasks import require_one_class
+    file = open_onnx(model) if is_onnx(model) else None
+    checkpoint = as_checkpoint(model) if file is None else file.checkpoint
+    spec = checkpoint.spec
+    if spec.problem_type is not None:  # else a service without torch would load it
+        from hydractl.tasks.all_tasks import require_one_class
 
-    checkpoint = as_checkpoint(model)
-    require_one_class(checkpoint.spec, "monitor", "watch the typicality that predict prints")
+        require_one_class(spec, "monitor", "watch the typicality that predict prints")
     if checkpoint.ood is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
-    fit, tensors = checkpoint.ood.fit, checkpoint.ood.tensors
-    quantiles = tensors[QUANTILES].shape[0]
-    spec = checkpoint.spec
+    fit = checkpoint.ood.fit
+    calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
     classes = None if spec.prompted else tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
     return Known(
-        calibration=tensors_identity(tensors),
+        calibration=calibration,
         # Samples of shifted data count too, but a file does not say how many: fewer are the safe side.
         scale=Scale(max(fit.samples, quantiles), quantiles),
         accept=fit.accept,
-        layers=tensors[PROFILE].shape[0] if PROFILE in tensors else 0,
+        layers=layers,
         classes=classes,
         baseline=fit.baseline,
     )
+
+
+def _numbers(checkpoint: Checkpoint) -> tuple[str, int, int]:
+    """Returns the identity of the fitted numbers, and how many quantiles and layers there are."""
+    assert checkpoint.ood is not None
+    tensors = checkpoint.ood.tensors
+    layers = tensors[PROFILE].shape[0] if PROFILE in tensors else 0
+    return tensors_identity(tensors), tensors[QUANTILES].shape[0], layers
+
+
+def _numbers_of_graph(file: OnnxFile) -> tuple[str, int, int]:
+    """Returns the same of a graph, which names its quantiles alone; no two fits have the same."""
+    identity = hashlib.sha256(json.dumps(list(file.quantiles)).encode()).hexdigest()
+    return identity, len(file.quantiles), file.checkpoint.spec.towers[0].layers if PROFILE in file.outputs else 0
 
 
 def answers(found: Answered) -> Iterator[SeenAnswer]:

@@ -13,6 +13,7 @@ from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import Modality, Reading, SkipBad
 from hydractl.errors import OptionError, require
 from hydractl.inputs.arguments import Model
+from hydractl.inputs.models import predictor
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
 from hydractl.options import Option, Without, function, option
@@ -199,9 +200,11 @@ class MonitorInputs:
         return unlabelled
 
     def _modality(self) -> Modality:
+        from hydractl.evaluation.onnx_file import is_onnx, open_onnx
         from hydractl.inputs.arguments import as_checkpoint
 
-        return as_checkpoint(self.model).spec.modality
+        found = open_onnx(self.model).checkpoint if is_onnx(self.model) else as_checkpoint(self.model)
+        return found.spec.modality
 
     def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields the inputs with their answers, as they come."""
@@ -260,12 +263,7 @@ class MonitorInputs:
 
     @cached_property
     def _running(self) -> Any:
-        from hydractl.data.labels import name_classes
-        from hydractl.inputs.models import running
-
-        found = running(self.model, self.compute)
-        name_classes(found, self.reading.classes, self.reading.template)
-        return found
+        return predictor(self.model, self.compute, self.reading)
 
 
 monitor = function(MonitorInputs)

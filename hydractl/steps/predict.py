@@ -13,6 +13,7 @@ from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.bulk import Bulk, BulkPredictions
+from hydractl.inputs.models import predictor, running
 from hydractl.inputs.predictions import (
     AnyPredictions,
     EmbeddingPredictions,
@@ -223,33 +224,15 @@ class Predict:
         return made
 
     def _model(self) -> Hydra | OnnxModel:
-        from hydractl.data.labels import name_classes
-        from hydractl.evaluation.onnx_file import is_onnx, open_onnx
-        from hydractl.inputs.models import running
+        from hydractl.evaluation.onnx_file import is_onnx
 
+        if self.embed is None:
+            return predictor(self.model, self.compute, self.reading)
         if is_onnx(self.model):
-            from hydractl.evaluation.onnx_system import start_onnx
+            raise OptionError("`embed`: an ONNX file answers as it was exported: leave it out")
+        from hydractl.surgery.towers import as_embedding
 
-            device = None if self.compute.device in ("auto", "cpu") else self.compute.device
-            given = {
-                "classes": self.reading.classes,
-                "embed": self.embed,
-                "dtype": self.compute.dtype,
-                "device": device,
-            }
-            for name, value in given.items():
-                if value is not None:
-                    raise OptionError(f"`{name}`: an ONNX file runs on a CPU, as it was exported: leave it out")
-            return start_onnx(open_onnx(self.model))
-        if self.embed is not None:
-            from hydractl.surgery.towers import as_embedding
-
-            return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)
-        hydra = running(self.model, self.compute)
-        if hydra is self.model and self.reading.classes is not None:
-            raise OptionError("`classes` would change the loaded model: call its set_classes instead")
-        name_classes(hydra, self.reading.classes, self.reading.template)
-        return hydra
+        return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)
 
     def _entries(self, modality: Modality) -> Iterator[InputRow]:
         from hydractl.data.images import is_one_image

@@ -33,11 +33,12 @@ def command(instruction: str, port: int, model: Path) -> list[str]:
     return [sys.executable, *json.loads(text)[1:]]
 
 
-@pytest.fixture
-def model(vit: Path, tmp_path: Path) -> Path:
-    """A calibrated file."""
+@pytest.fixture(params=("model", "model.onnx"))
+def model(request: pytest.FixtureRequest, vit: Path, tmp_path: Path) -> Path:
+    """A calibrated file, of torch or for onnxruntime."""
     hydractl.calibrate(vit, id_data=save_images(tmp_path / "known", count=60, seed=1), output=tmp_path / "model")
-    return tmp_path / "model"
+    hydractl.export(tmp_path / "model", output=tmp_path / "model.onnx")
+    return tmp_path / str(request.param)
 
 
 @pytest.fixture

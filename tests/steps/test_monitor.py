@@ -64,6 +64,21 @@ def test_what_predict_wrote_says_the_same_as_the_inputs(hydractl: Command, here:
     assert piped["classes"][0]["estimated"] is None
 
 
+def test_an_onnx_file_is_watched_as_its_source(hydractl: Command, here: Path) -> None:
+    library.export("model", output="model.onnx")
+    for images in ("today", "grey"):
+        expected = library.monitor("model", images).to_json()
+        found = json.loads(hydractl("monitor", "model.onnx", images, "--json", "--state", f"{images}.json", code=0).out)
+        assert found["evidence"] == pytest.approx(expected["evidence"], rel=1e-3)
+        assert found["alarm"] is expected["alarm"] is (images == "grey")
+        assert len(found["layers"]) == len(expected["layers"]) and bool(found["layers"]) is found["alarm"]
+        assert found["accuracy"].keys() == expected["accuracy"].keys()
+    library.monitor("model.onnx", "grey", pick=2)
+    assert Path("to-label.csv").read_text().count("\n") == 3
+    with pytest.raises(ArtifactError, match="another calibration"):
+        library.Monitor("model", state="today.json")
+
+
 def test_a_monitor_in_python_says_the_same(here: Path) -> None:
     expected = library.monitor("model", "today").findings
     model = library.load("model")
