@@ -32,7 +32,6 @@ from hydractl.inference import MemberAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.answering import Answer, Answering
 from hydractl.model.finite import finite_on_cpu
-from hydractl.model.hydra import fitted
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.tasks.all_tasks import find_task
@@ -157,18 +156,7 @@ class OnnxModel:
         self, samples: object, batch_size: int = 64, on_batch: Callable[[int], None] = lambda samples: None
     ) -> AnyPrediction:
         """Predicts raw images or texts; see `Hydra.predict`."""
-        answering = Answering(
-            self._answer,
-            self.preprocessor,
-            self.graph.file.texts,
-            self._predicted,
-            ood=self.ood_fit,
-            acceptance=self.acceptance,
-        )
-        return answering.predict(samples, batch_size, on_batch)
-
-    def _predicted(self, member_logits: Tensor) -> AnyPrediction:
-        return self.task.predict(member_logits, self.temperature, self.labels, **fitted(self))
+        return Answering(self._answer, self.preprocessor, self).predict(samples, batch_size, on_batch)
 
     def _answer(self, inputs: dict[str, Tensor]) -> Answer:
         found = self.run(inputs)

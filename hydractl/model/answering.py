@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,10 +12,12 @@ from torch import Tensor
 
 from hydractl.checkpoint.contents import Acceptance
 from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.finite import finite_on_cpu
 from hydractl.ood.score import flagged
 from hydractl.tasks.prediction import AnyPrediction, Prediction
+from hydractl.tasks.task import TaskRow
 
 
 class RawPreprocessor(Protocol):
@@ -29,6 +31,28 @@ class RawPreprocessor(Protocol):
     def several(self, samples: object) -> Iterable[object]: ...
 
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
+
+
+class Described(Protocol):
+    """A network's description, as predictions are made by it; see `Hydra`."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+    @property
+    def task(self) -> TaskRow: ...
+
+    @property
+    def labels(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def ood_fit(self) -> OodFit | None: ...
+
+    @property
+    def acceptance(self) -> Acceptance | None: ...
 
 
 class Answer(NamedTuple):
@@ -46,17 +70,11 @@ class Answering:
 
     Attributes:
         answer: from the tensors of one batch.
-        texts: whether it reads texts.
-        read: from members' logits `[M,N,C]` to a prediction.
-        ood: the OOD score that its answers bring.
     """
 
     answer: Callable[[dict[str, Tensor]], Answer]
     preprocessor: RawPreprocessor
-    texts: bool
-    read: Callable[[Tensor], AnyPrediction]
-    ood: OodFit | None
-    acceptance: Acceptance | None
+    network: Described
 
     @torch.inference_mode()
     def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> AnyPrediction:
@@ -65,7 +83,8 @@ class Answering:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
         samples = self.preprocessor.several(samples)
         order, truncated = None, 0
-        if self.texts:
+        network = self.network
+        if network.spec.modality == "text":
             # Texts of like length need the least padding together, and all of them are no more than a few images.
             texts = list(samples)
             lengths, truncated = self.preprocessor.lengths(texts)
@@ -75,17 +94,18 @@ class Answering:
         if order is not None:
             back = order.argsort()
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        found = replace(self.read(logits), truncated=truncated)
-        if odd is not None and self.ood is not None:
+        read = network.task.predict(logits, network.temperature, network.labels, **fitted(network))
+        found, fit = replace(read, truncated=truncated), network.ood_fit
+        if odd is not None and fit is not None:
             profile = odd[2:].T if len(odd) > 2 else None
-            flags = flagged(odd[1], self.ood.accept)
+            flags = flagged(odd[1], fit.accept)
             found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
-            if not isinstance(found, Prediction) or (least := self.ood.confidence) is None:
+            if not isinstance(found, Prediction) or (least := fit.confidence) is None:
                 return found
             return replace(found, sure=found.msp >= least)
-        if not isinstance(found, Prediction) or self.acceptance is None:
+        if not isinstance(found, Prediction) or network.acceptance is None:
             return found
-        return replace(found, ood=found.msp < self.acceptance.msp)
+        return replace(found, ood=found.msp < network.acceptance.msp)
 
     def _collect(
         self, waiting: Iterable[object], order: Tensor | None, batch_size: int, on_batch: Callable[[int], None]
@@ -105,3 +125,9 @@ class Answering:
         if not parts:
             raise DataError("there are no samples to predict")
         return torch.cat(parts, 1), torch.cat(scores, 1) if scores else None
+
+
+def fitted(model: Any) -> dict[str, Any]:
+    """Returns what calibration fitted to the answers of a network, as its task's prediction takes it."""
+    found = {name: getattr(model, name) for name in ("thresholds", "intervals")}
+    return {name: value for name, value in found.items() if value is not None}

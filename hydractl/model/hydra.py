@@ -1,7 +1,7 @@
 """The one model: M >= 1 members in one forward pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -331,18 +331,7 @@ class Hydra(nn.Module):
             DataError: there are no samples, the model does not take their kind, or its logits are not finite.
             OptionError: the model was built without preprocessing, or is zero-shot without classes.
         """
-        network = Answering(
-            self._answer_batch,
-            self._preprocessing(),
-            self.spec.modality == "text",
-            self._predicted,
-            ood=self.ood_fit,
-            acceptance=self.acceptance,
-        )
-        return network.predict(samples, batch_size, on_batch)
-
-    def _predicted(self, member_logits: Tensor) -> AnyPrediction:
-        return self.task.predict(member_logits, self.temperature, self.labels, **fitted(self))
+        return Answering(self._answer_batch, self._preprocessing(), self).predict(samples, batch_size, on_batch)
 
     def _answer_batch(self, inputs: dict[str, Tensor]) -> Answer:
         device = next(self.parameters()).device
@@ -357,12 +346,6 @@ class Hydra(nn.Module):
         if self.preprocessor is None:
             raise OptionError("this model was built without preprocessing: open it with hydractl.load")
         return self.preprocessor
-
-
-def fitted(model: Any) -> dict[str, Any]:
-    """Returns what calibration fitted to the answers of a network, as its task's prediction takes it."""
-    found = {name: getattr(model, name) for name in ("thresholds", "intervals")}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:
