@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,42 @@ def test_images_without_torch(images: Path, tmp_path: Path) -> None:
     assert found["label"] == expected.labels[0] and found["ood"] == bool(expected.ood[0])
     assert found["msp"] == pytest.approx(float(expected.msp[0]), abs=1e-6)
     assert found["typicality"] == pytest.approx(float(expected.typicality[0]), abs=1e-6)
+
+
+#: Runs the first argument's text; packages that are not among the second's cannot be imported.
+RESTRICTED = """
+import importlib.abc, importlib.metadata, re, sys
+from packaging.requirements import Requirement
+allowed, waiting = set(), sys.argv.pop(2).split()
+while waiting:
+    name = waiting.pop()
+    if name not in allowed:
+        allowed.add(name)
+        needed = map(Requirement, importlib.metadata.requires(name) or [])
+        waiting += [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
+known = importlib.metadata.packages_distributions()
+plain = lambda name: re.sub("[-_.]+", "-", name).lower()
+allowed = {*map(plain, allowed), "hydractl"}
+class Others(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if path is None and name in known and not allowed & set(map(plain, known[name])):
+            raise ModuleNotFoundError(name, name=name)
+for name in [name for name in sys.modules if name.partition(".")[0] in known]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Others())
+exec(sys.argv.pop(1))
+"""
+
+
+def test_the_packages_that_the_guide_names_suffice(images: Path, tmp_path: Path) -> None:
+    [packages] = re.findall(r"(?m)^pip install (?!--)([\w -]+)$", (ROOT / "hydractl/guide/service.md").read_text())
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
+    script = f"import aiohttp.web, tokenizers\n{ALONE}\nmonitor.save(sys.argv[2] + '.json')"
+    for without in ("", "onnxruntime"):
+        named = " ".join(name for name in packages.split() if name != without)
+        command = [sys.executable, "-c", RESTRICTED, script, named, str(images), str(tmp_path / "x.png")]
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        assert (done.returncode == 0) is not bool(without), done.stderr
 
 
 def test_resized_images_differ_by_rounding_alone(images: Path) -> None:
