@@ -146,7 +146,7 @@ def _known(model: ModelLike) -> Known:
     file = open_onnx(model) if is_onnx(model) else None
     checkpoint = as_checkpoint(model) if file is None else file.checkpoint
     spec = checkpoint.spec
-    if spec.problem_type is not None:  # else a service without torch would load it
+    if spec.task not in ("image-classification", "text-classification"):  # which a service without torch serves
         from hydractl.tasks.all_tasks import require_one_class
 
         require_one_class(spec, "monitor", "watch the typicality that predict prints")
