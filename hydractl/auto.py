@@ -6,7 +6,8 @@ from transformers import AutoModelForImageClassification
 model = AutoModelForImageClassification.from_pretrained("folder")
 
 The pipelines of transformers return labels and scores alone. With `pipeline_class=hydractl.auto.ImagePipeline` (or
-`TextPipeline`) a calibrated model says beside them how typical the input is, and whether it looks OOD.
+`TextPipeline`) a calibrated model says beside them how typical the input is, whether it looks OOD, and which classes
+are in its set.
 """
 
 import base64
@@ -29,17 +30,20 @@ for task in TASKS:
 
 
 class _Typical:
-    """Adds the typicality and the flag of the input to each of its labels."""
+    """Adds the typicality, the flag and the set of the input to each of its labels."""
 
     def postprocess(self, model_outputs: Any, **kwargs: Any) -> Any:
         found = super().postprocess(model_outputs, **kwargs)  # type: ignore[misc]
-        typical = model_outputs.get("typicality")
+        typical, own, model = model_outputs.get("typicality"), dict[str, Any](), self.model  # type: ignore[attr-defined]
         if typical is not None:
-            own = {"typicality": typical.item(), "ood": self.model.hydra.ood_head.flags(typical).item()}  # type: ignore[attr-defined]
-            if model_outputs.get("profile") is not None:
-                own["profile"] = model_outputs["profile"].squeeze(0).tolist()
-            for row in found if isinstance(found, list) else [found]:
-                row.update(own)
+            own |= {"typicality": typical.item(), "ood": model.hydra.ood_head.flags(typical).item()}
+        if model_outputs.get("profile") is not None:
+            own["profile"] = model_outputs["profile"].squeeze(0).tolist()
+        if model_outputs.get("sets") is not None:
+            order = model_outputs["logits"][0].argsort(descending=True, stable=True).tolist()
+            own["set"] = [model.config.id2label[one] for one in order if model_outputs["sets"][0, one]]
+        for row in found if isinstance(found, list) else [found]:
+            row.update(own)
         return found
 
 

@@ -41,6 +41,7 @@ class Served:
     profile: NDArray[np.floating[Any]] | None
     ood: NDArray[np.bool_] | None
     sure: NDArray[np.bool_] | None
+    sets: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +71,18 @@ class ServedModel:
             raise DataError("there are no samples to predict")
         found, checkpoint = self.graph.run(self.prepare(several)), self.graph.file.checkpoint
         probabilities, typicality = found["probabilities"], found.get("typicality")
-        msp = probabilities.max(-1)
+        msp, best = probabilities.max(-1), probabilities.argmax(-1)
         names = checkpoint.labels or [f"LABEL_{number}" for number in range(probabilities.shape[-1])]
         fit = None if checkpoint.ood is None else checkpoint.ood.fit
         return Served(
-            [names[best] for best in probabilities.argmax(-1)],
+            [names[one] for one in best],
             probabilities,
             msp,
             typicality,
             found.get("profile"),
             ood=None if fit is None or typicality is None else flagged(typicality, fit.accept),
-            sure=None if fit is None or fit.confidence is None else msp >= fit.confidence,
+            sure=None if fit is None else fit.sure(msp, best),
+            sets=found.get("sets"),
         )
 
 

@@ -72,6 +72,12 @@ def abridged(text: str, most: int) -> str:
     return f"{text[: most - most // 3 - 1]}…{text[len(text) - most // 3 :]}"
 
 
+def span(numbers: Sequence[float]) -> str:
+    """Returns the number for all classes, or the span of those by class."""
+    low, high = f"{min(numbers):.4f}", f"{max(numbers):.4f}"
+    return low if len(numbers) == 1 else f"{low} to {high} by class"
+
+
 def counted(names: Sequence[str], most: int = 10) -> str:
     """Returns how many names there are, and the first of them: `3: cat, dog, owl`."""
     return f"{len(names)}: {', '.join(names[:most])}{', ...' if len(names) > most else ''}"

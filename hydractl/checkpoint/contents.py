@@ -47,6 +47,16 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class PromisedSets:
+    """Sets of classes that hold the right one of ID samples as often as promised."""
+
+    coverage: Annotated[float, Checked(gt=0, lt=1)]
+    samples: Annotated[int, Checked(ge=1)]  # how many it was fitted on
+    # The probability from which a class is in the set: one for all, or `[C]`, each fitted on samples of its class.
+    least: Items[Annotated[float, Checked(ge=0, le=1)]]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A network of M >= 1 members.
 
@@ -69,6 +79,7 @@ class Checkpoint:
     acceptance: Acceptance | None = None
     thresholds: tuple[float, ...] | None = None  # `[C]`, the probability from which each of several labels is answered
     intervals: Intervals | None = None
+    sets: PromisedSets | None = None
     ood: FittedOod | None = None  # no part of the network's identity
     provenance: Mapping[str, Any] = field(default_factory=dict)
     units: KeptUnits = field(default_factory=dict)

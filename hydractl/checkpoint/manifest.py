@@ -7,7 +7,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, identity, tensors_identity
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, PromisedSets, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import Kept, KeptUnits, tidy
@@ -20,9 +20,9 @@ from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json
 from hydractl.text import shortened
 
 KEY = "hydractl"
-#: 6 without models that embed, 5 without tasks of several labels and of numbers, 4 without a baseline, 3 without a
-#: confidence of sure answers, 2 without units and an OOD score.
-FORMAT_VERSION = 7
+#: 7 without sets and confidences by class, 6 without models that embed, 5 without tasks of several labels and of
+#: numbers, 4 without a baseline, 3 without a confidence of sure answers, 2 without units and an OOD score.
+FORMAT_VERSION = 8
 
 #: The fields that a manifest and a checkpoint have alike.
 CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
@@ -65,11 +65,12 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2, 3, 4, 5, 6, 7]
+    format_version: Literal[2, 3, 4, 5, 6, 7, 8]
     spec: ModelSpec
     ood: OodFit | None = None
     thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
     intervals: Intervals | None = None
+    sets: PromisedSets | None = None
     units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
 
 
@@ -86,6 +87,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
         **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
         **({} if checkpoint.intervals is None else {"intervals": asdict(checkpoint.intervals)}),
+        **({} if checkpoint.sets is None else {"sets": asdict(checkpoint.sets)}),
         **({} if checkpoint.ood is None else {"ood": checkpoint.ood.fit.to_json()}),
         **({"units": checkpoint.units} if checkpoint.units else {}),
     }
@@ -93,6 +95,8 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _version(checkpoint: Checkpoint) -> int:
+    if checkpoint.sets is not None or (checkpoint.ood is not None and checkpoint.ood.fit.confidences is not None):
+        return 8
     if (newer := NEWER.get(checkpoint.spec.task)) is not None:
         return newer
     if checkpoint.ood is not None and checkpoint.ood.fit.baseline is not None:
@@ -156,6 +160,11 @@ def _described(document: Document, manifest: _Manifest, spec: ModelSpec, name: s
     sizes = set() if intervals is None else {len(getattr(intervals, name)) for name in ("scale", "floor", "width")}
     if sizes - {spec.classes}:
         raise document.origin.refusal(f"intervals are of {max(sizes)} numbers, the network has {spec.classes or 0}")
+    sets = manifest.sets if isinstance(manifest, _Version2) else None
+    if sets is not None and (spec.prompted or not spec.one_class):
+        raise document.origin.refusal("sets are of a network that chooses one of fixed classes, this one does not")
+    if sets is not None and len(sets.least) not in (1, spec.classes):
+        raise document.origin.refusal(f"sets.least are {len(sets.least)}, the network has {spec.classes} classes")
     fit = manifest.ood if isinstance(manifest, _Version2) else None
     statistics: TensorMap = {}
     if fit is not None:
@@ -171,6 +180,7 @@ def _described(document: Document, manifest: _Manifest, spec: ModelSpec, name: s
         acceptance=manifest.acceptance,
         thresholds=thresholds,
         intervals=intervals,
+        sets=sets,
         ood=None if fit is None else FittedOod(fit, statistics),
         units=_kept_units(document.origin, manifest, spec),
     )

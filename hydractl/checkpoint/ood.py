@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
 from hydractl.ood.knn import NEIGHBOURS
@@ -37,10 +40,22 @@ class OodFit:
     accept: Annotated[float, Checked(gt=0, le=1)]
     # The share of sure answers that should be right, below 1; None if nobody asked.
     accuracy: Annotated[float, Checked(gt=0, lt=1)] | None = None
-    # The MSP from which an answer is sure; None likewise.
+    # The MSP from which an answer is sure; None likewise, or if each class has its own.
     confidence: Annotated[float, Checked(ge=0, le=1)] | None = None
     # None without labels, with classes that may change, and in early files.
     baseline: Baseline | None = None
+    # `[C]`, the MSP from which an answer of each class is sure; None unless it was asked for by class.
+    confidences: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
+
+    def sure(self, msp: NDArray[Any], best: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Returns where answers are sure, `[N]`; None if nobody asked.
+
+        Args:
+            msp: `[N]`.
+            best: `[N]`, the number of the class that is answered.
+        """
+        least = self.confidence if self.confidences is None else np.asarray(self.confidences, msp.dtype)[best]
+        return None if least is None else np.asarray(msp >= least)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what is known as plain JSON."""
@@ -67,6 +82,9 @@ class FittedOod:
         if (baseline := self.fit.baseline) is not None and len(baseline.labels) != sizes["C"]:
             counts = f"{len(baseline.labels)} classes, the network has {sizes['C']}"
             raise CheckpointError(f"{name}: its baseline counts {counts}: calibrate the model again")
+        if (sure := self.fit.confidences) is not None and len(sure) != sizes["C"]:
+            counts = f"{len(sure)} classes, the network has {sizes['C']}"
+            raise CheckpointError(f"{name}: its confidences are of {counts}: calibrate the model again")
         for wrong in sorted(row.stored.keys() ^ self.tensors.keys()):
             problem = "is missing" if wrong in row.stored else f"is no part of the OOD score {self.fit.score}"
             raise CheckpointError(f"{name}: {PREFIX}{wrong} {problem}: calibrate the model again")

@@ -209,6 +209,7 @@ def check_together(checkpoints: Sequence[Checkpoint]) -> None:
             ("classes", first.labels, other.labels),
             ("preprocessing", first.preprocessing, other.preprocessing),
             ("thresholds", first.thresholds, other.thresholds),
+            ("prediction sets", first.sets, other.sets),
             ("temperatures", first.temperature or 1.0, other.temperature or 1.0),
         ):
             if one != two:

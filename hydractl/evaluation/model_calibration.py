@@ -114,9 +114,8 @@ def fit_network(
         inside, *others = _answers(networks, answers, wanted.reads, on_batch)
         shifted = dict(zip(given.shifted, others, strict=False))
         outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
-        held = Held(
-            inside, outside, networks.classifier if wanted.fixed else None, networks.temperature, shifted=shifted
-        )
+        classifier = networks.classifier if wanted.fixed else None
+        held = Held(inside, outside, classifier, networks.temperature, shifted=shifted, names=networks.labels)
         return replace(fit_answers(held, fit, wanted, running.on_note), kept=kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
@@ -191,4 +190,4 @@ def calibrated(
     recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
     thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else checkpoint.thresholds
     intervals = checkpoint.intervals if fitted is None else getattr(fitted, "intervals", None)
-    return replace(recorded, ood=found.ood.fitted, thresholds=thresholds, intervals=intervals)
+    return replace(recorded, ood=found.ood.fitted, sets=found.ood.sets, thresholds=thresholds, intervals=intervals)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch, Batches, make_batches
 from hydractl.data.labels import unnamed
@@ -78,6 +79,10 @@ class Networks:
         # Intervals are of one network as it was calibrated, not of several or of draws.
         alone = len(self.models) == 1 and self.dropout is None
         return NumberRule(first.task, first.intervals if alone else None) if first.task.numbers else None
+
+    @property
+    def promised_sets(self) -> PromisedSets | None:
+        return self.models[0].sets
 
     @property
     def temperature(self) -> float:

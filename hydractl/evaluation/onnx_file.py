@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, PromisedSets
 from hydractl.checkpoint.manifest import KEY, without_tensors
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
@@ -249,7 +249,7 @@ def _check_outputs(
     proto: ModelProto, outputs: tuple[str, ...], checkpoint: Checkpoint, expected: Sequence[str] | None, origin: Origin
 ) -> None:
     forms = {each.name: _form(each) for each in proto.graph.output}
-    wanted = tuple(expected or output_names(None if checkpoint.ood is None else checkpoint.ood.fit))
+    wanted = tuple(expected or output_names(None if checkpoint.ood is None else checkpoint.ood.fit, checkpoint.sets))
     if tuple(forms) != outputs or outputs != wanted:
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
     (_, sizes), spec = forms["member_logits"], checkpoint.spec
@@ -258,12 +258,12 @@ def _check_outputs(
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 
 
-def output_names(fit: OodFit | None) -> tuple[str, ...]:
-    """Returns the names of a graph's outputs, in order, by the score that it was fitted."""
-    plain = ("probabilities", "member_logits")
-    if fit is None:
-        return plain
-    return (*plain, "ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else []))
+def output_names(fit: OodFit | None, sets: PromisedSets | None) -> tuple[str, ...]:
+    """Returns the names of a graph's outputs, in order, by the score and the sets that it was fitted."""
+    found = ["probabilities", "member_logits", *([] if sets is None else ["sets"])]
+    if fit is not None:
+        found += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else [])]
+    return tuple(found)
 
 
 def input_names(spec: ModelSpec) -> tuple[str, ...]:

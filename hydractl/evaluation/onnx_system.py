@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.contents import Acceptance, Intervals
+from hydractl.checkpoint.contents import Acceptance, Intervals, PromisedSets
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch
@@ -133,6 +133,11 @@ class OnnxModel:
         return self.graph.file.checkpoint.intervals
 
     @property
+    def sets(self) -> PromisedSets | None:
+        """What gives sets of classes; None without a promise."""
+        return self.graph.file.checkpoint.sets
+
+    @property
     def acceptance(self) -> Acceptance | None:
         return self.graph.file.checkpoint.acceptance
 
@@ -197,6 +202,10 @@ class OnnxNetwork:
     @property
     def thresholds(self) -> tuple[float, ...] | None:
         return self.model.thresholds
+
+    @property
+    def promised_sets(self) -> PromisedSets | None:
+        return self.model.sets
 
     @property
     def cost(self) -> Cost:

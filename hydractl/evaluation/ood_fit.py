@@ -1,24 +1,24 @@
 """Fits what tells OOD for one network: the statistics of a score, quantiles of ID samples, and the choice of score."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.stats import binomtest
 
+from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.ood import MOST_QUANTILES, Baseline, FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
+from hydractl.evaluation.promise_fit import Labelled, WantedPromises, fit_sets, fit_sure
 from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_choice import Choice, choose_score
-from hydractl.metrics.selective import sure_from
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typicality
-from hydractl.tasks.one_class import prediction
 
 AUTO = "auto"
 #: How sure a broken promise must be before it is an error: one in a thousand files that keep it would be refused.
@@ -32,7 +32,7 @@ class Wanted:
     score: str  # a name of `OOD_SCORES`, or `auto`
     accept: float  # the share of ID samples that should not be flagged
     bank: int  # the largest size of a bank of features, MB
-    accuracy: float | None = None  # the share of sure answers that should be right; None for no sure answers
+    promises: WantedPromises = WantedPromises()
     fixed: bool = True  # whether the classes are; otherwise only what reads no classes is fitted
 
     @property
@@ -71,12 +71,14 @@ class FoundOod:
         choice: what it and other scores do on the OOD sets, if there are some.
         accepted: what share of the ID samples it accepts, of those that chose nothing of it.
         shift: of each set of shifted data, the share that is flagged without and with taking it in.
+        sets: what gives sets of classes, if they are wanted.
     """
 
     fitted: FittedOod
     choice: Choice | None
     accepted: Accepted
     shift: Mapping[str, tuple[float, float]]
+    sets: PromisedSets | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,7 @@ class Held:
     classifier: Classifier | None  # of its members
     temperature: float  # divides logits
     shifted: Mapping[str, SetAnswers]  # to samples that are other than the ID samples and still welcome
+    names: Sequence[str] | None = None  # of its classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +130,16 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
         tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in found.welcome]))
     _tell_bank(row, tensors, len(found.fitting.fold), on_note)
     accepted = _accepted(found, wanted.accept)
-    confidence = None if wanted.accuracy is None else _sure_from(held, wanted.accuracy)
-    baseline = _baseline(held) if wanted.fixed and held.inside.labels is not None else None
-    fit = OodFit(row.name, accepted.samples, wanted.accept, wanted.accuracy, confidence=confidence, baseline=baseline)
+    fit = OodFit(row.name, accepted.samples, wanted.accept)
+    sets = None
+    if wanted.fixed and held.inside.labels is not None:
+        known, promises = Labelled.of(held.inside, held.temperature, held.names), wanted.promises
+        sure, sets = fit_sure(known, promises), fit_sets(known, promises)
+        fit = replace(fit, accuracy=promises.accuracy, baseline=_baseline(known))
+        if sure is not None:
+            fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
-    return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept))
+    return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept), sets=sets)
 
 
 def _ascending(values: FloatArray) -> torch.Tensor:
@@ -166,38 +174,17 @@ def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
     return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}
 
 
-def _baseline(held: Held) -> Baseline:
+def _baseline(known: Labelled) -> Baseline:
     """Returns the accuracy, confidence and class shares on the calibration samples, as `predict` finds them."""
-    logits, labels = held.inside.to_fit_on()
-    answer = prediction(torch.from_numpy(logits), held.temperature, None)
-    right = int((answer.probabilities.argmax(-1).numpy() == labels).sum())
-    confidence = np.sort(answer.msp.double().numpy())
+    right, samples = int(known.right.sum()), len(known.labels)
+    confidence = np.sort(known.probabilities.max(-1).astype(np.float64))
     return Baseline(
-        samples=len(labels),
-        accuracy=right / len(labels),
+        samples=samples,
+        accuracy=right / samples,
         confidence=float(confidence.mean()),
         threshold=float(confidence[-right]) if right else 1.0,
-        labels=tuple(np.bincount(labels, minlength=logits.shape[-1]).tolist()),
+        labels=tuple(np.bincount(known.labels, minlength=len(known.names)).tolist()),
     )
-
-
-def _sure_from(held: Held, accuracy: float) -> float:
-    """Returns the MSP from which answers are right as often as wanted.
-
-    Raises:
-        DataError: no confidence reaches that.
-    """
-    logits, labels = held.inside.to_fit_on()
-    # As `predict` computes it: a sample at the threshold should be sure there too.
-    answer = prediction(torch.from_numpy(logits), held.temperature, None)
-    found = sure_from(answer.msp.numpy(), answer.probabilities.argmax(-1).numpy() == labels, accuracy)
-    if found is None:
-        share = f"{100 * accuracy:g} %"
-        raise DataError(
-            f"no confidence makes answers right {share} of the time, with 95 % certainty from {len(labels)} samples: "
-            "give more calibration data, or a lower `accuracy`"
-        )
-    return found
 
 
 def _measured(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.number_rule import NumberRule
+from hydractl.evaluation.promise_fit import Labelled, WantedPromises, fit_sets
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.settings import Conformal, Settings
+from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
-from hydractl.metrics.conformal import ConformalMetrics, conformal_threshold, nonconformity, prediction_sets
+from hydractl.metrics.conformal import ConformalMetrics, prediction_sets
 from hydractl.metrics.label_sets import FittedLabels, LabelSetTable, fit_label_sets, tabulate_label_sets
 from hydractl.metrics.number_metrics import NumberTable
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
@@ -37,11 +39,11 @@ Scorer = Callable[[SetAnswers, Any, float], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Fits before the evaluation: temperature and threshold of prediction sets."""
+    """Fits before the evaluation, or those of a file: temperature, prediction sets, thresholds."""
 
     temperature: float
     fitted: FittedTemperature | None = None
-    threshold: float | None = None
+    sets: PromisedSets | None = None
     several: bool = False  # whether a sample has any number of labels
     thresholds: Sequence[float] | None = None  # the probability from which each of several labels is answered
     numbers: NumberRule | None = None  # how it answers with numbers
@@ -118,10 +120,13 @@ def predict_sets(
         scorer = partial(_by_head, head)
         reads = "logits" if predictor.scores_itself else reads
     found: dict[SetKey, _Measured] = {}
+    sets: ConformalMetrics | None = None
     for key in keys:
         if key.role != "calibration":
-            conformal = chosen.conformal if key.role == "id" else None
-            found[key] = _measure(answered(key, reads), settled, scorer, conformal)
+            one = answered(key, reads)
+            found[key] = _measure(one, settled, scorer)
+            if key.role == "id" and settled.sets is not None:
+                sets = _measured_sets(one, settled.sets, settled.temperature, predictor.labels)
     inside = next((part for key, part in found.items() if key.role == "id"), None)
     return SystemPredictions(
         settled,
@@ -129,7 +134,7 @@ def predict_sets(
         {key: part.scores for key, part in found.items()},
         {key: part.numbers for key, part in found.items() if part.numbers is not None},
         embedding=None if inside is None else inside.embedding,
-        sets=None if inside is None else inside.sets,
+        sets=sets,
         correct={key: part.correct for key, part in found.items() if part.correct is not None},
         confident=predictor.confident,
         own=None if head is None else head.fit,
@@ -167,7 +172,8 @@ def _calibrate(
     settled = replace(settled, several=predictor.several, numbers=predictor.numbers, embeds=predictor.embeds)
     if not wanting:
         assert scorer is not None
-        return settled, scorer
+        # The file's sets belong to its temperature.
+        return replace(settled, sets=predictor.promised_sets if wanted is None else None), scorer
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
@@ -176,7 +182,7 @@ def _calibrate(
     if predictor.embeds:
         return settled, scorer or _fitted(row, held, None)
     member_logits, labels = held.to_fit_on()
-    fitted = threshold = None
+    fitted = None
     thresholds = predictor.thresholds
     if wanted == "fit":
         fitted = fit_label_sets(member_logits, labels) if predictor.several else fit_temperature(member_logits, labels)
@@ -184,11 +190,10 @@ def _calibrate(
         temperature = fitted.temperature
     if scorer is None:
         scorer = _fitted(row, held, predictor.classifier)
-    if settings.conformal is not None:
-        lack = nonconformity(member_logits, labels, settings.conformal.name, temperature)
-        threshold = conformal_threshold(lack, settings.conformal.coverage)
-    settled = replace(settled, temperature=temperature, fitted=fitted, threshold=threshold, thresholds=thresholds)
-    return settled, scorer
+    sets = predictor.promised_sets if wanted is None else None
+    if settings.coverage is not None:
+        sets = fit_sets(Labelled.of(held, temperature, predictor.labels), WantedPromises(sets=settings.coverage))
+    return replace(settled, temperature=temperature, fitted=fitted, sets=sets, thresholds=thresholds), scorer
 
 
 def _of_answers(row: OodScore, settings: Settings) -> Scorer:
@@ -220,7 +225,6 @@ class _Measured(NamedTuple):
     numbers: NumberTable | None
     scores: FloatArray
     correct: BoolArray | None
-    sets: ConformalMetrics | None
     embedding: FloatArray | None = None
 
 
@@ -230,24 +234,26 @@ def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibrat
     return tabulate(member_logits, labels, settled.temperature)
 
 
-def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conformal: Conformal | None) -> _Measured:
-    table = sets = numbers = None
+def _measured_sets(
+    answers: SetAnswers, sets: PromisedSets, temperature: float, classes: Sequence[str] | None
+) -> ConformalMetrics:
+    known = Labelled.of(answers, temperature, classes)
+    return prediction_sets(known.probabilities, known.labels, sets.least, sets.coverage, classes=known.names)
+
+
+def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer) -> _Measured:
+    table = numbers = None
     if settled.embeds:
         assert answers.member_logits is not None
         embeddings = mean_embedding(torch.from_numpy(answers.member_logits)).numpy()
-        return _Measured(None, None, scorer(answers, None, settled.temperature), None, None, embeddings)
+        return _Measured(None, None, scorer(answers, None, settled.temperature), None, embeddings)
     if answers.labels is not None and answers.labels.dtype.kind == "f":
         assert settled.numbers is not None and answers.member_logits is not None
         numbers = settled.numbers.table(answers.member_logits, answers.labels, settled.temperature)
     elif answers.member_logits is not None and (settled.numbers is None or answers.labels is not None):
         table = _tabulated(answers.member_logits, answers.labels, settled)
-    if conformal is not None and settled.threshold is not None:
-        member_logits, labels = answers.to_fit_on()
-        sets = prediction_sets(
-            member_logits, labels, settled.threshold, conformal.name, temperature=settled.temperature
-        )
     if answers.confidence is not None:
         scores = -answers.confidence.astype(np.float64)
     else:
         scores = scorer(answers, table, settled.temperature)
-    return _Measured(table, numbers, scores, correct=answers.correct, sets=sets)
+    return _Measured(table, numbers, scores, answers.correct)

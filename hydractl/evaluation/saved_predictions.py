@@ -226,6 +226,10 @@ class SavedPredictions:
         return None
 
     @property
+    def promised_sets(self) -> None:
+        return None
+
+    @property
     def cost(self) -> Cost | None:
         return self.about.cost
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
@@ -15,31 +15,9 @@ from hydractl.errors import OptionError, require
 from hydractl.metrics.styles import OURS, STYLES, Style, find_style
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import OodScore
-from hydractl.options import Option, Rows, brief, option
+from hydractl.options import brief, option
 
 FITTED = ", ".join(score.name for score in OOD_SCORES if score.fit is not None)
-Coverage = Annotated[float, Option("Share of prediction sets that should hold the right class.", minimum=0, maximum=1)]
-
-
-@dataclass(frozen=True)
-class Lac:
-    """Prediction sets of all classes whose probability is high enough."""
-
-    name: ClassVar[Literal["lac", "aps"]] = "lac"
-    help: ClassVar[str] = "classes above a threshold of probability"
-    coverage: Coverage = 0.9
-
-
-@dataclass(frozen=True)
-class Aps:
-    """Prediction sets of the likeliest classes until their summed probability is high enough."""
-
-    name: ClassVar[Literal["lac", "aps"]] = "aps"
-    help: ClassVar[str] = "the likeliest classes up to a threshold of summed probability"
-    coverage: Coverage = 0.9
-
-
-Conformal = Lac | Aps
 
 
 @dataclass(frozen=True)
@@ -111,13 +89,16 @@ class Settings:
         minimum=bounds.COLDEST,
         maximum=bounds.HOTTEST,
     )
-    conformal: Annotated[
-        Conformal | None, Option("Measure prediction sets fitted on `calib_data`."), Rows((Lac, Aps))
-    ] = None
+    conformal: str | None = option(
+        None,
+        "Measure prediction sets that should hold the right class that often, as 0.95 or 95%, fitted on `calib_data`. "
+        "Default: the sets of a file that promises some.",
+        metavar="SHARE",
+    )
 
     def __post_init__(self) -> None:
         # Raises before anything is computed.
-        _ = self.wanted_temperature
+        _ = self.wanted_temperature, self.coverage
         require(*self.definitions.packages)
 
     def check_several(self, confident: bool = True) -> None:
@@ -145,6 +126,14 @@ class Settings:
         return number
 
     @cached_property
+    def coverage(self) -> float | None:
+        """The share of sets that should hold the right class; None to fit no sets."""
+        share = None if self.conformal is None else bounds.parse_share("conformal", self.conformal)
+        if share == 1:
+            raise OptionError("`conformal` 1: only sets of all classes always hold the right one: give less")
+        return share
+
+    @cached_property
     def definitions(self) -> Style:
         """The style by its name."""
         return find_style(self.style)
@@ -170,12 +159,11 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report's options."""
-        sets = self.conformal and {"method": self.conformal.name, "coverage": self.conformal.coverage}
         return {
             "ood_score": self.ood_score or BASELINE,
             "style": self.style,
             "temperature": self.wanted_temperature,
-            "conformal": sets,
+            "conformal": self.coverage and {"method": "lac", "coverage": self.coverage},
         }
 
 

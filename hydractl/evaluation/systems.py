@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from hydractl.checkpoint.contents import PromisedSets
 from hydractl.errors import DataError
 from hydractl.ood.score import FitSamples
 
@@ -127,6 +128,10 @@ class Predictor(Protocol):
     @property
     def thresholds(self) -> Sequence[float] | None:
         """The probability from which it answers with each of several labels; None for one half."""
+
+    @property
+    def promised_sets(self) -> PromisedSets | None:
+        """What gives sets of classes; None without a promise."""
 
     @property
     def temperature(self) -> float:

@@ -1,7 +1,7 @@
 """Folders that transformers loads, with a model of any number of members, its code and its card."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
             **({"units": dict(checkpoint.units)} if checkpoint.units else {}),
             "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
             "temperature": checkpoint.temperature,
+            **({} if checkpoint.sets is None else {"sets": asdict(checkpoint.sets)}),
             **({} if checkpoint.ood is None else {"ood": _ood(checkpoint.ood)}),
         },
     }
@@ -109,6 +110,8 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
         fit = checkpoint.ood.fit
         share = f"{100 - 100 * fit.accept:g} %"
         yield f"The output `typicality` (by {fit.score}) is below {share} for about {share} of usual inputs."
+    if (sets := checkpoint.sets) is not None:
+        yield f"The output `sets` names classes, the right one among them {100 * sets.coverage:g} % of the time."
     yield ""
 
 

@@ -78,17 +78,20 @@ def _read_by_fits(output: HydraOutput) -> tuple[Tensor, ...]:
 
 def _wide(tensor: Tensor) -> Tensor:
     """Returns a tensor in float32 at least, which a graph takes and gives also where it computes in half precision."""
+    if tensor.dtype == torch.bool:
+        return tensor
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def graph_outputs(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
-    return output_names(model.ood_fit)
+    return output_names(model.ood_fit, model.sets)
 
 
 def trace(model: Hydra, fitting: bool = False) -> Traced:
     """Returns the model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
 
+    A model that promises sets adds `sets` `[B,C]`, booleans.
     A calibrated model adds `ood_score` and `typicality`, both `[B]`, and for a score of all layers `profile` `[B,L]`.
 
     Batch and, for texts, length stay open.

@@ -20,6 +20,7 @@ from hydractl.evaluation.model_calibration import CalibrationData, calibrated, f
 from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.evaluation.onnx_system import OnnxNetwork, start_onnx
 from hydractl.evaluation.ood_fit import Held, Wanted
+from hydractl.evaluation.promise_fit import WantedPromises
 from hydractl.evaluation.sets import EvaluationData
 from hydractl.evaluation.systems import Classifier, Running
 from hydractl.exports.before_after import Change, measure_change, refuse_drop, require_fresh, tell_change
@@ -79,7 +80,7 @@ class Refit:
         network = OnnxNetwork(graph, EvaluationData(self.data.sets, self.running.reading.match_labels), self.running)
         inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
         classifier = Classifier(weight, bias) if wanted.fixed else None
-        held = Held(inside, {}, classifier, checkpoint.temperature or 1.0, shifted={})
+        held = Held(inside, {}, classifier, checkpoint.temperature or 1.0, shifted={}, names=checkpoint.labels)
         found = fit_answers(held, fit_temperature, wanted, self.running.on_note)
         return calibrated(checkpoint, found, self.data, options={"precision": "int8"})
 
@@ -126,7 +127,14 @@ def _wanted(checkpoint: Checkpoint) -> Wanted:
     if not fixed and find_ood_score(fit.score).reads != "layers":
         return Wanted(DEFAULT, fit.accept, BANK, fixed=False)
     size = BANK if bank is None else ceil(4e-6 * prod(bank.shape))
-    return Wanted(fit.score, fit.accept, size, fit.accuracy, fixed=fixed)
+    return Wanted(fit.score, fit.accept, size, _promised(checkpoint), fixed=fixed)
+
+
+def _promised(checkpoint: Checkpoint) -> WantedPromises:
+    sets, fit = checkpoint.sets, None if checkpoint.ood is None else checkpoint.ood.fit
+    each = (sets is not None and len(sets.least) > 1) or (fit is not None and fit.confidences is not None)
+    accuracy, coverage = None if fit is None else fit.accuracy, None if sets is None else sets.coverage
+    return WantedPromises(accuracy, coverage, by_class=each)
 
 
 def quantized(traced: Traced) -> ModelProto:

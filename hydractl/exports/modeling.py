@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
+from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.slots import slots
@@ -31,6 +32,7 @@ class HydraClassifierOutput(ModelOutput):
     ood_score: Tensor | None = None  # `[B]`, higher = more out of distribution, if the model was calibrated
     typicality: Tensor | None = None  # `[B]`, the share of calibration samples that look at least as odd, likewise
     profile: Tensor | None = None  # `[B,L]`, that share by each layer alone, if the score reads all layers
+    sets: Tensor | None = None  # `[B,C]`, true where a class is in the set that holds the right one, if one is promised
 
 
 @dataclass
@@ -68,6 +70,8 @@ class HydraPreTrainedModel(PreTrainedModel):
         layout = Layout(heads, frozenset(slots(spec)) - frozenset(config.hydra["separate"]), units)
         self.hydra = Hydra(spec, layout, stored_shapes(spec, layout)).to_empty(device=torch.get_default_device())
         self.hydra.temperature = config.hydra.get("temperature") or 1.0
+        if (sets := config.hydra.get("sets")) is not None:
+            self.hydra.sets = PromisedSets(**sets)
         if (ood := config.hydra.get("ood")) is not None:
             state = {name: torch.zeros(shape) for name, shape in ood["shapes"].items()}
             self.hydra.ood_head = OodHead(OodFit(**ood["fit"]), state, persistent=True)
@@ -106,6 +110,7 @@ class HydraPreTrainedModel(PreTrainedModel):
             ood_score=output.ood_score,
             typicality=output.typicality,
             profile=output.profile,
+            sets=output.sets,
         )
 
 

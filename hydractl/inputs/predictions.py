@@ -29,11 +29,13 @@ class Promise:
         meaning: the rule of its flags, a sentence for people.
         flagged: the share of ID samples that are flagged OOD; None if it flags nothing.
         accuracy: the share of answers marked sure that are right; None if it marks none.
+        coverage: the share of sets that hold the right class; None if it gives none.
     """
 
     meaning: str = UNCALIBRATED
     flagged: float | None = None
     accuracy: float | None = None
+    coverage: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -49,6 +51,7 @@ class AnyPredictions(Result):
         profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
         ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
         sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
+        sets: `[N,C]`, true for the classes of each input's set; None without a promise of sets.
         rows: `[N]`, the place of each in its file or data set, counted from 0.
         ids: `[N]`, the values of `id_column`; empty if none is named.
         kept: the values `[N]` of each column in `keep`.
@@ -65,6 +68,7 @@ class AnyPredictions(Result):
     profile: NDArray[np.floating[Any]] | None = None
     ood: NDArray[np.bool_] | None = None
     sure: NDArray[np.bool_] | None = None
+    sets: NDArray[np.bool_] | None = None
     rows: Sequence[int] = ()
     ids: Sequence[Any] = ()
     kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -130,6 +134,8 @@ class AnyPredictions(Result):
             row |= {name: None if value is None else str(value) for name, value in own.items()}
             if isinstance(label := row.get("label"), tuple):
                 row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in label)
+            if row.get("set") is not None:
+                row["set"] = ", ".join(row["set"])
             if row["unreadable"]:
                 row[next((name for name in (*self._shown, "typicality") if name in row), "input")] = UNREADABLE
             yield tuple(map(_cell, (row[name] for name in self.columns)))
@@ -189,7 +195,12 @@ class Predictions(AnyPredictions):
     def answer(self, at: int) -> dict[str, Any]:
         numbers = {name: _number(getattr(self, name)[at]) for name in ("msp", "entropy", "mutual_information")}
         probabilities = dict(zip(self.classes, map(_number, self.probabilities[at]), strict=True))
-        return {"label": self.labels[at], **numbers, "probabilities": probabilities}
+        named = {} if self.sets is None else {"set": None if at in self.unreadable else self._set(at, self.sets[at])}
+        return {"label": self.labels[at], **numbers, **named, "probabilities": probabilities}
+
+    def _set(self, at: int, chosen: NDArray[np.bool_]) -> list[str]:
+        """Returns the classes in the set of an input, the most probable first."""
+        return [self.classes[one] for one in (-self.probabilities[at]).argsort(kind="stable") if chosen[one]]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -250,6 +261,7 @@ class Counts:
     unreadable: int = 0
     flagged: int = 0
     sure: int = 0
+    named: int = 0  # classes in their sets
 
     def plus(self, found: AnyPredictions) -> Counts:
         """Returns the counts with those of more predictions."""
@@ -259,6 +271,7 @@ class Counts:
             self.unreadable + len(found.unreadable),
             flagged=self.flagged + flagged,
             sure=self.sure + sure,
+            named=self.named + (0 if found.sets is None else int(found.sets.sum())),
         )
 
     def line(self, promise: Promise) -> str:
@@ -270,6 +283,9 @@ class Counts:
             parts.append(f"{self.flagged} look OOD ({share}; {100 * promise.flagged:g} % of ID data do)")
         if promise.accuracy is not None and answered:
             parts.append(f"{self.sure} sure (right {100 * promise.accuracy:g} % of the time on ID data)")
+        if promise.coverage is not None and answered:
+            share = f"{100 * promise.coverage:g} %"
+            parts.append(f"{self.named / answered:.2f} classes a set (holds the right one in {share} of ID data)")
         return ": ".join(filter(None, [f"{self.inputs} input{'s' * (self.inputs != 1)}", "; ".join(parts)]))
 
 

@@ -1,23 +1,21 @@
 """Split conformal prediction: sets of classes that hold the right one with a chosen probability."""
 
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
 
 import numpy as np
 
-from hydractl.errors import OptionError
-from hydractl.metrics.checks import FloatArray, IntArray, Logits
-from hydractl.metrics.probabilities import (
-    mean_over_members,
-    member_probabilities,
-    sample_chunks,
-    scaled_logits,
-)
+from hydractl.metrics.checks import FloatArray, IntArray
 
-ConformalMethod = Literal["lac", "aps"]
 
-# Probabilities are sums of rounded numbers: a class this close to the threshold is in the set.
-_ROUNDING = 1e-12
+@dataclass(frozen=True)
+class ClassSets:
+    """Size and coverage of the prediction sets of the samples of one class."""
+
+    samples: int
+    coverage: float  # share of samples whose set holds the label
+    mean_size: float  # classes
 
 
 @dataclass(frozen=True)
@@ -26,92 +24,57 @@ class ConformalMetrics:
 
     coverage: float  # share of samples whose set holds the label
     mean_size: float  # classes
+    promised: float | None = None  # the share that should; None in early reports
+    worst_class: float | None = None  # the lowest share of a class; None likewise
+    by_class: Mapping[str, ClassSets] = field(default_factory=dict)
 
 
-def nonconformity(
-    member_logits: Logits, labels: IntArray, method: ConformalMethod, temperature: float = 1.0
-) -> FloatArray:
-    """Returns how badly each label fits its sample, [N] in 0..1, higher = worse.
+def least_samples(coverage: float) -> int:
+    """Returns how many samples it takes to promise a coverage, above 0 and below 1.
 
-    lac: 1 - the label's mean probability. aps: the summed probability of all classes at least as probable as
-    the label; without randomisation, so sets are reproducible and cover a little more than the wanted share.
+    >>> least_samples(0.95), least_samples(0.99)
+    (19, 99)
+    """
+    return ceil(round(coverage / (1 - coverage), 6))
+
+
+def least_probability(right: FloatArray, coverage: float) -> float | None:
+    """Returns the probability from which a class belongs to a set; None where the samples are too few.
+
+    The ceil((N + 1) coverage)-th highest probability of a right class, which guarantees the coverage on exchangeable
+    samples, in the mean over calibration sets.
 
     Args:
-        member_logits: [M,N,C] of calibration samples.
-        labels: [N] in 0..C-1.
-        temperature: divides the logits of every member.
+        right: [N] probability of the label of each calibration sample.
+        coverage: above 0 and below 1.
 
-    Source: lac Sadinle et al. 2019, aps Romano et al. 2020.
+    Source: LAC, Sadinle et al. 2019.
     """
-    scores = np.empty(len(labels))
-    for samples in sample_chunks(member_logits):
-        of_classes = _class_scores(member_logits, samples, method, temperature)
-        scores[samples] = np.take_along_axis(of_classes, labels[samples, None], axis=-1)[:, 0]
-    return scores
-
-
-def conformal_threshold(scores: FloatArray, coverage: float = 0.9) -> float:
-    """Returns the nonconformity up to which a class belongs to a set, 0..1, or 1 where there are too few scores.
-
-    The ceil((N + 1) coverage)-th smallest score, which guarantees the coverage on exchangeable data.
-
-    Args:
-        scores: [N] nonconformity of calibration samples.
-
-    Raises:
-        OptionError: a coverage outside (0,1).
-    """
-    if not 0 < coverage < 1:
-        raise OptionError(f"coverage {coverage}: expected above 0 and below 1")
-    rank = int(np.ceil(round((scores.size + 1) * coverage, 9)))
-    # With too few scores only the set of all classes keeps the promise; no score exceeds 1.
-    return float(np.sort(scores)[rank - 1]) if rank <= scores.size else 1.0
+    rank = ceil(round((right.size + 1) * coverage, 6))
+    return float(np.sort(right)[right.size - rank]) if rank <= right.size else None
 
 
 def prediction_sets(
-    member_logits: Logits, labels: IntArray, threshold: float, method: ConformalMethod, temperature: float = 1.0
+    p: FloatArray, labels: IntArray, least: Sequence[float], promised: float, classes: Sequence[str]
 ) -> ConformalMetrics:
     """Returns the size of the prediction sets, and how many of them hold the label.
 
     The predicted class is always in its set: an empty set would help nobody, and more classes cover no less.
 
     Args:
-        member_logits: [M,N,C] of test samples, not those of the calibration.
+        p: [N,C] probabilities of test samples, not those of the calibration.
         labels: [N] in 0..C-1.
-        threshold: from `conformal_threshold` of the same method and temperature.
-
-    Source: lac Sadinle et al. 2019, aps Romano et al. 2020.
+        least: the probability from which a class is in a set: one for all, or [C].
+        promised: the coverage that it was found for.
+        classes: [C] names.
     """
-    classes = covered = 0
-    for samples in sample_chunks(member_logits):
-        scores = _class_scores(member_logits, samples, method, temperature)
-        chosen = scores <= max(threshold, 0.0) + _ROUNDING
-        chosen[np.arange(len(scores)), scores.argmin(axis=-1)] = True
-        classes += int(chosen.sum())
-        covered += int(np.take_along_axis(chosen, labels[samples, None], axis=-1).sum())
-    return ConformalMetrics(covered / len(labels), classes / len(labels))
-
-
-def _class_scores(member_logits: Logits, samples: slice, method: ConformalMethod, temperature: float) -> FloatArray:
-    """Returns the nonconformity of every class, [n,C]."""
-    probabilities = mean_over_members(member_probabilities(scaled_logits(member_logits, samples, temperature)))
-    match method:
-        case "lac":
-            return 1.0 - probabilities
-        case "aps":
-            return _mass_at_least(probabilities)
-    assert_never(method)
-
-
-def _mass_at_least(probabilities: FloatArray) -> FloatArray:
-    """Returns for every class the summed probability of all classes at least as probable, [n,C]."""
-    order = np.argsort(-probabilities, axis=-1, kind="stable")
-    ordered = np.take_along_axis(probabilities, order, axis=-1)
-    mass = np.cumsum(ordered, axis=-1)
-    # Equal classes get the mass at the end of their tie: carried back from the last of each.
-    ends = np.ones_like(ordered, dtype=np.bool_)
-    ends[:, :-1] = ordered[:, :-1] != ordered[:, 1:]
-    mass = np.minimum.accumulate(np.where(ends, mass, np.inf)[:, ::-1], axis=-1)[:, ::-1]
-    scores = np.empty_like(mass)
-    np.put_along_axis(scores, order, np.minimum(mass, 1.0), axis=-1)
-    return scores
+    chosen = (p >= np.asarray(least, p.dtype)) | (p == p.max(-1, keepdims=True))
+    covered, sizes = chosen[np.arange(len(labels)), labels], chosen.sum(-1)
+    counts = np.bincount(labels, minlength=len(classes))
+    found, named = (np.bincount(labels, numbers, len(classes)) for numbers in (covered, sizes))
+    by_class = {
+        classes[one]: ClassSets(int(counts[one]), float(found[one] / counts[one]), float(named[one] / counts[one]))
+        for one in np.flatnonzero(counts).tolist()
+    }
+    worst = min(one.coverage for one in by_class.values())
+    return ConformalMetrics(float(covered.mean()), float(sizes.mean()), promised, worst_class=worst, by_class=by_class)

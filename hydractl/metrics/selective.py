@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,15 @@ def accuracy_at_coverage(
     # 0.07 * 100 is a little over 7: the rounding keeps that from answering an eighth sample.
     answered = {share: int(np.ceil(round(share * risk.size, 9))) for share in coverages}
     return {share: float(1.0 - risk[count - 1]) for share, count in answered.items()}
+
+
+def least_answers(accuracy: float) -> int:
+    """Returns how many answers, all of them right, show an accuracy above 0 and below 1 with 95 % certainty.
+
+    >>> least_answers(0.99), least_answers(0.9)
+    (299, 29)
+    """
+    return ceil(round(log(0.05) / log(accuracy), 9))
 
 
 def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> float | None:

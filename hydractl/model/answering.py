@@ -100,9 +100,10 @@ class Answering:
             profile = odd[2:].T if len(odd) > 2 else None
             flags = flagged(odd[1], fit.accept)
             found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
-            if not isinstance(found, Prediction) or (least := fit.confidence) is None:
+            if not isinstance(found, Prediction):
                 return found
-            return replace(found, sure=found.msp >= least)
+            sure = fit.sure(found.msp.numpy(), found.probabilities.argmax(-1).numpy())
+            return found if sure is None else replace(found, sure=torch.from_numpy(sure))
         if not isinstance(found, Prediction) or network.acceptance is None:
             return found
         return replace(found, ood=found.msp < network.acceptance.msp)
@@ -130,4 +131,5 @@ class Answering:
 def fitted(model: Any) -> dict[str, Any]:
     """Returns what calibration fitted to the answers of a network, as its task's prediction takes it."""
     found = {name: getattr(model, name) for name in ("thresholds", "intervals")}
+    found["least"] = None if model.sets is None else model.sets.least
     return {name: value for name, value in found.items() if value is not None}

@@ -35,7 +35,7 @@ def from_checkpoint(
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
     model.acceptance, model.thresholds = checkpoint.acceptance, checkpoint.thresholds
-    model.intervals = checkpoint.intervals
+    model.intervals, model.sets = checkpoint.intervals, checkpoint.sets
     model.ood_head = None if checkpoint.ood is None else OodHead.of(checkpoint.ood, device, wanted)
     # Nothing of it may hold the open file, which would keep the model from being copied and pickled.
     ood = checkpoint.ood and replace(checkpoint.ood, tensors=_in_memory(checkpoint.ood.tensors))

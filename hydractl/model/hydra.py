@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, trunk_depth
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, PromisedSets, trunk_depth
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.ood import OodFit
@@ -18,6 +18,7 @@ from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers
 from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.one_class import class_sets
 from hydractl.tasks.prediction import AnyPrediction
 from hydractl.text import counted, printable
 
@@ -41,6 +42,8 @@ class HydraOutput(NamedTuple):
         ood_score: `[B]`, higher = more OOD, at least float32; None unless the model was calibrated, and in training.
         typicality: `[B]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
         profile: `[B,L]`, that share by each layer alone; None unless the OOD score reads all layers.
+        sets: `[B,C]`, true where a class is in the set that holds the right one as often as promised; None unless the
+            model was calibrated for sets.
         hidden: `[1 or M,B,D]` after each layer but the last, the mean token; empty unless they are asked for.
     """
 
@@ -51,6 +54,7 @@ class HydraOutput(NamedTuple):
     ood_score: Tensor | None = None
     typicality: Tensor | None = None
     profile: Tensor | None = None
+    sets: Tensor | None = None
     hidden: Sequence[Tensor] = ()
 
 
@@ -89,6 +93,7 @@ class Hydra(nn.Module):
         self.acceptance: Acceptance | None = None
         self.thresholds: tuple[float, ...] | None = None  # `[C]`, of a model that answers with several labels
         self.intervals: Intervals | None = None  # of a model that answers with numbers
+        self.sets: PromisedSets | None = None
         self.ood_head: OodHead | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
@@ -248,11 +253,13 @@ class Hydra(nn.Module):
             layer if number < self.trunk else layer.expand(self.members, -1, -1)
             for number, layer in enumerate(hidden or ())
         ]
+        probabilities = self.task.probabilities(logits)
         output = HydraOutput(
             member_logits,
-            self.task.probabilities(logits),
+            probabilities,
             logits,
             features.expand(self.members, -1, -1),
+            sets=None if self.sets is None else class_sets(probabilities, self.sets.least),
             hidden=tuple(layers),
         )
         if self.ood_head is None or self.training:

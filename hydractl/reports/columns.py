@@ -243,6 +243,7 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
         *columns,
         *(_diversity(("id",)) if full or ensembles else []),
         Column("coverage %", ("conformal", "coverage"), "percent"),
+        *([Column("worst class %", ("conformal", "worst_class"), "percent", "higher")] if full else []),
         Column("set size", ("conformal", "mean_size"), "plain", "lower"),
     ]
 

@@ -64,6 +64,8 @@ def print_predictions(found: PredictionRows, console: Console) -> None:
     for cells, is_odd in zip(found.cells(), odd, strict=True):
         named = dict(zip(found.columns, map(_shown, found.columns, cells), strict=True))
         named["input"] = abridged(named["input"], longest)
+        if "set" in named:
+            named["set"] = abridged(named["set"], longest)
         styles = {"msp": "yellow" if is_odd else "green", "ood": "bold yellow"}
         table.add_row(*(escape.terminal(cell, styles.get(name, "")) for name, cell in named.items()))
     console.print(table)
@@ -107,7 +109,7 @@ def flat_rows(found: PredictionRows) -> Iterator[dict[str, Any]]:
 
 def _cell(value: Any) -> Any:
     """Returns text that no spreadsheet runs, true or false in lower case, and numbers as they are."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         value = ", ".join(value)
     if isinstance(value, list):
         return json.dumps(value)

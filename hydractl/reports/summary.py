@@ -12,7 +12,7 @@ from hydractl.checkpoint.layout import Layout, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import DTYPES
-from hydractl.text import counted, printable, shortened
+from hydractl.text import counted, printable, shortened, span
 
 KEPT, DROPPED = "■", "·"
 
@@ -43,6 +43,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "temperature": checkpoint.temperature,
         **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
         **({} if checkpoint.intervals is None else {"intervals": asdict(checkpoint.intervals)}),
+        **({} if checkpoint.sets is None else {"sets": asdict(checkpoint.sets)}),
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
         "ood": None if checkpoint.ood is None else checkpoint.ood.fit.to_json(),
     }
@@ -101,7 +102,12 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
         facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"
         if "accuracy" in fit:
-            facts["sure"] = f"from an MSP of {fit['confidence']:.4f}: {100 * fit['accuracy']:g} % of answers are right"
+            least = span(fit.get("confidences") or [fit["confidence"]])
+            facts["sure"] = f"from an MSP of {least}: {100 * fit['accuracy']:g} % of answers are right"
+    if (sets := summary.get("sets")) is not None:
+        facts["sets"] = (
+            f"from a probability of {span(sets['least'])}: {100 * sets['coverage']:g} % hold the right class"
+        )
     return facts
 
 

@@ -22,6 +22,7 @@ from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, te
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.run_options import Compute, Force, Output, Resume, Workers
+from hydractl.text import span
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.model_calibration import CalibrationData, Fit, Fits
     from hydractl.evaluation.number_rule import NumberRule
     from hydractl.evaluation.ood_fit import Accepted, Wanted
+    from hydractl.evaluation.promise_fit import WantedPromises
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
@@ -155,12 +157,14 @@ class Calibrated(MadeModel):
                 f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
             )
         kept = f"accepts {self.accepted} of held-out samples, {100 * self.ood.accept:g} % are promised"
-        return f"{scaled}; OOD score {self.ood.score} {kept}{self._sure()}"
+        return "; ".join([scaled, f"OOD score {self.ood.score} {kept}", *self._promises()])
 
-    def _sure(self) -> str:
-        if self.ood.accuracy is None:
-            return ""
-        return f"; {100 * self.ood.accuracy:g} % of answers are right from a confidence of {self.ood.confidence:.4f}"
+    def _promises(self) -> Iterator[str]:
+        if self.ood.accuracy is not None:
+            least = span(self.ood.confidences or (self.ood.confidence or 0.0,))
+            yield f"{100 * self.ood.accuracy:g} % of answers are right from a confidence of {least}"
+        if (sets := self.checkpoint.sets) is not None:
+            yield f"{100 * sets.coverage:g} % of sets hold the right class, from a probability of {span(sets.least)}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -169,6 +173,7 @@ class Calibrated(MadeModel):
             "ood": self.ood.to_json(),
             "accepted": {"share": self.accepted.share, "interval": self.accepted.interval()},
             "choice": None if self.choice is None else asdict(self.choice),
+            **({} if self.checkpoint.sets is None else {"sets": asdict(self.checkpoint.sets)}),
             "shifted": {name: {"flagged": before, "taken_in": after} for name, (before, after) in self.shift.items()},
         }
 
@@ -188,6 +193,7 @@ class Calibrated(MadeModel):
             scaled
             | {"samples": self.samples}
             | {"OOD score": f"{self.ood.score}, flags {100 - 100 * self.ood.accept:g} %, accepts {self.accepted}"}
+            | ({"promises": "; ".join(promises)} if (promises := list(self._promises())) else {})
             | ({"file": self.output} if self.output else {})
         )
 
@@ -223,6 +229,10 @@ class Calibrate:
     With `accuracy`, finds the lowest confidence (MSP) from which answers are right that often, by the one-sided 95 %
     bound of Clopper and Pearson. `predict` then says of which answers it is sure.
 
+    With `sets`, finds the probability from which a class belongs to a prediction set, so that the sets of new ID inputs
+    hold the right class that often (split conformal, LAC). `by_class` keeps both promises for each class by itself:
+    sets by the right class, sure answers by the class that is answered.
+
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
 
     >>> calibrated = hydractl.calibrate("hydra", id_data="data/pets")
@@ -232,9 +242,10 @@ class Calibrate:
     Raises:
         CheckpointError: the model cannot be read.
         DataError: a sample cannot be read, labels do not match, the samples are too few for the OOD score, it does not
-            accept the share it promises, or no confidence reaches the `accuracy`.
-        OptionError: a zero-shot model without classes, `accept` or `accuracy` is not a share, or a method does not
-            fit the model.
+            accept the share it promises, no confidence reaches the `accuracy`, or they, or those of a class, are too
+            few for a promise.
+        OptionError: a zero-shot model without classes, `accept`, `accuracy` or `sets` is not a share, or a method does
+            not fit the model.
         OutputError: the output exists and `force` is not set, an interrupted run is neither gone on with nor given up,
             or the disk refuses the output.
     """
@@ -260,6 +271,11 @@ class Calibrate:
         str | None,
         Option("Share of intervals around numbers that hold the right one. Default: 90%.", metavar="SHARE"),
     ] = None
+    sets: Annotated[
+        str | None,
+        Option("Find prediction sets that hold the right class that often, as 0.95 or 95%.", metavar="SHARE"),
+    ] = None
+    by_class: Annotated[bool, Option("Keep the promises of `accuracy` and `sets` for each class by itself.")] = False
     ood_score: Annotated[
         ScoreName | None,
         Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else all-layers."),
@@ -283,7 +299,8 @@ class Calibrate:
         from hydractl.families.load import write_checkpoint
         from hydractl.tasks.all_tasks import find_task
 
-        rate, accuracy, interval = self._shares()
+        rate, interval = self._shares()
+        promises = self._promises()
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         output = None if self.output is None else Path(self.output)
@@ -305,12 +322,13 @@ class Calibrate:
             claim(output) if output is not None and ranks.leads else nullcontext(),
         ):
             watch = watch if ranks.leads else LOG
-            wanted = self._wanted(checkpoint, data, rate, accuracy)
+            wanted = self._wanted(checkpoint, data, rate, promises)
             fit = partial(self.method.fit, NumberRule(task) if task.numbers else None, interval)
             found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = found.fitted, found.ood
             self._tell(found, watch)
-            options = remembered(self, accept=rate, accuracy=accuracy, template=None)
+            kept = {"accept": rate, "accuracy": promises.accuracy, "sets": promises.sets}
+            options = remembered(self, **kept, by_class=self.by_class or None, template=None)
             result = Calibrated(
                 calibrated(checkpoint, found, data, options=options),
                 fitted,
@@ -346,36 +364,47 @@ class Calibrate:
             samples = match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
         return CalibrationData(samples, *opened)
 
-    def _shares(self) -> tuple[float, float | None, float]:
-        """Returns the shares of samples to accept, of answers to be right, and of numbers that intervals hold."""
-        accuracy = None if self.accuracy is None else parse_share("accuracy", self.accuracy)
+    def _shares(self) -> tuple[float, float]:
+        """Returns the shares of samples to accept, and of numbers that intervals hold."""
         interval = parse_share("interval", self.interval or INTERVAL)
-        for name, share in (("accuracy", accuracy), ("interval", interval)):
+        if interval == 1:
+            raise OptionError("`interval` 1: no number of samples shows that answers are always right: give less")
+        return parse_share("accept", self.accept), interval
+
+    def _promises(self) -> WantedPromises:
+        from hydractl.evaluation.promise_fit import WantedPromises
+
+        given = {"accuracy": self.accuracy, "sets": self.sets}
+        shares = {name: parse_share(name, text) for name, text in given.items() if text is not None}
+        for name, share in shares.items():
             if share == 1:
                 raise OptionError(f"`{name}` 1: no number of samples shows that answers are always right: give less")
-        return parse_share("accept", self.accept), accuracy, interval
+        if self.by_class and not shares:
+            raise OptionError("`by_class` is of promises, and none is asked for: add `accuracy` or `sets`")
+        return WantedPromises(**shares, by_class=self.by_class)
 
-    def _wanted(self, checkpoint: Checkpoint, data: CalibrationData, rate: float, accuracy: float | None) -> Wanted:
+    def _wanted(self, checkpoint: Checkpoint, data: CalibrationData, rate: float, promises: WantedPromises) -> Wanted:
         """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""
         from hydractl.evaluation.ood_fit import Wanted
         from hydractl.tasks.all_tasks import require_one_class
 
         score = self.ood_score or ("auto" if data.outside else DEFAULT)
         zero_shot, several = checkpoint.spec.prompted, not checkpoint.spec.one_class
-        if several and (accuracy is not None or data.outside or score != DEFAULT):
-            given = "`accuracy`" if accuracy is not None else "a choice by `ood_data`" if data.outside else score
+        promised = self._promise_option
+        if several and (promised or data.outside or score != DEFAULT):
+            given = promised or ("a choice by `ood_data`" if data.outside else score)
             require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")
         if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
             kept = "a zero-shot model" if zero_shot else score
             raise OptionError(f"`bank_size` {self.bank_size}: {kept} keeps no bank, only knn does: leave it out")
-        if zero_shot and accuracy is not None:
-            raise OptionError("`accuracy` is for models whose classes are fixed, this one is zero-shot: leave it out")
+        if zero_shot and promised:
+            raise OptionError(f"{promised} is for models whose classes are fixed, this one is zero-shot: leave it out")
         if zero_shot and score not in ("auto", DEFAULT):
             raise OptionError(
                 f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
                 f"{DEFAULT}"
             )
-        return Wanted(score, rate, self.bank_size, accuracy, fixed=not zero_shot and not several)
+        return Wanted(score, rate, self.bank_size, promises, fixed=not zero_shot and not several)
 
     def _fits(
         self,
@@ -417,11 +446,16 @@ class Calibrate:
                 on_batch=advance,
             )
 
+    @property
+    def _promise_option(self) -> str | None:
+        """The first option that promises something of answers, as messages name it."""
+        return "`accuracy`" if self.accuracy is not None else "`sets`" if self.sets is not None else None
+
     def _check_labels(self, samples: Samples, watch: Watcher) -> None:
         """Notes that confidence stays as it is without labels; raises OptionError for an option that needs them."""
         if samples.labels is not None or samples.label_problem == NO_CLASS:
             return
-        needs = "method vector" if isinstance(self.method, Vector) else "`accuracy`" if self.accuracy else None
+        needs = "method vector" if isinstance(self.method, Vector) else self._promise_option
         if needs is not None:
             problem = samples.label_problem or "holds none"
             raise OptionError(f"{needs} needs labels, and {samples.name} {problem}: give labelled data")

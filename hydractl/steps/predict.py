@@ -38,7 +38,7 @@ Data = Any  #: one data set, or sources of several
 Names = Any  #: names of columns: a list, or text with commas between
 ARRAYS = (
     *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
-    *("ood_score", "typicality", "profile", "ood", "sure", "values", "spread", "low", "high", "embeddings"),
+    *("ood_score", "typicality", "profile", "ood", "sure", "sets", "values", "spread", "low", "high", "embeddings"),
 )
 
 
@@ -54,8 +54,10 @@ class Predict:
     Prints each input's label, the maximum softmax probability (low: likely wrong or unlike the training data) and the
     mutual information of the members in nats (high: they disagree). A calibrated model gives the typicality too, the
     share of ID samples that look at least as odd, and flags what looks OOD. After `calibrate` with `accuracy`, `sure`
-    says which answers to trust; abstain from the others. On a terminal that is a table; in a pipe it is a line per
-    input with tabs between, after a line that names the columns. `predict MODEL -` answers each text as it comes.
+    says which answers to trust; abstain from the others. After `calibrate` with `sets`, `set` names the classes among
+    which the right one is as often as promised, the most probable first. On a terminal that is a table; in a pipe it is
+    a line per input with tabs between, after a line that names the columns. `predict MODEL -` answers each text as it
+    comes.
 
     `output` writes a file of many inputs part by part; `resume` continues an interrupted run from the parts that it
     finished.
@@ -281,9 +283,12 @@ def promise_of(hydra: Hydra | OnnxModel) -> Promise:
     """Returns what the model's flags mean."""
     if (fit := hydra.ood_fit) is not None:
         share = f"{100 - 100 * fit.accept:g} %"
-        sure = "" if fit.accuracy is None else f" Sure: answers that are right {100 * fit.accuracy:g} % of the time."
-        meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
-        return Promise(meaning, 1 - fit.accept, fit.accuracy)
+        meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}."
+        if fit.accuracy is not None:
+            meaning += f" Sure: answers that are right {100 * fit.accuracy:g} % of the time."
+        if (sets := hydra.sets) is not None:
+            meaning += f" Set: classes, the right one among them {100 * sets.coverage:g} % of the time."
+        return Promise(meaning, 1 - fit.accept, fit.accuracy, coverage=None if sets is None else sets.coverage)
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"
         meaning = f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."

@@ -80,7 +80,7 @@ def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) ->
     for name in slots(first.spec):
         tensors |= _fuse(members, first.layout, [name], merged=True, dtype=dtype)[0]
     whole = first.with_layout(first.layout, first.spec, tensors)
-    return with_dtype(replace(whole, temperature=None, thresholds=None), dtype)
+    return with_dtype(replace(whole, temperature=None, thresholds=None, sets=None), dtype)
 
 
 def _members(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None) -> list[Checkpoint]:

@@ -81,7 +81,7 @@ def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: S
         linear, _, part = name.rpartition(".")
         if linear in CLASSIFIERS:
             tensors[name] = _changed(tensors[name], part, (factors, terms), f"{linear}.s" in tensors)
-    return replace(checkpoint, tensors=tensors, acceptance=None, ood=None)
+    return replace(checkpoint, tensors=tensors, acceptance=None, sets=None, ood=None)
 
 
 def _changed(tensor: LazyTensor, part: str, change: tuple[Tensor, Tensor], factored: bool) -> LazyTensor:

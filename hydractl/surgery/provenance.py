@@ -46,9 +46,10 @@ def with_provenance(
     remembered = merged(seen, result.name)
     return replace(
         result,
-        acceptance=None,  # it was fitted to the inputs, as thresholds and intervals were
+        acceptance=None,  # it was fitted to the inputs, as thresholds, intervals and sets were
         thresholds=None,
         intervals=None,
+        sets=None,
         ood=None,
         provenance={
             "command": command,

@@ -98,7 +98,7 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     if len(members) == checkpoint.members == 1:
         return checkpoint
     name = f"{checkpoint.name}:{','.join(map(str, members))}"
-    fitted: dict[str, Any] = {"temperature": None, "acceptance": None, "ood": None}
+    fitted: dict[str, Any] = {"temperature": None, "acceptance": None, "sets": None, "ood": None}
     if len(members) == 1:
         return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
     if len(members) == checkpoint.members:

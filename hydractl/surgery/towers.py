@@ -44,6 +44,7 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
         temperature=None,
         acceptance=None,
         thresholds=None,
+        sets=None,
         intervals=None,
         ood=checkpoint.ood if fits else None,
     )

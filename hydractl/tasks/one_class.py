@@ -12,12 +12,15 @@ from hydractl.tasks.prediction import Prediction
 from hydractl.tasks.task import TaskRow
 
 
-def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str] | None) -> Prediction:
+def prediction(
+    member_logits: Tensor, temperature: float, classes: Sequence[str] | None, least: Sequence[float] | None = None
+) -> Prediction:
     """Returns the prediction for logits `[M,N,C]`.
 
     Args:
         temperature: divides the logits of each member.
         classes: names of the C classes. Default: LABEL_0 and so on.
+        least: the probability from which a class is in the set, one for all or `[C]`. Default: no sets.
     """
     probabilities = log_probabilities(member_logits, temperature).exp()
     msp, best = probabilities.max(-1)
@@ -33,7 +36,19 @@ def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str]
         entropy=entropy,
         mutual_information=(entropy - expected).clamp(min=0),
         member_logits=member_logits,
+        sets=None if least is None else class_sets(probabilities, least),
     )
+
+
+def class_sets(probabilities: Tensor, least: Sequence[float]) -> Tensor:
+    """Returns which classes are in each set, `[N,C]`: those from the least probability on, and the most probable one.
+
+    Args:
+        probabilities: `[N,C]`.
+        least: one for all classes, or `[C]`.
+    """
+    best = probabilities.amax(-1, keepdim=True)  # an empty set would help nobody
+    return (probabilities >= probabilities.new_tensor(least)) | (probabilities == best)
 
 
 def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:

@@ -76,6 +76,8 @@ class Prediction(AnyPrediction):
         entropy: `[N]`, nats, of `probabilities`; high means likely wrong or OOD.
         mutual_information: `[N]`, nats, how much members disagree; 0 for a single member.
         sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
+        sets: `[N,C]`, true for the classes of each sample's set, which holds the right one as often as `calibrate` was
+            asked for; None if it was not.
     """
 
     labels: Sequence[Any]
@@ -84,6 +86,7 @@ class Prediction(AnyPrediction):
     entropy: Tensor
     mutual_information: Tensor
     sure: Tensor | None = None
+    sets: Tensor | None = None
 
     def cells(self) -> Iterator[tuple[str, ...]]:
         yield ("label", "msp", "entropy", "mutual information")

@@ -35,8 +35,8 @@ class TaskRow:
         names: those of its models in transformers.
         answer: from members' logits `[M,B,C]` and their temperature to the logits `[B,C]` of the ensemble.
         probabilities: from these to probabilities `[B,C]`.
-        predict: from members' logits `[M,N,C]`, their temperature, class names, and thresholds of labels where
-            calibration found some, to a prediction.
+        predict: from members' logits `[M,N,C]`, their temperature, class names, and the probabilities from which a
+            label is answered, or a class is in a set, where calibration found some, to a prediction.
         losses: from logits `[G,B,C]`, labels `[B]` (or `[B,C]` of several) and label smoothing to the loss of each
             sample in each copy, `[G*B]`.
         taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.

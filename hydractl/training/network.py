@@ -63,7 +63,7 @@ def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
     numbers = model.state_dict()
     tensors = {name: in_memory(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
     # A temperature and an OOD score belong to the weights they were fitted to.
-    return replace(checkpoint, tensors=tensors, temperature=None, thresholds=None, intervals=None, ood=None)
+    return replace(checkpoint, tensors=tensors, temperature=None, thresholds=None, intervals=None, sets=None, ood=None)
 
 
 def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below: int = 0) -> frozenset[str]:
@@ -169,4 +169,4 @@ def with_new_classifier(
     names = {str(number): label for label, number in numbers.items()}
     config = {**checkpoint.config, "id2label": names, "label2id": numbers, "num_labels": len(labels)}
     whole = replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors)
-    return replace(whole, temperature=None, thresholds=None, intervals=None, ood=None)
+    return replace(whole, temperature=None, thresholds=None, intervals=None, sets=None, ood=None)

@@ -61,6 +61,9 @@ def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
             hydractl.checkpoint.read(path)
 
 
+SETS = {"coverage": 0.9, "samples": 30, "least": [0.2]}
+
+
 @pytest.fixture(scope="module")
 def hydra(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     dense = read_checkpoint(build_reference("clip").save(tmp_path_factory.mktemp("clip")))
@@ -88,9 +91,12 @@ def test_every_damage_to_a_manifest_is_one_line(hydra: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("part", "changes", "finding"),
     [
-        ("whole", {"format_version": 8}, "format_version is 8, this hydractl reads up to 7: update hydractl"),
+        ("whole", {"format_version": 9}, "format_version is 9, this hydractl reads up to 8: update hydractl"),
         ("whole", {"members": 3}, "heads.vision.0 has 2 members, the file has 3"),
         ("whole", {"labels": ["a"]}, "labels are 1, the network has 0 classes"),
+        ("whole", {"sets": SETS}, "sets are of a network that chooses one of fixed classes"),
+        ("whole", {"sets": SETS | {"coverage": 1.0}}, "sets.coverage is 1.0, should be less than 1"),
+        ("whole", {"sets": SETS | {"least": [-0.1]}}, "sets.least.0 is -0.1, should be"),
         ("whole", {"temperature": True}, "temperature is true, should be a valid number"),
         ("whole", {"preprocessing": {"../../evil.json": {}}}, "preprocessing: carries a file that no tokenizer"),
         ("whole", {"preprocessing": {"vocab.txt": {}}}, "preprocessing: vocab.txt should be text"),

@@ -44,7 +44,7 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
     inside, outside, calibration, shift = (f"{name}.jsonl" if case == "text" else name for name in SETS)
     data = ["--id-data", inside, "--ood-data", f"far/n={outside}", "--calib-data", calibration]
     data += ["--shift-data", f"fog/3={shift}", *(["--template={label}"] if case == "zero-shot" else [])]
-    fit = ("--temperature", "fit", "--conformal", "aps", "--bootstrap", 10)
+    fit = ("--temperature", "fit", "--conformal", "60%", "--bootstrap", 10)
     hydractl("fuse", "a", "b", "--separate", "all", "-o", "hydra")
     systems = ("a", "DE=a+b", "mc=a,mc-dropout=2,p=0.2", "hydra")
     found = models(hydractl, *systems, *data, *fit, "--save-logits", "logits", "--batch-size", 4)
@@ -86,9 +86,13 @@ def test_dropout_depends_on_the_seed_alone(hydractl: Command) -> None:
 
 
 def test_prediction_sets_cover(hydractl: Command) -> None:
-    arguments = ("vit", "--id-data=pets", "--calib-data=held-out", "--conformal=lac", "--coverage=0.99")
-    found = models(hydractl, *arguments)["vit"]["conformal"]
-    assert found == {"coverage": 1.0, "mean_size": 3.0}  # 18 samples promise 99 % only with every class
+    arguments = ("vit", "--id-data=pets", "--calib-data=held-out")
+    found = models(hydractl, *arguments, "--conformal=0.94")["vit"]["conformal"]
+    assert found["promised"] == 0.94 and found["worst_class"] <= found["coverage"]
+    assert sum(one["samples"] for one in found["by_class"].values()) == 12
+    # All but the least of 18 probabilities are above the threshold: 17 of 18 is not 94 % of 19.
+    refused = hydractl("evaluate", *arguments, "--conformal=99%")
+    assert (refused.code, "takes at least 99" in refused.err) == (1, True)
 
 
 def test_an_interruption_keeps_what_was_finished(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ LINES = {
     "select": f"select vit --random=3 --members=2 --budgets=1,2 --objective=avg {DATA} -o s.json --hydra hydra",
     "calibrate": "calibrate vit --id-data=held --ood-data=noise --batch-size=5 --ood-score=mahalanobis -o warm",
     "evaluate": f"evaluate DE=vit+other mc=vit,mc-dropout=3,p=0.2 other {DATA} --calib-data=held --corrupt=contrast:5"
-    " --ood-score=knn --temperature=fit --conformal=aps --bootstrap=20 --workers=1"
+    " --ood-score=knn --temperature=fit --conformal=75% --bootstrap=20 --workers=1"
     " --save-logits=logits --report=report --json=report.json",
 }
 

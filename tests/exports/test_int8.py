@@ -62,7 +62,7 @@ def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: 
     noisy = [
         (image, LABELS[i % 3] if i % 4 == 0 else label) for i, (image, label) in enumerate(labelled(network, images))
     ]
-    warm = library.calibrate(network, id_data=noisy[:200], ood_score=score, accept="90%")
+    warm = library.calibrate(network, id_data=noisy[:200], ood_score=score, accept="90%", sets="80%")
     done = library.export(
         warm, output=tmp_path / "m.onnx", int8=True, id_data=noisy[200:], eval_data=fresh, batch_size=32
     )
@@ -73,6 +73,7 @@ def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: 
     old, new = warm.checkpoint, file.checkpoint
     assert file.precision == "int8" and new.ood.fit.score == score and len(file.quantiles) == 300
     assert new.temperature not in (None, old.temperature)
+    assert new.sets.coverage == old.sets.coverage and new.sets.least != old.sets.least
     # The stored quantiles are of the rounded network's own scores of the samples it was fitted on.
     found = library.predict(tmp_path / "m.onnx", images[200:], batch_size=32)
     assert np.mean(np.asarray(found.typicality) < 0.5) == pytest.approx(0.5, abs=0.1)

@@ -1,0 +1,120 @@
+"""Fits what a file promises of its answers: sets that hold the right class, and the confidence that makes one sure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hydractl.checkpoint.contents import PromisedSets
+from hydractl.errors import DataError
+from hydractl.evaluation.systems import SetAnswers
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
+from hydractl.metrics.conformal import least_probability, least_samples
+from hydractl.metrics.selective import least_answers, sure_from
+from hydractl.tasks.one_class import prediction
+
+
+@dataclass(frozen=True)
+class WantedPromises:
+    """The promises to fit.
+
+    Attributes:
+        accuracy: the share of sure answers that should be right; None for no sure answers.
+        sets: the share of sets that should hold the right class; None for no sets.
+        by_class: whether each class keeps them by itself.
+    """
+
+    accuracy: float | None = None
+    sets: float | None = None
+    by_class: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Answers to labelled samples, as `predict` computes them: what a fit finds should be true there too."""
+
+    probabilities: FloatArray  # `[N,C]`
+    labels: IntArray  # `[N]`
+    names: Sequence[str]  # `[C]`
+
+    @classmethod
+    def of(cls, answers: SetAnswers, temperature: float, classes: Sequence[str] | None) -> "Labelled":
+        """Returns the answers at a temperature."""
+        logits, labels = answers.to_fit_on()
+        found = prediction(torch.from_numpy(logits), temperature, classes)
+        return cls(found.probabilities.numpy(), labels, found.classes)
+
+    @property
+    def best(self) -> IntArray:
+        """The class that is answered, `[N]`."""
+        return np.asarray(self.probabilities.argmax(-1))
+
+    @property
+    def right(self) -> BoolArray:
+        """Whether each answer is right, `[N]`."""
+        return np.asarray(self.best == self.labels)
+
+
+def fit_sets(known: Labelled, wanted: WantedPromises) -> PromisedSets | None:
+    """Returns the probabilities from which classes are in a set; None if no sets are wanted.
+
+    Raises:
+        DataError: the samples, or those of a class, are too few for the promise.
+    """
+    coverage = wanted.sets
+    if coverage is None:
+        return None
+    own = known.probabilities[np.arange(len(known.labels)), known.labels]
+    groups = {"": own}
+    if wanted.by_class:
+        groups = {name: own[known.labels == one] for one, name in enumerate(known.names)}
+    least = [least_probability(one, coverage) for one in groups.values()]
+    found = [one for one in least if one is not None]
+    if len(found) < len(least):
+        counts = {name: len(one) for name, one in groups.items()}
+        what = f"`sets` {100 * coverage:g} %"
+        raise _too_few(what, counts, least_samples(coverage), "calibration samples", by_class=wanted.by_class)
+    return PromisedSets(coverage, len(own), tuple(found))
+
+
+def fit_sure(known: Labelled, wanted: WantedPromises) -> tuple[float, ...] | None:
+    """Returns the MSP from which answers are right as often as wanted, one for all classes or `[C]`; None if not.
+
+    Raises:
+        DataError: no confidence reaches that, or the answers, or those of a class, are too few to show it.
+    """
+    accuracy = wanted.accuracy
+    if accuracy is None:
+        return None
+    msp, right, best = known.probabilities.max(-1), known.right, known.best
+    groups = {"": np.ones(len(best), bool)}
+    if wanted.by_class:
+        groups = {name: best == one for one, name in enumerate(known.names)}
+    counts, enough = {name: int(one.sum()) for name, one in groups.items()}, least_answers(accuracy)
+    share = f"{100 * accuracy:g} %"
+    if min(counts.values()) < enough:
+        raise _too_few(f"`accuracy` {share}", counts, enough, "answers", by_class=wanted.by_class)
+    found = {name: sure_from(msp[one], right[one], accuracy) for name, one in groups.items()}
+    lacking = [name for name, least in found.items() if least is None]
+    if lacking:
+        of = f" of class {lacking[0]!r}" if wanted.by_class else ""
+        certain = f"with 95 % certainty from {counts[lacking[0]]} of them"
+        raise DataError(
+            f"no confidence makes answers{of} right {share} of the time, {certain}: give more calibration data, or a "
+            f"lower `accuracy`{_without(wanted.by_class)}"
+        )
+    return tuple(least for least in found.values() if least is not None)
+
+
+def _too_few(what: str, counts: dict[str, int], least: int, kind: str, *, by_class: bool) -> DataError:
+    name, count = min(counts.items(), key=lambda one: one[1])
+    of = f" of class {name!r}" if by_class else ""
+    return DataError(
+        f"{what} takes at least {least} {kind}{' of each class' if by_class else ''}, there are {count}{of}: "
+        f"give more data, or promise less{_without(by_class)}"
+    )
+
+
+def _without(by_class: bool) -> str:
+    return ", or leave out `by_class`" if by_class else ""

@@ -1,0 +1,75 @@
+"""What a file promises of its answers holds on fresh samples, in all and by class."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hydractl.errors import DataError
+from hydractl.evaluation.promise_fit import Labelled, WantedPromises, fit_sets, fit_sure
+from hydractl.metrics.conformal import prediction_sets
+
+NAMES = ("cat", "dog", "owl")
+DRAWS, FRESH = 400, 200
+
+
+def drawn(count: int, seed: int) -> Labelled:
+    """Answers of a network that knows dogs well and owls hardly, to samples of which few are owls."""
+    random = np.random.default_rng(seed)
+    labels = random.choice(3, count, p=[0.5, 0.3, 0.2])
+    logits = random.normal(size=(count, 3))
+    logits[np.arange(count), labels] += np.array([1.5, 3.0, 1.0])[labels]
+    p = np.exp(logits)
+    return Labelled((p / p.sum(-1, keepdims=True)).astype(np.float32), labels, NAMES)
+
+
+def pairs(count: int) -> Iterator[tuple[Labelled, Labelled]]:
+    for seed in range(DRAWS):
+        yield drawn(count, seed), drawn(FRESH, 10_000 + seed)
+
+
+@pytest.mark.parametrize("coverage", [0.9, 0.95])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sets_cover_fresh_samples_as_promised(coverage: float, by_class: bool) -> None:
+    shares = []
+    for known, fresh in pairs(200):
+        sets = fit_sets(known, WantedPromises(sets=coverage, by_class=by_class))
+        assert sets is not None and (sets.samples, len(sets.least)) == (200, 3 if by_class else 1)
+        found = prediction_sets(fresh.probabilities, fresh.labels, sets.least, coverage, NAMES)
+        shares.append([found.coverage, *(found.by_class[name].coverage for name in NAMES)])
+    means, errors = np.mean(shares, axis=0), np.std(shares, axis=0) / DRAWS**0.5
+    kept = means > coverage - 4 * errors
+    assert kept[0] and kept[1:].all() == by_class  # without it, owls are covered less than promised
+    if not by_class:
+        assert means[0] < coverage + 1 / 201 + 4 * errors[0]
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_sure_answers_are_right_as_promised(by_class: bool) -> None:
+    fresh, broken = drawn(20_000, 10_000), list[bool]()
+    msp = fresh.probabilities.max(-1)
+    for seed in range(DRAWS):
+        sure = fit_sure(drawn(900, seed), WantedPromises(accuracy=0.6, by_class=by_class))
+        assert sure is not None
+        for one, least in enumerate(sure):
+            chosen = (msp >= least) & (fresh.best == one if by_class else True)
+            broken.append(fresh.right[chosen].mean() < 0.6)
+    # One in twenty by the bound, a little more as the confidence is chosen among many.
+    assert np.mean(broken) < 0.08
+
+
+def test_too_few_samples_are_refused_with_the_number_it_takes() -> None:
+    known = drawn(60, 0)
+    owls = int((known.labels == 2).sum())
+    assert owls < 19
+    assert fit_sets(known, WantedPromises(sets=0.95)) is not None
+    with pytest.raises(DataError, match=rf"at least 19 .* of each class, there are {owls} of class 'owl'"):
+        fit_sets(known, WantedPromises(sets=0.95, by_class=True))
+    with pytest.raises(DataError, match="at least 99 calibration samples, there are 60: give"):
+        fit_sets(known, WantedPromises(sets=0.99))
+    with pytest.raises(DataError, match="at least 299 answers, there are 60"):
+        fit_sure(known, WantedPromises(accuracy=0.99))
+    with pytest.raises(DataError, match=r"at least \d+ answers of each class, there are \d+ of class 'owl'"):
+        fit_sure(known, WantedPromises(accuracy=0.9, by_class=True))
+    with pytest.raises(DataError, match="no confidence makes answers of class 'owl' right 90 % of the time"):
+        fit_sure(drawn(900, 0), WantedPromises(accuracy=0.9, by_class=True))
