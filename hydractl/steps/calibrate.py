@@ -87,8 +87,8 @@ class Vector:
     """Scales and shifts the logits of each class."""
 
     name: ClassVar[str] = "vector"
-    help: ClassVar[str] = "a scale and a shift for each class"
-    at_bound: ClassVar[str] = "the loss still falls at the end of the range of scales and shifts: give more data"
+    help: ClassVar[str] = "a temperature, and a scale and a shift for each class where the data call for them"
+    at_bound: ClassVar[str] = Temperature.at_bound
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raises OptionError for a model whose classifier cannot be scaled exactly."""
@@ -233,7 +233,8 @@ class Calibrate:
     hold the right class that often (split conformal, LAC). `by_class` keeps both promises for each class by itself:
     sets by the right class, sure answers by the class that is answered.
 
-    Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
+    Method vector then fits a scale and a shift for the logits of each class, as far as the samples show that classes
+    differ, and puts them into the classifier.
 
     >>> calibrated = hydractl.calibrate("hydra", id_data="data/pets")
     >>> hydractl.load(calibrated).temperature == calibrated.temperature

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import scipy.stats
 import torch
+from PIL import Image
 from transformers import ViTForImageClassification
 
 import hydractl as library
@@ -19,17 +20,30 @@ from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
-from tests.cli.conftest import LABELS, Command, save_clip
+from tests.cli.conftest import LABELS, Command, save_clip, save_vit
 from tests.conftest import build_reference
+from tests.exports.test_int8 import labelled, random_images
 from tests.model.test_adapters import answers, ensemble_of
 
 
-def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def askew(tmp_path: Path) -> tuple[Path, Path]:
+    """A network, and images of which it takes many cats for dogs."""
+    model, folder = save_vit(tmp_path / "vit", initializer_range=0.5), tmp_path / "askew"
+    for number, (image, label) in enumerate(labelled(model, random_images(120, 0))):
+        own = folder / ("cat" if label == "dog" and number % 3 else LABELS[number % 3] if number % 4 == 0 else label)
+        own.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(own / f"{number}.png")
+    return model, folder
+
+
+def test_scaled_classes_are_in_the_file(hydractl: Command, askew: tuple[Path, Path], tmp_path: Path) -> None:
+    vit, held_out = askew
     done = hydractl("calibrate", vit, "--method=vector", "--id-data", held_out, "-o", tmp_path / "scaled", "--json")
     found = json.loads(done.out)
     assert (done.code, len(found["scale"]), found["nll_after"] < found["nll_before"]) == (0, 3, True)
     few = library.calibrate(vit, method="vector", id_data=held_out, limit=12)
-    assert (few.samples, few.temperature, few.fitted.scale == tuple(found["scale"])) == (12, 1.0, False)
+    assert (few.samples, few.temperature, len(set(few.fitted.scale))) == (12, 1.0, 1)  # too few to tell classes apart
     pixels = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
         plain, scaled = (library.load(one)(pixel_values=pixels) for one in (vit, tmp_path / "scaled"))
@@ -38,7 +52,7 @@ def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: 
     torch.testing.assert_close(scaled.probabilities, expected[0].softmax(-1))
     # Everything that reads the file goes by it: its threshold, an evaluation, an export.
     rows = json.loads(hydractl("predict", tmp_path / "scaled", held_out, "--json").out)["predictions"]
-    assert sum(not row["ood"] for row in rows) == 18  # 1 of 19 is more than 5 %
+    assert sum(not row["ood"] for row in rows) >= 114
     leak = hydractl("evaluate", tmp_path / "scaled", "--id-data", held_out)
     assert "(as calibration data)" in leak.err
     measured = library.evaluate(tmp_path / "scaled", id_data=held_out, allow_leak=True, bootstrap=0).models["scaled"]
@@ -74,7 +88,8 @@ def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
     assert scipy.stats.binom.sf(right - 1, sum(row["sure"] for row in said), 0.1) <= 0.05  # the bound says the same
     assert hydractl("predict", warm, held_out).out.splitlines()[0].endswith("\tood\tsure")
     refused = hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "99%", "-o", tmp_path / "no")
-    assert (refused.code, "18 samples" in refused.err, (tmp_path / "no").exists()) == (1, True, False)
+    assert (refused.code, "at least 299 answers, there are 18" in refused.err) == (1, True)
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize("kind", [None, "lora-ensemble", "batch-ensemble", "mask-ensemble"])
