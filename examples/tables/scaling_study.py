@@ -1,6 +1,6 @@
 """Compares a scale and a shift for each class, as `calibrate --method vector` fits them, with a temperature alone.
 
-    python scaling_study.py [--draws N] NAME=FOLDER...
+    python scaling_study.py [--draws N] NAME=FOLDER... [--classes 10 100 1000]
 
 FOLDER is what `hydractl evaluate --save-logits` wrote; synthetic networks of 10, 100 and 1,000 classes join them, with
 and without classes that need scales and shifts of their own. Each of N draws (20; fewer of the synthetic ones) takes
@@ -72,6 +72,7 @@ def show(name: str, per_class: int, draws: Iterator[tuple[float, float, float]])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--classes", nargs="*", type=int, default=list(SYNTHETIC), help="of synthetic networks")
     parser.add_argument("networks", nargs="*", metavar="NAME=FOLDER")
     given = parser.parse_args()
     print("| network | samples a class | NLL by temperature | difference | in % | left at the temperature, % |")
@@ -80,7 +81,7 @@ def main() -> None:
         for size in SIZES:
             show(name, size, saved(folder, size, given.draws))
     for own in (True, False):
-        for classes in SYNTHETIC:
+        for classes in given.classes:
             for size in SIZES:
                 name = f"synthetic, {classes:,} classes{'' if own else ' alike'}"
                 show(name, size, synthetic(classes, size, own))

@@ -192,11 +192,16 @@ class EncodedImages(Sequence[Image.Image]):
 
     def file(self, index: int) -> str | None:
         """Returns the file of an image, from the current folder; None if the table holds the image itself."""
-        from pyarrow.compute import struct_field
+        return self.files(range(index, index + 1))[0]
 
-        row = self._rows[index : index + 1][self._column]
-        path = struct_field(row, "path")[0].as_py()
-        if path is None or struct_field(row, "bytes")[0].is_valid:
-            return None
-        here = Path.cwd()
-        return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
+    def files(self, places: range) -> list[str | None]:
+        """Returns the files of images that follow one another; see `file`."""
+        from pyarrow.compute import is_valid, struct_field
+
+        rows, here = self._rows[places.start : places.stop][self._column], Path.cwd()
+        paths, held = struct_field(rows, "path").to_pylist(), is_valid(struct_field(rows, "bytes")).to_pylist()
+        return [None if path is None or own else _from(path, here) for path, own in zip(paths, held, strict=True)]
+
+
+def _from(path: str, here: Path) -> str:
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

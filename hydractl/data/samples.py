@@ -52,6 +52,13 @@ class Samples:
         text = self.inputs[place]
         return text if isinstance(text, str) else " | ".join(text)
 
+    def names(self, places: range) -> list[str]:
+        """Returns the names of samples that follow one another; see `called`."""
+        if isinstance(self.inputs, EncodedImages):
+            files = self.inputs.files(places)
+            return [file or f"{self.name} {place}" for place, file in zip(places, files, strict=True)]
+        return [self.called(place) for place in places]
+
     def content_hashes(self) -> Hashes:
         """Returns 64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
 

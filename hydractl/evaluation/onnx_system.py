@@ -161,7 +161,11 @@ class OnnxModel:
         self, samples: object, batch_size: int = 64, on_batch: Callable[[int], None] = lambda samples: None
     ) -> AnyPrediction:
         """Predicts raw images or texts; see `Hydra.predict`."""
-        return Answering(self._answer, self.preprocessor, self).predict(samples, batch_size, on_batch)
+        return self.answering().predict(samples, batch_size, on_batch)
+
+    def answering(self) -> Answering:
+        """Returns the network with all that makes predictions of its answers."""
+        return Answering(self._answer, self.preprocessor, self)
 
     def _answer(self, inputs: dict[str, Tensor]) -> Answer:
         found = self.run(inputs)

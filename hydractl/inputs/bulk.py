@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 PART = 2048  # inputs whose predictions are written together
-#: Predicts inputs, and tells how many are done after each batch.
-Answering = Callable[[Sequence[InputRow], Callable[[int], None]], AnyPredictions]
+#: Predicts the inputs of a part, given the number of the first, and tells how many are done after each batch.
+Answering = Callable[[Sequence[InputRow], int, Callable[[int], None]], AnyPredictions]
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,9 @@ class Bulk:
             OutputError: an interrupted run is neither gone on with nor given up, or the disk refuses the file.
         """
         form, names = self.check(), sha256()
-        for one in entries:
-            names.update(json.dumps([one.name, one.row, str(one.id)]).encode())
+        for first in range(0, len(entries), PART):
+            for one in entries[first : first + PART]:
+                names.update(json.dumps([one.name, one.row, str(one.id)]).encode())
         conditions = {**conditions, "inputs": len(entries), "names": names.hexdigest(), "form": self.output.suffix}
         with claim(self.output):
             state = StateFolder(Path(f"{self.output}.state"), conditions, self.resume, self.force)
@@ -170,7 +171,7 @@ class Bulk:
                     parts.append(part := state.folder / f"{first:09}")
                     own = _known_counts(part)
                     if own is None:
-                        own = _write_part(part, answer(entries[first : first + PART], told), form)
+                        own = _write_part(part, answer(entries[first : first + PART], first, told), form)
                     else:
                         advance(own.inputs)
                     counts = Counts(*map(add, astuple(counts), astuple(own)))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from io import IncrementalNewlineDecoder, StringIO
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from hydractl.data.samples import Samples
+    from hydractl.inputs.read_ahead import ReadBatch
+    from hydractl.model.answering import RawPreprocessor
+
 STDIN = "-"
 CHUNK = 2**16  # bytes of standard input that are taken together
 
@@ -32,6 +38,64 @@ class InputRow(NamedTuple):
     row: int = 0
     id: Any = None
     kept: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class DataRows(Sequence[InputRow]):
+    """The rows of a data set, named and read when they are used: 100,000 rows take no memory of their own.
+
+    Attributes:
+        ids: the name of each row; None if there is no column for it.
+        kept: the columns to keep, by name.
+    """
+
+    samples: Samples
+    ids: Sequence[Any] | None
+    kept: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self[places : places + 1][0]
+        inputs, names = self.samples.inputs[places.start : places.stop], self.samples.names(places)
+        return [
+            InputRow(
+                name,
+                partial(inputs.__getitem__, at),
+                place,
+                None if self.ids is None else self.ids[place],
+                kept={column: values[place] for column, values in self.kept.items()},
+            )
+            for at, (place, name) in enumerate(zip(places, names, strict=True))
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRows(Sequence[InputRow]):
+    """Rows of several inputs one after the other."""
+
+    pieces: Sequence[Sequence[InputRow]]
+
+    @cached_property
+    def ends(self) -> Sequence[int]:
+        """The number of rows up to the end of each piece."""
+        return [*accumulate(map(len, self.pieces))]
+
+    def __len__(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self[places : places + 1][0]
+        found = list[InputRow]()
+        for piece, end in zip(self.pieces, self.ends, strict=True):
+            start = end - len(piece)
+            found += piece[max(places.start - start, 0) : max(places.stop - start, 0)]
+        return found
 
 
 class Readable:
@@ -65,6 +129,27 @@ class Readable:
                 yield value
         if not self.good and self._stand_in is not None:
             yield self._stand_in
+
+    def prepared(
+        self, batches: Iterable[ReadBatch], prepare: RawPreprocessor
+    ) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
+        """Yields batches that were read ahead, and the numbers of their samples among those that can be read.
+
+        Raises:
+            DataError: an input cannot be read, and is not to be skipped.
+        """
+        for batch in batches:
+            if batch.error is not None:
+                raise batch.error
+            self.bad |= batch.bad
+            for reason in batch.bad.values():
+                self._watch.note(f"note: unreadable: {reason}")
+            first = len(self.good)
+            self.good += batch.good
+            if batch.inputs is not None:
+                yield batch.inputs, range(first, len(self.good))
+        if not self.good and self._stand_in is not None:
+            yield prepare([self._stand_in]), range(1)
 
     def labels(self, found: Sequence[str]) -> list[str | None]:
         """Returns the label at each place, None for the bad ones."""

@@ -1,6 +1,6 @@
 """Raw samples in, a prediction out: what a network of torch and a graph of another runtime have in common."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from typing import Any, NamedTuple, Protocol
@@ -90,12 +90,28 @@ class Answering:
             lengths, truncated = self.preprocessor.lengths(texts)
             order = torch.as_tensor(lengths).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
-        logits, odd = self._collect(iter(samples), order, batch_size, on_batch)
+        logits, odd = self._collect(self._prepared(iter(samples), order, batch_size), on_batch)
         if order is not None:
             back = order.argsort()
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        read = network.task.predict(logits, network.temperature, network.labels, **fitted(network))
-        found, fit = replace(read, truncated=truncated), network.ood_fit
+        return replace(self._predicted(logits, odd), truncated=truncated)
+
+    @torch.inference_mode()
+    def predict_prepared(
+        self, batches: Iterable[tuple[dict[str, Tensor], Sequence[int]]], on_batch: Callable[[int], None]
+    ) -> AnyPrediction:
+        """Returns the prediction for batches in the form that the network takes, with numbers of samples for errors.
+
+        Raises:
+            DataError: there are none.
+            NotFiniteError: the network's answers to them are not finite.
+        """
+        return self._predicted(*self._collect(batches, on_batch))
+
+    def _predicted(self, logits: Tensor, odd: Tensor | None) -> AnyPrediction:
+        network = self.network
+        found = network.task.predict(logits, network.temperature, network.labels, **fitted(network))
+        fit = network.ood_fit
         if odd is not None and fit is not None:
             profile = odd[2:].T if len(odd) > 2 else None
             flags = flagged(odd[1], fit.accept)
@@ -108,15 +124,21 @@ class Answering:
             return found
         return replace(found, ood=found.msp < network.acceptance.msp)
 
-    def _collect(
-        self, waiting: Iterable[object], order: Tensor | None, batch_size: int, on_batch: Callable[[int], None]
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns logits `[M,N,C]` and, of a calibrated network, scores and typicalities `[2 or 2+L,N]`."""
-        waiting, parts, scores = iter(waiting), list[Tensor](), list[Tensor]()
+    def _prepared(
+        self, waiting: Iterator[object], order: Tensor | None, batch_size: int
+    ) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
         places = iter(order.tolist()) if order is not None else count()
         for first in waiting:
-            output = self.answer(self.preprocessor(chain([first], islice(waiting, batch_size - 1))))
-            numbers = list(islice(places, output.member_logits.shape[1]))
+            inputs = self.preprocessor(chain([first], islice(waiting, batch_size - 1)))
+            yield inputs, list(islice(places, len(next(iter(inputs.values())))))
+
+    def _collect(
+        self, batches: Iterable[tuple[dict[str, Tensor], Sequence[int]]], on_batch: Callable[[int], None]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns logits `[M,N,C]` and, of a calibrated network, scores and typicalities `[2 or 2+L,N]`."""
+        parts, scores = list[Tensor](), list[Tensor]()
+        for inputs, numbers in batches:
+            output = self.answer(inputs)
             parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
             if output.ood_score is not None and output.typicality is not None:
                 layers = [] if output.profile is None else [output.profile.T]

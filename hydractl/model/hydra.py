@@ -338,7 +338,11 @@ class Hydra(nn.Module):
             DataError: there are no samples, the model does not take their kind, or its logits are not finite.
             OptionError: the model was built without preprocessing, or is zero-shot without classes.
         """
-        return Answering(self._answer_batch, self._preprocessing(), self).predict(samples, batch_size, on_batch)
+        return self.answering().predict(samples, batch_size, on_batch)
+
+    def answering(self) -> Answering:
+        """Returns the network with all that makes predictions of its answers."""
+        return Answering(self._answer_batch, self._preprocessing(), self)
 
     def _answer_batch(self, inputs: dict[str, Tensor]) -> Answer:
         device = next(self.parameters()).device

@@ -12,7 +12,7 @@ from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
-from hydractl.inputs.bulk import Bulk, BulkPredictions
+from hydractl.inputs.bulk import PART, Bulk, BulkPredictions
 from hydractl.inputs.models import predictor, running
 from hydractl.inputs.predictions import (
     AnyPredictions,
@@ -22,7 +22,18 @@ from hydractl.inputs.predictions import (
     PredictionStream,
     Promise,
 )
-from hydractl.inputs.rows import STDIN, InputRow, Readable, lines_as_they_come, read_image_file, read_lines, text_rows
+from hydractl.inputs.read_ahead import ReadAhead, ReadBatch
+from hydractl.inputs.rows import (
+    STDIN,
+    DataRows,
+    InputRow,
+    JoinedRows,
+    Readable,
+    lines_as_they_come,
+    read_image_file,
+    read_lines,
+    text_rows,
+)
 from hydractl.options import Option, Without, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
 from hydractl.text import shortened
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.onnx_system import OnnxModel
     from hydractl.model.hydra import Hydra
 
+READERS = 2  # processes that read images ahead where a file is written
 Inputs = Any  #: files, data or images
 Data = Any  #: one data set, or sources of several
 Names = Any  #: names of columns: a list, or text with commas between
@@ -116,6 +128,15 @@ class Predict:
         flags=("--output", "-o"),
         remembered=False,
     )
+    workers: int | None = option(
+        None,
+        f"Processes that read and prepare images ahead; they do not change the result. Default: {READERS} with "
+        "`output`, else 0.",
+        "Compute",
+        minimum=0,
+        maximum=1024,
+        remembered=False,
+    )
     resume: Resume = False
     force: Force = False
     compute: Compute = Compute()
@@ -134,13 +155,13 @@ class Predict:
             raise DataError("`text` is empty: give a text")
         if watch.command is not None and modality == "text" and self._given() == [STDIN] and self.output is None:
             return self._stream(hydra, watch)
-        entries = [*text_rows(texts), *self._entries(modality)]
+        entries = JoinedRows([list(text_rows(texts)), *self._entries(modality)])
         if not entries:
             raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
         if self.output is not None:
             return self._written(Path(self.output), hydra, entries, watch)
         with watch.progress("predict", len(entries)) as advance:
-            return self._answered(hydra, entries, watch, on_batch=advance)
+            return self._answered(hydra, entries[:], watch, on_batch=advance, batches=self._reader(hydra, entries)(0))
 
     def _given(self) -> list[Any]:
         return [*several(self.inputs), *several(self.data), *several(self.text)]
@@ -166,8 +187,10 @@ class Predict:
 
         stand_in = "." if hydra.spec.modality == "text" else Image.new("RGB", (8, 8))
 
-        def answer(rows: Sequence[InputRow], on_batch: Callable[[int], None]) -> AnyPredictions:
-            return self._answered(hydra, rows, watch, on_batch=on_batch, stand_in=stand_in)
+        read = self._reader(hydra, entries, PART, READERS)
+
+        def answer(rows: Sequence[InputRow], first: int, on_batch: Callable[[int], None]) -> AnyPredictions:
+            return self._answered(hydra, rows, watch, on_batch=on_batch, batches=read(first), stand_in=stand_in)
 
         options = remembered(self, inputs=None, data=None, text=None, device=None)
         known = (
@@ -184,12 +207,14 @@ class Predict:
         watch: Watcher,
         *,
         on_batch: Callable[[int], None],
+        batches: Iterator[ReadBatch] | None = None,
         stand_in: Any = None,
     ) -> AnyPredictions:
         """Returns the predictions for inputs.
 
         Args:
             on_batch: receives the size of each finished batch.
+            batches: the inputs as the network takes them, if they are images.
             stand_in: what to predict where no input can be read; None to raise DataError.
         """
         from hydractl.tasks.embedding import EmbeddingPrediction
@@ -198,7 +223,11 @@ class Predict:
 
         read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
         try:
-            found = hydra.predict(iter(read), self.compute.batch_size, on_batch)
+            if batches is None:
+                found = hydra.predict(iter(read), self.compute.batch_size, on_batch)
+            else:
+                answering = hydra.answering()
+                found = answering.predict_prepared(read.prepared(batches, answering.preprocessor), on_batch)
         except NotFiniteError as error:
             raise NotFiniteError(f"{shortened(entries[read.good[error.sample or 0]].name, 80)}: {error}") from error
         except DataError as error:
@@ -225,6 +254,16 @@ class Predict:
         )
         return made
 
+    def _reader(
+        self, hydra: Hydra | OnnxModel, entries: Sequence[InputRow], part: int | None = None, workers: int = 0
+    ) -> Callable[[int], Iterator[ReadBatch] | None]:
+        """Returns what reads the images of a part, given the number of its first; texts are not read ahead."""
+        size, preprocessor = self.compute.batch_size, hydra.answering().preprocessor
+        if hydra.spec.modality == "text":
+            return lambda first: None
+        workers = workers if self.workers is None else self.workers
+        return ReadAhead(entries, preprocessor, size, part or len(entries), workers, self.skip_bad).batches
+
     def _model(self) -> Hydra | OnnxModel:
         from hydractl.evaluation.onnx_file import is_onnx
 
@@ -236,34 +275,31 @@ class Predict:
 
         return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)
 
-    def _entries(self, modality: Modality) -> Iterator[InputRow]:
+    def _entries(self, modality: Modality) -> Iterator[Sequence[InputRow]]:
         from hydractl.data.images import is_one_image
 
         reading = self.reading
         for one in several(self.inputs):
             if not isinstance(one, str | Path) or _is_data(str(one)):
-                yield from self._in_data([one] if is_one_image(one) else one, modality)
+                yield self._in_data([one] if is_one_image(one) else one, modality)
                 continue
             named = {"image_column": reading.image_column, "text_column": reading.text_column}
             for flag, name in {**named, "id_column": self.id_column, "keep": ",".join(_names(self.keep))}.items():
                 if name:
                     raise OptionError(f"`{flag}` {name}: {one} is not a data set and has no columns: leave it out")
             if modality == "image":
-                yield InputRow(str(one), partial(read_image_file, str(one)))
+                yield [InputRow(str(one), partial(read_image_file, str(one)))]
             else:
-                yield from text_rows(read_lines(str(one)))
+                yield list(text_rows(read_lines(str(one))))
         for one in several(self.data):
-            yield from self._in_data(one, modality)
+            yield self._in_data(one, modality)
 
-    def _in_data(self, data: DataLike, modality: Modality) -> Iterator[InputRow]:
+    def _in_data(self, data: DataLike, modality: Modality) -> Sequence[InputRow]:
         from hydractl.data.open import open_samples
 
         samples = open_samples(data, modality, self.reading, keep_bad=True)
-        ids = samples.column(self.id_column, "id_column") if self.id_column else [None] * len(samples)
-        kept = {name: samples.column(name, "keep") for name in _names(self.keep)}
-        for row in range(len(samples)):
-            named = {name: column[row] for name, column in kept.items()}
-            yield InputRow(samples.called(row), partial(samples.inputs.__getitem__, row), row, ids[row], kept=named)
+        ids = samples.column(self.id_column, "id_column") if self.id_column else None
+        return DataRows(samples, ids, {name: samples.column(name, "keep") for name in _names(self.keep)})
 
 
 predict = function(Predict)

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from transformers import ViTForImageClassification, ViTImageProcessor
 
+import hydractl as library
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from tests.cli.conftest import save_bert, save_circuit, save_images
@@ -170,3 +171,22 @@ def test_runtimes_are_limited_by_their_switches(tmp_path: Path) -> None:
     [cell] = found["cells"].values()
     assert found["environment"]["switches"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
     assert "dense, ours" in cell["wall_ms"] and "dense, ours bf16" not in cell["wall_ms"]
+
+
+def test_studies_of_promises_read_what_an_evaluation_saved(vit: Path, images: Path, tmp_path: Path) -> None:
+    library.evaluate({"one": vit}, id_data=images, bootstrap=0, save_logits=tmp_path / "saved")
+    named = f"one={tmp_path / 'saved'}"
+    rows = [line.split(" | ") for line in run("tables/sets_study.py", "--splits", 1, named).splitlines()[2:]]
+    assert [row[1] for row in rows[:5]] == ["LAC", "LAC by class", "APS", "APS by class", "LAC as large"]
+    covered = {row[1]: float(row[2]) for row in rows[5:10]}  # of 100 classes
+    assert 93 < covered["LAC"] < 97 and covered["APS"] > covered["LAC"]
+    lines = run("tables/scaling_study.py", "--draws", 2, named, "--classes", 10).splitlines()[2:]
+    # The 12 images are too few for five of each class.
+    assert [line.split(" | ")[0] for line in lines] == ["| synthetic, 10 classes"] * 4 + [
+        "| synthetic, 10 classes alike"
+    ] * 4
+
+
+def test_bulk_predict_measures_each_number_of_workers(vit: Path) -> None:
+    rows = run("benchmarks/bulk_predict.py", vit, "--rows", 300, "--workers", 0, 1).splitlines()[2:]
+    assert [row.split(" | ")[:2] for row in rows] == [["| 300", "0"], ["| 300", "1"]]

@@ -2,17 +2,22 @@
 
 import csv
 import json
+import time
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyarrow import parquet
 
 import hydractl as library
+from hydractl.data.open import open_samples
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.inputs import bulk
-from hydractl.model.hydra import Hydra
+from hydractl.inputs.read_ahead import ReadAhead
+from hydractl.inputs.rows import DataRows
+from hydractl.model.answering import Answering
 from tests.cli.conftest import Command
 
 FORMS = ("csv", "jsonl", "parquet")
@@ -28,16 +33,16 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many inputs each call of the model had; the third fails while the list begins with -1."""
     seen: list[int] = []
-    predict = Hydra.predict
+    predict = Answering.predict_prepared
 
-    def counted(self: Hydra, samples: Any, *rest: Any) -> Any:
+    def counted(self: Answering, batches: Any, on_batch: Any) -> Any:
         if seen[:1] == [-1] and len(seen) == 3:
             raise KeyboardInterrupt
-        found = predict(self, samples, *rest)
+        found = predict(self, batches, on_batch)
         seen.append(len(found))
         return found
 
-    monkeypatch.setattr(Hydra, "predict", counted)
+    monkeypatch.setattr(Answering, "predict_prepared", counted)
     return seen
 
 
@@ -105,3 +110,40 @@ def test_other_endings_and_resuming_nothing_are_refused(vit: Path, images: Path)
         library.predict(vit, images, output="out.txt")
     with pytest.raises(OptionError, match="`resume` needs an `output`"):
         library.predict(vit, images, resume=True)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_workers_read_ahead_and_change_nothing(vit: Path, images: Path, tmp_path: Path, workers: int) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    files = sorted(map(str, images.rglob("*.png")))
+    given = [*files[:4], "bad.png", *files[4:9]]
+    options: dict[str, Any] = {"skip_bad": True, "batch_size": 2}
+    whole = library.predict(vit, [*given, str(images)], **options)
+    library.predict(vit, [*given, str(images)], output="out.csv", workers=workers, **options)
+    assert Path("out.csv").read_text() == whole.to_csv()
+    assert [row["input"] for row in rows("out.csv")][:10] == given and len(whole) == 22
+    with pytest.raises(DataError, match=r"bad\.png: unreadable image"):
+        library.predict(vit, given, output="no.csv", workers=workers, batch_size=2)
+
+
+def test_no_more_is_read_ahead_than_two_batches_a_worker(vit: Path, images: Path, tmp_path: Path) -> None:
+    read = tmp_path / "read"
+    read.mkdir()
+
+    class Noted(list[Any]):
+        """Images that leave a file behind when they are read, also by another process."""
+
+        def __getitem__(self, at: Any) -> Any:
+            (read / f"{at}").touch()
+            return np.zeros((8, 8, 3), np.uint8)
+
+    entries = DataRows(open_samples(Noted(range(60)), "image"), None, {})
+    for file in read.iterdir():
+        file.unlink()
+    preprocessor = library.load(vit).preprocessor
+    assert preprocessor is not None
+    ahead = ReadAhead(entries, preprocessor, 2, 30, 2, skip_bad=False)
+    first = next(ahead.batches(0))
+    assert first.good == [0, 1] and first.inputs is not None and first.inputs["pixel_values"].shape == (2, 3, 8, 8)
+    time.sleep(1)
+    assert 2 <= len(list(read.iterdir())) <= 2 * (1 + 2 * 2)
