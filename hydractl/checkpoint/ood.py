@@ -1,11 +1,10 @@
 """The OOD score of a network: fitted once, and stored beside its weights as tensors named `ood.*`."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
@@ -13,6 +12,10 @@ from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import PROFILE, QUANTILES
 from hydractl.schema import Checked, Items
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PREFIX = "ood."
 MOST_QUANTILES = 1000
@@ -54,6 +57,8 @@ class OodFit:
             msp: `[N]`.
             best: `[N]`, the number of the class that is answered.
         """
+        import numpy as np
+
         least = self.confidence if self.confidences is None else np.asarray(self.confidences, msp.dtype)[best]
         return None if least is None else np.asarray(msp >= least)
 

@@ -9,28 +9,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydractl.errors import DataError
-from hydractl.inputs.rows import InputRow
+from hydractl.inputs.rows import InputRow, ReadBatch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from hydractl.model.answering import RawPreprocessor
-
-
-class ReadBatch(NamedTuple):
-    """Some inputs of a part, as far as they can be read, as a network takes them.
-
-    Attributes:
-        good: the places in the part of those that were read.
-        inputs: their tensors; None if there are none.
-        bad: the reason for each place that cannot be read.
-        error: what a worker could not raise.
-    """
-
-    good: Sequence[int]
-    inputs: dict[str, Tensor] | None
-    bad: dict[int, str]
-    error: DataError | None = None
 
 
 class Span(NamedTuple):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.data.samples import Samples
-    from hydractl.inputs.read_ahead import ReadBatch
     from hydractl.model.answering import RawPreprocessor
 
 STDIN = "-"
@@ -38,6 +37,22 @@ class InputRow(NamedTuple):
     row: int = 0
     id: Any = None
     kept: Mapping[str, Any] = MappingProxyType({})
+
+
+class ReadBatch(NamedTuple):
+    """Some inputs of a part, as far as they can be read, as a network takes them.
+
+    Attributes:
+        good: the places in the part of those that were read.
+        inputs: their tensors; None if there are none.
+        bad: the reason for each place that cannot be read.
+        error: what a worker could not raise.
+    """
+
+    good: Sequence[int]
+    inputs: dict[str, Tensor] | None
+    bad: dict[int, str]
+    error: DataError | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,13 +22,14 @@ from hydractl.inputs.predictions import (
     PredictionStream,
     Promise,
 )
-from hydractl.inputs.read_ahead import ReadAhead, ReadBatch
+from hydractl.inputs.read_ahead import ReadAhead
 from hydractl.inputs.rows import (
     STDIN,
     DataRows,
     InputRow,
     JoinedRows,
     Readable,
+    ReadBatch,
     lines_as_they_come,
     read_image_file,
     read_lines,
