@@ -134,7 +134,7 @@ class OnnxModel:
 
     @property
     def sets(self) -> PromisedSets | None:
-        """What gives sets of classes; None without a promise."""
+        """The promise of its prediction sets; None without one."""
         return self.graph.file.checkpoint.sets
 
     @property

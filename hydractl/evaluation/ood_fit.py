@@ -11,7 +11,7 @@ from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.ood import MOST_QUANTILES, Baseline, FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
-from hydractl.evaluation.promise_fit import Labelled, WantedPromises, fit_sets, fit_sure
+from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
 from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_choice import Choice, choose_score
@@ -71,7 +71,7 @@ class FoundOod:
         choice: what it and other scores do on the OOD sets, if there are some.
         accepted: what share of the ID samples it accepts, of those that chose nothing of it.
         shift: of each set of shifted data, the share that is flagged without and with taking it in.
-        sets: what gives sets of classes, if they are wanted.
+        sets: the promise of prediction sets; None if none was wanted.
     """
 
     fitted: FittedOod
@@ -133,7 +133,7 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     fit = OodFit(row.name, accepted.samples, wanted.accept)
     sets = None
     if wanted.fixed and held.inside.labels is not None:
-        known, promises = Labelled.of(held.inside, held.temperature, held.names), wanted.promises
+        known, promises = LabelledAnswers.of(held.inside, held.temperature, held.names), wanted.promises
         sure, sets = fit_sure(known, promises), fit_sets(known, promises)
         fit = replace(fit, accuracy=promises.accuracy, baseline=_baseline(known))
         if sure is not None:
@@ -174,7 +174,7 @@ def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
     return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}
 
 
-def _baseline(known: Labelled) -> Baseline:
+def _baseline(known: LabelledAnswers) -> Baseline:
     """Returns the accuracy, confidence and class shares on the calibration samples, as `predict` finds them."""
     right, samples = int(known.right.sum()), len(known.labels)
     confidence = np.sort(known.probabilities.max(-1).astype(np.float64))

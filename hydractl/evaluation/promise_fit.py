@@ -31,7 +31,7 @@ class WantedPromises:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabelledAnswers:
     """Answers to labelled samples, as `predict` computes them: what a fit finds should be true there too."""
 
     probabilities: FloatArray  # `[N,C]`
@@ -39,7 +39,7 @@ class Labelled:
     names: Sequence[str]  # `[C]`
 
     @classmethod
-    def of(cls, answers: SetAnswers, temperature: float, classes: Sequence[str] | None) -> "Labelled":
+    def of(cls, answers: SetAnswers, temperature: float, classes: Sequence[str] | None) -> "LabelledAnswers":
         """Returns the answers at a temperature."""
         logits, labels = answers.to_fit_on()
         found = prediction(torch.from_numpy(logits), temperature, classes)
@@ -52,11 +52,11 @@ class Labelled:
 
     @property
     def right(self) -> BoolArray:
-        """Whether each answer is right, `[N]`."""
+        """True where an answer is right, `[N]`."""
         return np.asarray(self.best == self.labels)
 
 
-def fit_sets(known: Labelled, wanted: WantedPromises) -> PromisedSets | None:
+def fit_sets(known: LabelledAnswers, wanted: WantedPromises) -> PromisedSets | None:
     """Returns the probabilities from which classes are in a set; None if no sets are wanted.
 
     Raises:
@@ -78,7 +78,7 @@ def fit_sets(known: Labelled, wanted: WantedPromises) -> PromisedSets | None:
     return PromisedSets(coverage, len(own), tuple(found))
 
 
-def fit_sure(known: Labelled, wanted: WantedPromises) -> tuple[float, ...] | None:
+def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...] | None:
     """Returns the MSP from which answers are right as often as wanted, one for all classes or `[C]`; None if not.
 
     Raises:

@@ -13,7 +13,7 @@ from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.number_rule import NumberRule
-from hydractl.evaluation.promise_fit import Labelled, WantedPromises, fit_sets
+from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
@@ -192,7 +192,7 @@ def _calibrate(
         scorer = _fitted(row, held, predictor.classifier)
     sets = predictor.promised_sets if wanted is None else None
     if settings.coverage is not None:
-        sets = fit_sets(Labelled.of(held, temperature, predictor.labels), WantedPromises(sets=settings.coverage))
+        sets = fit_sets(LabelledAnswers.of(held, temperature, predictor.labels), WantedPromises(sets=settings.coverage))
     return replace(settled, temperature=temperature, fitted=fitted, sets=sets, thresholds=thresholds), scorer
 
 
@@ -237,7 +237,7 @@ def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibrat
 def _measured_sets(
     answers: SetAnswers, sets: PromisedSets, temperature: float, classes: Sequence[str] | None
 ) -> ConformalMetrics:
-    known = Labelled.of(answers, temperature, classes)
+    known = LabelledAnswers.of(answers, temperature, classes)
     return prediction_sets(known.probabilities, known.labels, sets.least, sets.coverage, classes=known.names)
 
 

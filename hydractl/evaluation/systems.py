@@ -131,7 +131,7 @@ class Predictor(Protocol):
 
     @property
     def promised_sets(self) -> PromisedSets | None:
-        """What gives sets of classes; None without a promise."""
+        """The promise of its prediction sets; None without one."""
 
     @property
     def temperature(self) -> float:

@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 
 from hydractl.errors import DataError
-from hydractl.evaluation.promise_fit import Labelled, WantedPromises, fit_sets, fit_sure
+from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
 from hydractl.metrics.conformal import prediction_sets
 
 NAMES = ("cat", "dog", "owl")
 DRAWS, FRESH = 400, 200
 
 
-def drawn(count: int, seed: int) -> Labelled:
+def drawn(count: int, seed: int) -> LabelledAnswers:
     """Answers of a network that knows dogs well and owls hardly, to samples of which few are owls."""
     random = np.random.default_rng(seed)
     labels = random.choice(3, count, p=[0.5, 0.3, 0.2])
     logits = random.normal(size=(count, 3))
     logits[np.arange(count), labels] += np.array([1.5, 3.0, 1.0])[labels]
     p = np.exp(logits)
-    return Labelled((p / p.sum(-1, keepdims=True)).astype(np.float32), labels, NAMES)
+    return LabelledAnswers((p / p.sum(-1, keepdims=True)).astype(np.float32), labels, NAMES)
 
 
-def pairs(count: int) -> Iterator[tuple[Labelled, Labelled]]:
+def pairs(count: int) -> Iterator[tuple[LabelledAnswers, LabelledAnswers]]:
     for seed in range(DRAWS):
         yield drawn(count, seed), drawn(FRESH, 10_000 + seed)
 
