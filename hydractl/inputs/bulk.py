@@ -12,7 +12,7 @@ from io import BytesIO
 from operator import add
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydractl.checkpoint.output import claim, refuse_existing, write_atomically, write_bytes
 from hydractl.checkpoint.state_folder import StateFolder
@@ -25,7 +25,6 @@ from hydractl.watch import Advance, Watcher
 if TYPE_CHECKING:
     import pyarrow
 
-PART = 2048  # inputs whose predictions are written together
 #: Predicts the inputs of a part, given the number of the first, and tells how many are done after each batch.
 Answering = Callable[[Sequence[InputRow], int, Callable[[int], None]], AnyPredictions]
 
@@ -128,6 +127,7 @@ class Bulk:
     output: Path
     resume: bool
     force: bool
+    part: ClassVar[int] = 2048  # inputs whose predictions are written together
 
     def check(self) -> Form:
         """Returns the form of the file.
@@ -158,8 +158,8 @@ class Bulk:
             OutputError: an interrupted run is neither gone on with nor given up, or the disk refuses the file.
         """
         form, names = self.check(), sha256()
-        for first in range(0, len(entries), PART):
-            for one in entries[first : first + PART]:
+        for first in range(0, len(entries), self.part):
+            for one in entries[first : first + self.part]:
                 names.update(json.dumps([one.name, one.row, str(one.id)]).encode())
         conditions = {**conditions, "inputs": len(entries), "names": names.hexdigest(), "form": self.output.suffix}
         with claim(self.output):
@@ -167,11 +167,11 @@ class Bulk:
             counts, parts = Counts(), list[Path]()
             with watch.progress("predict", len(entries)) as advance:
                 told = _Told(advance)
-                for first in range(0, len(entries), PART):
+                for first in range(0, len(entries), self.part):
                     parts.append(part := state.folder / f"{first:09}")
                     own = _known_counts(part)
                     if own is None:
-                        own = _write_part(part, answer(entries[first : first + PART], first, told), form)
+                        own = _write_part(part, answer(entries[first : first + self.part], first, told), form)
                     else:
                         advance(own.inputs)
                     counts = Counts(*map(add, astuple(counts), astuple(own)))

@@ -12,7 +12,7 @@ from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
-from hydractl.inputs.bulk import PART, Bulk, BulkPredictions
+from hydractl.inputs.bulk import Bulk, BulkPredictions
 from hydractl.inputs.models import predictor, running
 from hydractl.inputs.predictions import (
     AnyPredictions,
@@ -188,7 +188,7 @@ class Predict:
 
         stand_in = "." if hydra.spec.modality == "text" else Image.new("RGB", (8, 8))
 
-        read = self._reader(hydra, entries, PART, READERS)
+        read = self._reader(hydra, entries, Bulk.part, READERS)
 
         def answer(rows: Sequence[InputRow], first: int, on_batch: Callable[[int], None]) -> AnyPredictions:
             return self._answered(hydra, rows, watch, on_batch=on_batch, batches=read(first), stand_in=stand_in)

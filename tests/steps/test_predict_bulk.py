@@ -14,7 +14,7 @@ from pyarrow import parquet
 import hydractl as library
 from hydractl.data.open import open_samples
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
-from hydractl.inputs import bulk
+from hydractl.inputs.bulk import Bulk
 from hydractl.inputs.read_ahead import ReadAhead
 from hydractl.inputs.rows import DataRows
 from hydractl.model.answering import Answering
@@ -25,7 +25,7 @@ FORMS = ("csv", "jsonl", "parquet")
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(bulk, "PART", 5)
+    monkeypatch.setattr(Bulk, "part", 5)
     monkeypatch.chdir(tmp_path)
 
 
