@@ -181,5 +181,6 @@ def test_the_manifest_table_names_every_key(hydractl: Command, build: Path) -> N
         manifest = json.loads(file.metadata()["hydractl"])
     table = TEXTS["file-format"].split("## The manifest")[1].split("## Tensors")[0]
     keys = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    elsewhere = {"acceptance", "units", "thresholds", "sets"}  # early files, pruned units, several labels, `--sets`
+    # Of early files, pruned units, several labels, numbers, and --sets.
+    elsewhere = {"acceptance", "units", "thresholds", "intervals", "sets"}
     assert {key for cell in keys for key in re.findall(r"`(\w+)`", cell)} == manifest.keys() | elsewhere
