@@ -12,6 +12,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
+from hydractl.data.words import WordPlace
 from hydractl.errors import DataError
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.finite import finite_on_cpu
@@ -20,7 +21,7 @@ from hydractl.ood.score import Reads
 
 
 class Logits(NamedTuple):
-    """Logits of N samples, in sample order."""
+    """Logits of N samples, or words of samples, in order."""
 
     member_logits: Tensor  # `[M,N,C]` float32 (float64 from a float64 model) on the CPU
     labels: Tensor | None  # `[N]` int64, or None for samples without labels
@@ -70,6 +71,9 @@ class _Preprocessing:
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]:
         return self.built.lengths(texts)
 
+    def words(self, texts: Sequence[object]) -> list[list[WordPlace]]:
+        return self.built.words(texts)
+
 
 class MemberAnswers(NamedTuple):
     """The members' outputs for one batch, on the CPU: float32, or float64 from a float64 model."""
@@ -78,6 +82,7 @@ class MemberAnswers(NamedTuple):
     features: Tensor | None = None  # `[M,B,D']`, the classifiers' inputs; None unless requested
     hidden: Sequence[Tensor] = ()  # `[1 or M,B,D]` of each hidden layer, the mean token; empty unless requested
     ood_score: Tensor | None = None  # `[B]`, the model's own, if it reads every layer
+    places: Tensor | None = None  # `[n,2]` of n words that logits `[M,n,C]` are of: sentence in the set, and word
 
 
 def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> MemberAnswers:
@@ -96,10 +101,11 @@ def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> Membe
         output = model(**inputs, every_layer=True) if every else model(**inputs)
         own = model.ood_head is not None and model.ood_head.row.reads == "layers" and output.ood_score is not None
         return MemberAnswers(
-            finite_on_cpu(output.member_logits, "logits"),
+            finite_on_cpu(batch.answered(output.member_logits), "logits"),
             None if reads == "logits" else finite_on_cpu(output.features, "features"),
             [finite_on_cpu(layer, "hidden states") for layer in output.hidden] if every else (),
             finite_on_cpu(output.ood_score, "OOD scores") if own else None,
+            places=batch.places,
         )
 
 
@@ -115,10 +121,10 @@ def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:
     logits, labels, positions = [], [], []
     for batch in batches:
         logits.append(member_answers(model, batch).logits)
-        positions.append(batch.positions)
+        positions.append(batch.positions if batch.words is None else batch.positions[batch.words[:, 0]])
         if batch.labels is not None:
             labels.append(batch.labels)
     if not logits:
         raise DataError("there are no samples to run the model on")
-    order = torch.cat(positions).argsort()
+    order = torch.cat(positions).argsort(stable=True)
     return Logits(torch.cat(logits, 1)[:, order], torch.cat(labels)[order] if labels else None)

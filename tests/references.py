@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 #: The modules of families, each with one of the same name beside the tests of families. Their libraries are imported
 #: when a variant of theirs is built.
-MODULES = ("vit", "beit", "bert", "bert_kin", "rotary_bert", "clip", "modernbert", "timm_vit", "open_clip")
+MODULES = (
+    *("vit", "beit", "bert", "bert_kin", "rotary_bert", "clip", "modernbert", "token_classification"),
+    *("timm_vit", "open_clip"),
+)
 
 #: Sizes of every variant; tests of other sizes put theirs in for a while.
 CLASSES = 5

@@ -30,7 +30,7 @@ def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
         count.add(f"{tower.name}.projection")
         return count.total + count.copies * spec.projection * spec.prompted
     for name in ("classifier", "distillation_classifier"):
-        count.add(name)
+        count.add(name, input_tokens(spec) if spec.by_token else 1)
     return count.total
 
 
@@ -81,7 +81,7 @@ def _add_tower(count: _Count, tower: TowerSpec, tokens: int) -> None:
     count.differs(f"{prefix}.norm.")
     if tower.pool == "attention":
         _add_attention_pool(count, tower, tokens)
-    count.add(f"{prefix}.pooler", tower.features // tower.width)
+    count.add(f"{prefix}.pooler", tokens if tower.pool == "each" else tower.features // tower.width)
 
 
 def _add_attention_pool(count: _Count, tower: TowerSpec, tokens: int) -> None:

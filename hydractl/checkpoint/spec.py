@@ -19,10 +19,11 @@ Task = Literal[
     "text-probability",
     "image-embedding",
     "text-embedding",
+    "token-classification",
 ]
 #: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text,
-#: the last of a text, or what a query of the pooling's own attends to.
-Pool = Literal["first", "first+second", "first+mean", "mean", "eos", "last", "attention"]
+#: the last of a text, what a query of the pooling's own attends to, or every token of a text by itself.
+Pool = Literal["first", "first+second", "first+mean", "mean", "eos", "last", "attention", "each"]
 Activation = Literal[
     "gelu",
     "gelu_python",
@@ -62,6 +63,7 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "text-probability": ("text",),
     "image-embedding": ("vision",),
     "text-embedding": ("text",),
+    "token-classification": ("text",),
 }
 #: The tasks without classes, by the tower that embeds.
 EMBEDDINGS: dict[str, Task] = {"vision": "image-embedding", "text": "text-embedding"}
@@ -78,10 +80,14 @@ PROBLEM_TYPES: dict[Task, str] = {
     "text-probability": SIGMOID,
 }
 #: The first version of the file format that a reader of a task needs, where it is not the second.
-NEWER: dict[Task, int] = dict.fromkeys(PROBLEM_TYPES, 6) | dict.fromkeys(EMBEDDINGS.values(), 7)
+NEWER: dict[Task, int] = {
+    **dict.fromkeys(PROBLEM_TYPES, 6),
+    **dict.fromkeys(EMBEDDINGS.values(), 7),
+    "token-classification": 7,
+}
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
     "vision": ("first", "first+second", "first+mean", "mean", "attention"),
-    "text": ("first", "eos", "mean", "last"),
+    "text": ("first", "eos", "mean", "last", "each"),
 }
 #: The range of each field, wider than any network. A value outside comes from a damaged file and is refused before
 #: anything of that size is made.
@@ -440,6 +446,11 @@ class ModelSpec:
         return self.task in EMBEDDINGS.values()
 
     @property
+    def by_token(self) -> bool:
+        """True if each token of a text has an answer of its own."""
+        return self.towers[0].pool == "each"
+
+    @property
     def problem_type(self) -> str | None:
         """The name in transformers of a task among those on the same inputs; None where it needs or has none."""
         found = PROBLEM_TYPES.get(self.task)
@@ -448,7 +459,7 @@ class ModelSpec:
     @property
     def one_class(self) -> bool:
         """True if it chooses one class for a sample, so that its answer is a softmax."""
-        return self.task not in PROBLEM_TYPES and not self.embeds
+        return self.task not in PROBLEM_TYPES and not self.embeds and not self.by_token
 
     @property
     def modality(self) -> Literal["image", "text"]:

@@ -227,10 +227,10 @@ def mean_gradients(
 
 
 def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor], device: torch.device) -> Tensor:
-    """Returns the cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts."""
+    """Returns the cross-entropy of each sample, `[B]`, or of each labelled word; of a zero-shot model by prompts."""
     labels = required_labels(batch).to(device)
     inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *prompts.items()]}
-    logits = model(**inputs).member_logits
+    logits = batch.answered(model(**inputs).member_logits)
     return model.task.losses(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, 0.0)
 
 
@@ -286,7 +286,7 @@ def _gate_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str) -
         classes = model.embed_texts(**prompts) if per_sample else model.embed("text", read)
         logits = model.compare(images, classes)
     else:
-        logits = model.classify(read)
+        logits = batch.answered(model.classify(read))
     losses = model.task.losses(logits, labels.to(device), 0.0)
     if per_sample:  # a sample's gates touch its own loss only
         return torch.cat(torch.autograd.grad(losses.sum(), gates, materialize_grads=True), 1)

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
+from hydractl.data.words import first_tokens
 from hydractl.errors import DataError, OptionError
 
 #: The memory for batches that a search reads in every round.
@@ -27,11 +28,25 @@ CACHED_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Batch:
-    """The inputs of B samples; `positions` `[B]` are their places in the data set, `labels` `[B]` or None."""
+    """The inputs of B samples; `positions` `[B]` are their places in the data set, `labels` `[B]` or None.
+
+    Where the model answers for words, `words` `[n,3]` are sample in the batch, first token and number of each that has
+    a label, or of all without `labels` `[n]`.
+    """
 
     inputs: dict[str, Tensor]
     labels: Tensor | None
     positions: Tensor
+    words: Tensor | None = None
+
+    def answered(self, values: Tensor) -> Tensor:
+        """Returns values of what the model answers, `[...,n,C]` of words from `[...,B,T,C]`, or samples as they are."""
+        return values if self.words is None else values[..., self.words[:, 0], self.words[:, 1], :]
+
+    @property
+    def places(self) -> Tensor | None:
+        """The place of each word's sentence in the data set, and the word's number there, `[n,2]`."""
+        return None if self.words is None else torch.stack([self.positions[self.words[:, 0]], self.words[:, 2]], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +88,19 @@ def make_batch(
     Args:
         inputs: those at `positions`, as they are or augmented.
     """
+    words = None
     try:
+        if preprocessor.by_word:
+            inputs = list(inputs)
+            words = first_tokens(preprocessor.words(inputs))
         tensors = preprocessor(inputs)
     except DataError as error:
         return error
     labels = None if samples.labels is None else torch.from_numpy(samples.labels[positions])
-    return Batch(tensors, labels, torch.from_numpy(positions))
+    if words is not None and labels is not None:
+        labels = labels[words[:, 0], words[:, 2]]
+        words, labels = words[labels >= 0], labels[labels >= 0]
+    return Batch(tensors, labels, torch.from_numpy(positions), words)
 
 
 def readable(made: Batch | DataError) -> Batch:

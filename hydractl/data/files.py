@@ -19,6 +19,7 @@ FILE_FORMATS = {
     ".ndjson": "json",
     ".arrow": "arrow",
     ".tar": "webdataset",
+    ".conll": "conll",
 }
 # The words by which `datasets` tells splits apart in file and folder names.
 KEYWORDS = {

@@ -15,6 +15,7 @@ from hydractl.bounds import SEED, whole
 from hydractl.data.files import decode_text, read_bytes
 from hydractl.data.reading import DEFAULT_TEMPLATE
 from hydractl.data.samples import Labels, Samples
+from hydractl.data.words import UNTAGGED, Words, require_tags
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def match_labels(
     model_labels: Sequence[str],
     how: Literal["name", "index"] = "name",
     several: bool = False,
+    tagged: bool = False,
 ) -> Samples:
     """Returns the samples with the labels and label names of the model.
 
@@ -122,6 +124,7 @@ def match_labels(
         how: by name (ignoring case, `_` and `-` where that is unambiguous; labels without names, and booleans where no
             class is called so, by index, with a note) or by index.
         several: whether a sample has several labels of the model, `[N,C]`, rather than one class.
+        tagged: whether each word has a label, `[N,W]`.
 
     Raises:
         DataError: missing labels, a side without names, a name that the model lacks, or a number out of range.
@@ -131,6 +134,10 @@ def match_labels(
     if samples.labels is None or samples.labels.dtype.kind == "f":
         problem = "holds no labels" if samples.labels is None else "holds numbers, the model takes classes or labels"
         raise DataError(f"{samples.name}: {samples.label_problem or problem}")
+    if tagged:
+        return _match_tags(samples, model_labels, how)
+    if samples.tagged:
+        raise DataError(f"{samples.name}: holds a tag a word, the model answers for whole texts: name other data")
     if several != (samples.labels.ndim == 2):
         lists = "the model is multi-label: name a column of lists, or columns of 0 and 1 with commas between"
         one = "the model chooses one class: name a column of classes"
@@ -161,6 +168,40 @@ def match_labels(
     else:
         labels = _by_name(samples, samples.labels, model_labels)
     return replace(samples, labels=labels, label_names=tuple(model_labels), notes=(*samples.notes, *notes))
+
+
+def _match_tags(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"]) -> Samples:
+    if not samples.tagged or samples.labels is None:
+        raise DataError(f"{samples.name}: has no tags, the model labels words: give lists of words and of their tags")
+    there, names = samples.labels >= 0, samples.label_names
+    used, flat = np.unique(samples.labels[there], return_inverse=True)
+    if names is not None and used.max(initial=0) < len(names):
+        names, numbers = tuple(names[number] for number in used), samples.labels.copy()
+        numbers[there] = flat
+        samples = replace(samples, labels=numbers, label_names=names)
+    nameless = how == "index" or all(map(NO_NAME.fullmatch, model_labels))
+    require_tags(samples, known=names or () if nameless else model_labels)
+    labels = samples.labels
+    assert labels is not None
+    matched = match_labels(replace(samples, labels=labels[there], tagged=False), model_labels, how)
+    assert matched.labels is not None
+    labels = labels.copy()
+    labels[there] = matched.labels
+    return replace(matched, labels=labels, tagged=True)
+
+
+def with_some_tags(samples: Samples, model_labels: Sequence[str]) -> Samples:
+    """Returns sentences with the first label for each word, where a teacher tells what words are.
+
+    Raises:
+        DataError: plain texts, whose words are not known.
+    """
+    if not all(isinstance(sentence, Words) for sentence in samples.inputs):
+        raise DataError(f"{samples.name}: its texts are not divided into words: give a column of lists of words")
+    labels = np.full((len(samples), max(len(one.words) for one in samples.inputs)), UNTAGGED, dtype=np.int64)
+    for row, sentence in enumerate(samples.inputs):
+        labels[row, : len(sentence.words)] = 0
+    return replace(samples, labels=labels, label_names=tuple(model_labels), tagged=True)
 
 
 def _numbered(names: Sequence[str] | None, model_labels: Sequence[str]) -> bool:

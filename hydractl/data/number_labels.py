@@ -28,7 +28,7 @@ def match_to_task(
         DataError: missing labels, labels of another kind, or numbers beyond 0 to 1 where a sigmoid gives them.
     """
     if not task.numbers:
-        return match_labels(samples, model_labels, how, task.several)
+        return match_labels(samples, model_labels, how, task.several, tagged=task.tagged)
     found, wanted = with_numbers(samples), len(model_labels)
     if found.labels is None:
         raise DataError(f"{samples.name}: {found.label_problem or 'holds no labels'}")

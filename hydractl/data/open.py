@@ -27,7 +27,8 @@ from hydractl.data.number_labels import as_numbers
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread_places
 from hydractl.data.sources import DataSpec, DataValues, parse_data
-from hydractl.data.table_columns import choose_columns, nested_columns, reads_as_text, type_name
+from hydractl.data.table_columns import choose_columns, holds_words, nested_columns, reads_as_text, type_name
+from hydractl.data.words import Words, read_tags, read_words
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -138,19 +139,25 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
         inputs = EncodedImages(table, chosen.inputs[0], str(request), request.folder)
     samples = Samples(request.data.name, request.modality, inputs, columns=chosen.inputs, table=table)
     samples = replace(samples, label_column=chosen.label)
-    read = chosen.label_problem or "" if chosen.label is None else read_labels(table, chosen.label)
+    tagged = request.modality == "text" and isinstance(inputs[0], Words) and chosen.label in table.features
+    if chosen.label is None:
+        read: Any = chosen.label_problem or ""
+    else:
+        read = read_tags(table, chosen.label, inputs) if tagged else read_labels(table, chosen.label)
     if isinstance(read, str):
         samples = replace(samples, label_problem=read)
     else:
-        samples = replace(samples, labels=read[0], label_names=read[1])
+        samples = replace(samples, labels=read[0], label_names=read[1], tagged=tagged)
     return _without_bad(samples, request)
 
 
-def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
+def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> Sequence[Text]:
     """Returns the text of each sample, or the pair of texts from two columns, empty ones included.
 
     Numbers and dates are written as Python writes them.
     """
+    if len(columns) == 1 and holds_words(table.features[columns[0]]):
+        return read_words(table, columns[0])
     for column in columns:
         if not reads_as_text(table.features[column]):
             kind = type_name(table.features[column])

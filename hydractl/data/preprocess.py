@@ -18,6 +18,7 @@ from torch import Tensor
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
+from hydractl.data.words import WordPlace, word_places
 from hydractl.errors import DataError
 from hydractl.text import first_sentence, shortened
 
@@ -66,13 +67,14 @@ class TextPreprocessor:
     """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit.
 
     `filled` pads all texts to that length, and the padding is text to the model. `types` tells whether the model tells
-    types of sentences apart.
+    types of sentences apart, `by_word` whether it answers for each word.
     """
 
     tokenizer: Any
     max_length: int | None
     filled: bool = False
     types: bool = True
+    by_word: bool = False
 
     def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
         """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
@@ -92,6 +94,11 @@ class TextPreprocessor:
             lengths += [len(encoding.ids) for encoding in encodings]
             truncated += sum(bool(encoding.overflowing) for encoding in encodings)
         return np.array(lengths, dtype=np.int64), truncated
+
+    def words(self, texts: Sequence[str]) -> list[list[WordPlace]]:
+        """Returns the words of each text that the model reads; none beyond its largest length."""
+        encodings = self._encode(texts, padding=False, return_tensors=None).encodings
+        return [word_places(text, one, self.tokenizer) for text, one in zip(texts, encodings, strict=True)]
 
     def _encode(self, texts: Sequence[Text], padding: bool | str, return_tensors: str | None) -> Any:
         limited = self.max_length is not None
@@ -151,6 +158,22 @@ class Preprocessor:
             return samples
         return (Path(one) if isinstance(one, str) else one for one in samples)
 
+    @property
+    def by_word(self) -> bool:
+        """True if the model answers for each word of a text."""
+        return self.text is not None and self.text.by_word
+
+    def words(self, texts: Sequence[Any]) -> list[list[WordPlace]]:
+        """Returns the words of each text that a model of words reads.
+
+        Raises:
+            DataError: a pair of texts.
+        """
+        if pair := next((text for text in texts if not isinstance(text, str)), None):
+            raise DataError(f"the model labels the words of one text, not of {type(pair).__name__}: name one column")
+        assert self.text is not None
+        return self.text.words(texts)
+
     def _texts(self, samples: Iterable[Any]) -> Iterator[Any]:
         for sample in samples:
             if not isinstance(sample, str | tuple):
@@ -197,7 +220,7 @@ def preprocessor_from_json(
             else:
                 tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
                 length, types = _max_length(tokenizer, tower.embeddings), tower.embeddings.token_types > 1
-                text = TextPreprocessor(tokenizer, length, tower.embeddings.filled, types=types)
+                text = TextPreprocessor(tokenizer, length, tower.embeddings.filled, types=types, by_word=spec.by_token)
     return Preprocessor(image, text)
 
 

@@ -26,8 +26,9 @@ class Samples:
     """N samples of one data set.
 
     `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
-    or `[N,K]` 0 or 1 for each of several names or numbers, or None with the reason in `label_problem`. `notes` are
-    shown to the user. `table` holds the rows that they are from; None for values of Python.
+    or `[N,K]` 0 or 1 for each of several names or numbers, or None with the reason in `label_problem`. Where they are
+    `tagged`, inputs are `Words` and labels `[N,W]`, one for each word and -100 beyond the last. `notes` are shown to
+    the user. `table` holds the rows that they are from; None for values of Python.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Samples:
     notes: tuple[str, ...] = ()
     hashes: Hashes | None = None
     table: datasets.Dataset | None = None
+    tagged: bool = False
 
     def __len__(self) -> int:
         return len(self.inputs)

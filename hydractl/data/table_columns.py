@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "cls", "y", "score")
 IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "file_name", "image_path", "path", "file")
 TEXT_NAMES = ("text", "sentence")
+# Of sentences as lists of words, and of the lists of their tags.
+WORD_NAMES = ("tokens", "words")
+TAG_NAMES = ("tags", "ner_tags", "labels", "label", "pos_tags", "upos")
 TEXT_PAIRS = (
     ("sentence1", "sentence2"),
     ("premise", "hypothesis"),
@@ -59,7 +62,7 @@ def choose_columns(
     if missing and strict:
         raise DataError(f"{where}: has no column {missing[0]!r}, only {_describe(features)}")
     if named and not missing:
-        return ChosenColumns(named, label, problem)
+        return _with_tags(features, ChosenColumns(named, label, problem), reading)
     found = _image_candidates(features) if modality == "image" else _text_candidates(features, label)
     if not found:
         remedy = f"give {modality}s, which the model takes, or name their column with {option}"
@@ -67,7 +70,21 @@ def choose_columns(
     if len(found) > 1:
         many = " or ".join(", ".join(inputs) for inputs in found)
         raise DataError(f"{where}: the {modality} column could be {many}; name it with {option}")
-    return ChosenColumns(found[0], label, problem)
+    return _with_tags(features, ChosenColumns(found[0], label, problem), reading)
+
+
+def _with_tags(features: datasets.Features, chosen: ChosenColumns, reading: Reading) -> ChosenColumns:
+    """Returns the columns, with that of tags where sentences are lists of words and no other column is named."""
+    if not holds_words(features[chosen.inputs[0]]) or reading.label_column is not None:
+        return chosen
+    found = _preferred([name for name in features if hasattr(features[name], "feature")], TAG_NAMES)
+    remedy = f"has no column of tags among {_describe(features)}; name it with `label_column`"
+    return ChosenColumns(chosen.inputs, found[0]) if found else ChosenColumns(chosen.inputs, None, remedy)
+
+
+def holds_words(feature: Any) -> bool:
+    """Returns whether a column of this type holds lists of strings."""
+    return is_text(getattr(feature, "feature", None))
 
 
 def _describe(features: datasets.Features) -> str:
@@ -147,4 +164,6 @@ def _text_candidates(features: datasets.Features, label: str | None) -> list[tup
         if set(pair) <= set(own):
             return [pair]
     # Numbers are texts where a name says so: others are identifiers, most often.
-    return [(name,) for name in _preferred(own, TEXT_NAMES) or [name for name in own if is_text(features[name])]]
+    found = _preferred(own, TEXT_NAMES) or [name for name in own if is_text(features[name])]
+    words = [] if found else _preferred([name for name in features if holds_words(features[name])], WORD_NAMES)
+    return [(name,) for name in found or words]

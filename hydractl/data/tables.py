@@ -17,6 +17,7 @@ from hydractl.checkpoint.disk import weights_in
 from hydractl.data.files import FILE_FORMATS, split_of_word
 from hydractl.data.image_folders import image_parts, left_out_note, read_image_folder
 from hydractl.data.sources import DataSpec
+from hydractl.data.words import conll_columns
 from hydractl.errors import DataError
 from hydractl.text import one_line, shortened
 
@@ -134,6 +135,8 @@ def _load(
     options = dict(CSV_OPTIONS) if loader == "csv" else {}
     if loader == "csv" and endings == {".tsv"}:
         options["sep"] = "\t"
+    if loader == "conll":
+        options["column_names"] = conll_columns(next(file for some in files.values() for file in some))
     if features is not None:
         options["features"] = features
     return _chosen_rows(datasets.load_dataset(loader, data_files=wanted, **options), request, spec.source)

@@ -178,7 +178,8 @@ def _evaluate(
     predictor = system.load(data, running)
     answers: Answering = predictor.answers
     with ExitStack() as claims:
-        if folder is not None and (predictor.several or predictor.numbers or predictor.embeds):
+        one_class = not (predictor.several or predictor.numbers or predictor.embeds or predictor.by_word)
+        if folder is not None and not one_class:
             raise OptionError("`save_logits` keeps single classes, this model does not choose one: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
@@ -213,7 +214,6 @@ def _evaluate(
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         found = replace(found, curves=curves)
-    one_class = not (predictor.several or predictor.numbers or predictor.embeds)
     alarms = list(alarms_of(predictions, predictor.labels if one_class else None))
     predictor.dismiss()
     return found, predictions, alarms

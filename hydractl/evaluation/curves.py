@@ -17,6 +17,7 @@ from hydractl.evaluation.system_numbers import id_key
 from hydractl.evaluation.systems import Predictor
 from hydractl.metrics.calibration import reliability_diagram
 from hydractl.metrics.checks import FloatArray, IntArray
+from hydractl.metrics.label_sets import LabelSetTable
 from hydractl.metrics.ood_detection import roc_curve
 from hydractl.metrics.selective import risk_coverage
 from hydractl.schema import Items
@@ -132,8 +133,10 @@ def _sample(
     table = predictions.tables[key]
 
     def called(numbers: IntArray) -> str:
-        own = np.flatnonzero(numbers[place]) if numbers.ndim > 1 else numbers[place : place + 1]
-        return ", ".join(names[one] if names else str(one) for one in own.tolist())
+        own = numbers[place : place + 1].ravel()
+        if isinstance(table, LabelSetTable):
+            own = np.flatnonzero(own)
+        return ", ".join(names[one] if names else str(one) for one in own[own >= 0].tolist())
 
     return Sample(
         round(float(predictions.confidence(key)[place]), DIGITS),

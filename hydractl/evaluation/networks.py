@@ -20,7 +20,7 @@ from hydractl.data.labels import unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
-from hydractl.errors import OptionError
+from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.number_rule import NumberRule
 from hydractl.evaluation.results import Cost, Dropout
@@ -68,6 +68,10 @@ class Networks:
     @property
     def embeds(self) -> bool:
         return self.models[0].spec.embeds
+
+    @property
+    def by_word(self) -> bool:
+        return self.models[0].spec.by_token
 
     @property
     def thresholds(self) -> tuple[float, ...] | None:
@@ -218,13 +222,22 @@ def answers_in_order(
         return torch.cat(known, -2)[..., order, :].numpy() if known else None
 
     each = [answers for _, answers in parts]
+    logits, places = [one.logits for one in each], None
+    if each[0].places is not None:
+        places = torch.cat([one.places for one in each if one.places is not None]).numpy()
+        in_text = np.lexsort((places[:, 1], places[:, 0]))
+        places, logits = places[in_text], [torch.cat(logits, 1)[:, in_text]]
+        labels = None if labels is None else labels[places[:, 0], places[:, 1]]
+        if len(bare := np.setdiff1d(order, places[:, 0])):
+            raise DataError(f"row {bare[0]}: the model reads no word of it that has a tag: remove it")
     own = joined([None if one.ood_score is None else one.ood_score[:, None] for one in each])
     return SetAnswers(
-        joined([one.logits for one in each]),
+        joined(logits) if places is None else logits[0].numpy(),
         labels,
         joined([one.features for one in each]),
         hidden=[joined(layer) for layer in zip(*(one.hidden for one in each), strict=True)],
         ood_score=None if own is None else own[:, 0].astype(np.float64),
+        places=places,
     )
 
 
@@ -241,7 +254,7 @@ def _side_by_side(parts: Sequence[MemberAnswers]) -> MemberAnswers:
         )
     own = ([layer.expand(len(part.logits), -1, -1) for layer in part.hidden] for part in parts)
     hidden = [torch.cat(layer) for layer in zip(*own, strict=True)]
-    return MemberAnswers(logits, torch.cat(features) if features else None, hidden)
+    return MemberAnswers(logits, torch.cat(features) if features else None, hidden, places=parts[0].places)
 
 
 def _batch_seed(seed: int, key: SetKey, position: int) -> int:

@@ -254,7 +254,7 @@ def _check_outputs(
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
     (_, sizes), spec = forms["member_logits"], checkpoint.spec
     classes = spec.features if spec.embeds else spec.classes or len(checkpoint.labels or ())
-    if len(sizes) != 3 or sizes[2] != classes or sizes[0] != checkpoint.members:
+    if len(sizes) != (4 if spec.by_token else 3) or sizes[-1] != classes or sizes[0] != checkpoint.members:
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 
 

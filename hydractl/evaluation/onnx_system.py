@@ -204,6 +204,10 @@ class OnnxNetwork:
         return NumberRule(self.model.task, self.model.intervals) if self.model.task.numbers else None
 
     @property
+    def by_word(self) -> bool:
+        return self.model.spec.by_token
+
+    @property
     def thresholds(self) -> tuple[float, ...] | None:
         return self.model.thresholds
 
@@ -236,7 +240,7 @@ class OnnxNetwork:
         labels = labels_of(key, self.data, self.labels, self.model.spec, running=self.running)
 
         def answer(batch: Batch) -> tuple[NDArray[np.int64], MemberAnswers]:
-            return batch.positions.numpy(), self._of_batch(batch.inputs, reads)
+            return batch.positions.numpy(), self._of_batch(batch, reads)
 
         parts = []
         batches = batches_of(self.data.sets[key], self.model.preprocessor, self.running)
@@ -245,12 +249,13 @@ class OnnxNetwork:
             on_batch(len(positions))
         return answers_in_order(parts, labels)
 
-    def _of_batch(self, inputs: Mapping[str, Tensor], reads: Reads) -> MemberAnswers:
-        found = self.model.run(inputs)
+    def _of_batch(self, batch: Batch, reads: Reads) -> MemberAnswers:
+        found = self.model.run(batch.inputs)
         finite = {name: finite_on_cpu(tensor, name) for name, tensor in found.items() if name != "probabilities"}
         features = None if reads == "logits" else finite[FEATURES]
         hidden = [tensor for name, tensor in finite.items() if name.startswith(HIDDEN)] if reads == "layers" else ()
-        return MemberAnswers(finite["member_logits"], features, hidden, finite.get("ood_score"))
+        logits = batch.answered(finite["member_logits"])
+        return MemberAnswers(logits, features, hidden, finite.get("ood_score"), places=batch.places)
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
         """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""

@@ -12,6 +12,7 @@ from hydractl.evaluation.systems import SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import least_probability, least_samples
 from hydractl.metrics.selective import least_answers, sure_from
+from hydractl.metrics.word_spans import find_spans
 from hydractl.tasks.one_class import prediction
 
 
@@ -37,13 +38,15 @@ class LabelledAnswers:
     probabilities: FloatArray  # `[N,C]`
     labels: IntArray  # `[N]`
     names: Sequence[str]  # `[C]`
+    sentences: IntArray | None = None  # `[N]`, the sentence of each word, where words are labelled
 
     @classmethod
     def of(cls, answers: SetAnswers, temperature: float, classes: Sequence[str] | None) -> "LabelledAnswers":
         """Returns the answers at a temperature."""
         logits, labels = answers.to_fit_on()
         found = prediction(torch.from_numpy(logits), temperature, classes)
-        return cls(found.probabilities.numpy(), labels, found.classes)
+        sentences = None if answers.places is None else answers.places[:, 0]
+        return cls(found.probabilities.numpy(), labels, found.classes, sentences)
 
     @property
     def best(self) -> IntArray:
@@ -81,6 +84,8 @@ def fit_sets(known: LabelledAnswers, wanted: WantedPromises) -> PromisedSets | N
 def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...] | None:
     """Returns the MSP from which answers are right as often as wanted, one for all classes or `[C]`; None if not.
 
+    Where words are labelled, it is the confidence of spans.
+
     Raises:
         DataError: no confidence reaches that, or the answers, or those of a class, are too few to show it.
     """
@@ -88,6 +93,9 @@ def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...
     if accuracy is None:
         return None
     msp, right, best = known.probabilities.max(-1), known.right, known.best
+    if known.sentences is not None:
+        spans = find_spans(known.names, known.sentences, best, msp, labels=known.labels)
+        msp, right, best = spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
     groups = {"": np.ones(len(best), bool)}
     if wanted.by_class:
         groups = {name: best == one for one, name in enumerate(known.names)}

@@ -23,6 +23,7 @@ from hydractl.metrics.label_sets import FittedLabels, LabelSetTable, fit_label_s
 from hydractl.metrics.number_metrics import NumberTable
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
+from hydractl.metrics.word_spans import WordTable, tabulate_words
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
@@ -48,6 +49,7 @@ class Calibration:
     thresholds: Sequence[float] | None = None  # the probability from which each of several labels is answered
     numbers: NumberRule | None = None  # how it answers with numbers
     embeds: bool = False  # whether it answers with embeddings
+    names: Sequence[str] | None = None  # of the labels, which tell spans of words
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +99,9 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, read = settings or Settings(), answers or predictor.answers
-    if predictor.several or predictor.numbers or predictor.embeds:
-        chosen.check_several(confident=predictor.several and predictor.numbers is None)
+    if predictor.several or predictor.numbers or predictor.embeds or predictor.by_word:
+        confident = predictor.by_word or (predictor.several and predictor.numbers is None)
+        chosen.check_several(confident=confident)
 
     def answered(key: SetKey, reads: Reads) -> SetAnswers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
@@ -170,6 +173,7 @@ def _calibrate(
     temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
     wanting, settled = list(settings.fits(score)), Calibration(temperature, thresholds=predictor.thresholds)
     settled = replace(settled, several=predictor.several, numbers=predictor.numbers, embeds=predictor.embeds)
+    settled = replace(settled, names=predictor.labels)
     if not wanting:
         assert scorer is not None
         # The file's sets belong to its temperature.
@@ -206,7 +210,7 @@ def _of_answers(row: OodScore, settings: Settings) -> Scorer:
         if table is None:  # of numbers, where no OOD set is compared
             return np.zeros(answers.samples)
         # `Settings.check_several` admits no other score of several labels here than minus the answer's probability.
-        if isinstance(table, LabelSetTable):
+        if isinstance(table, LabelSetTable | WordTable):
             return -table.msp
         return score_samples(row, {}, answers.to_score(), temperature)
 
@@ -228,7 +232,11 @@ class _Measured(NamedTuple):
     embedding: FloatArray | None = None
 
 
-def _tabulated(member_logits: Logits, labels: IntArray | None, settled: Calibration) -> PredictionTable:
+def _tabulated(
+    member_logits: Logits, labels: IntArray | None, settled: Calibration, places: IntArray | None
+) -> PredictionTable:
+    if places is not None:
+        return tabulate_words(member_logits, labels, settled.temperature, places, names=settled.names)
     if settled.several:
         return tabulate_label_sets(member_logits, labels, settled.temperature, settled.thresholds)
     return tabulate(member_logits, labels, settled.temperature)
@@ -251,7 +259,7 @@ def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer) -> _Meas
         assert settled.numbers is not None and answers.member_logits is not None
         numbers = settled.numbers.table(answers.member_logits, answers.labels, settled.temperature)
     elif answers.member_logits is not None and (settled.numbers is None or answers.labels is not None):
-        table = _tabulated(answers.member_logits, answers.labels, settled)
+        table = _tabulated(answers.member_logits, answers.labels, settled, answers.places)
     if answers.confidence is not None:
         scores = -answers.confidence.astype(np.float64)
     else:

@@ -18,7 +18,7 @@ from hydractl.metrics.checks import Logits, check_labels, check_member_logits, c
 from hydractl.ood.score import Reads
 
 ENDINGS = (".safetensors", ".npz")
-NAMES = ("logits", "probabilities", "confidence", "ood_score")
+NAMES = ("logits", "probabilities", "confidence", "ood_score", "places")
 HIDDEN, MOST_LAYERS = "hidden.", 1000  # of the arrays of hidden layers: the name before the number
 TOLERANCE = 1e-3  # in a sum of probabilities; float32 is a thousand times more exact
 SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
@@ -52,8 +52,8 @@ def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> SetAnswers
     try:
         answers = _answers(found)
         if reads != "logits":
-            answers = replace(answers, features=_features(found, answers.member_logits))
-        return replace(answers, hidden=_hidden(found, answers.member_logits)) if reads == "layers" else answers
+            answers = replace(answers, features=_features(found, answers))
+        return replace(answers, hidden=_hidden(found, answers)) if reads == "layers" else answers
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
@@ -75,10 +75,11 @@ def _answers(found: Arrays) -> SetAnswers:
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
     known = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
+    answers = SetAnswers(logits, known, confidence=confidence, places=found.get("places"))
     odd = found.get("ood_score")
-    if odd is not None and len(odd := check_scores(odd, "ood_score")) != logits.shape[1]:
-        raise DataError(f"ood_score of {len(odd)} samples, logits of {logits.shape[1]}: expected the same")
-    return SetAnswers(logits, known, confidence=confidence, ood_score=odd)
+    if odd is not None and len(odd := check_scores(odd, "ood_score")) != answers.samples:
+        raise DataError(f"ood_score of {len(odd)} samples, logits of {answers.samples}: expected the same")
+    return replace(answers, ood_score=odd)
 
 
 def _logits(found: Arrays) -> Logits | None:
@@ -98,7 +99,7 @@ def _logits(found: Arrays) -> Logits | None:
     return np.log(np.maximum(members, SMALLEST))
 
 
-def _features(found: Arrays, logits: Logits | None) -> Logits:
+def _features(found: Arrays, answers: SetAnswers) -> Logits:
     if "features" not in found:
         raise DataError(
             "holds no features: save the predictions again by an evaluation with this OOD score, add `features`, or "
@@ -107,18 +108,21 @@ def _features(found: Arrays, logits: Logits | None) -> Logits:
     _require_floats("features", found["features"])
     features = found["features"]
     members = features[None] if features.ndim == 2 else features
-    if logits is None or members.shape[:2] != logits.shape[:2]:
+    logits = answers.member_logits
+    if logits is None or members.shape[:2] != (len(logits), answers.samples):
         beside = "no logits" if logits is None else f"logits of shape {logits.shape}"
         raise DataError(f"features of shape {members.shape} and {beside}: expected the same members and samples")
     _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
     return members
 
 
-def _hidden(found: Arrays, logits: Logits | None) -> list[Logits]:
+def _hidden(found: Arrays, answers: SetAnswers) -> list[Logits]:
+    logits = answers.member_logits
     layers = [found[name] for number in range(MOST_LAYERS) if (name := f"{HIDDEN}{number}") in found]
     for layer in layers:
         _require_floats("hidden states", layer)
-        if logits is None or layer.ndim != 3 or len(layer) not in (1, len(logits)) or layer.shape[1] != logits.shape[1]:
+        shape = (answers.samples,) if layer.ndim == 3 else ()
+        if logits is None or len(layer) not in (1, len(logits)) or layer.shape[1:2] != shape:
             raise DataError(f"hidden states of shape {layer.shape}: expected [1 or members, samples, width]")
         _require(np.isfinite(layer).all(-1), "a number is NaN or infinite: expected finite numbers")
     return layers

@@ -222,6 +222,10 @@ class SavedPredictions:
         return None
 
     @property
+    def by_word(self) -> bool:
+        return False
+
+    @property
     def thresholds(self) -> None:
         return None
 

@@ -109,6 +109,7 @@ def write_answers(path: Path, answers: SetAnswers, metadata: dict[str, str], for
         "labels": answers.labels,
         "confidence": answers.confidence,
         "ood_score": answers.ood_score,
+        "places": answers.places,
         **{f"{HIDDEN}{number}": layer for number, layer in enumerate(answers.hidden)},
     }
     tensors = {name: in_memory(torch.from_numpy(array)) for name, array in arrays.items() if array is not None}

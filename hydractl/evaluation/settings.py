@@ -102,7 +102,7 @@ class Settings:
         require(*self.definitions.packages)
 
     def check_several(self, confident: bool = True) -> None:
-        """Raises OptionError for what says nothing of several labels a sample, or of numbers.
+        """Raises OptionError for what says nothing of several labels a sample, of words, or of numbers.
 
         Args:
             confident: whether answers have a confidence that tells OOD samples, as numbers have not.

@@ -44,6 +44,7 @@ from hydractl.metrics.number_metrics import NumberTable, number_metrics, number_
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import accuracy_at_coverage, error_metrics
 from hydractl.metrics.styles import OURS
+from hydractl.metrics.word_spans import WordTable, word_metrics, word_replicates
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
@@ -165,6 +166,8 @@ def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
     if isinstance(table, LabelSetTable):
         found: ClassificationMetrics = label_set_metrics(table)
+    elif isinstance(table, WordTable):
+        found = word_metrics(table)
     else:
         found = settings.definitions.classification_metrics(table)
     return LabelledMetrics(len(table.msp), **asdict(found), **_diversity(table))
@@ -294,6 +297,8 @@ def resample(
         table = predictions.tables[inside]
         if isinstance(table, LabelSetTable):
             found = label_set_replicates(table, replicates, seed)
+        elif isinstance(table, WordTable):
+            found = word_replicates(table, replicates, seed)
         else:
             found = classification_replicates(table, replicates, seed)
     else:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.number_rule import NumberRule
     from hydractl.evaluation.results import Cost, Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
-    from hydractl.metrics.checks import BoolArray, FloatArray, Logits
+    from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
     from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
 
@@ -59,10 +59,14 @@ class SetAnswers:
     correct: BoolArray | None = None
     hidden: Sequence[Logits] = ()  # `[S,N,D]` of each hidden layer, S 1 or M; empty unless wanted
     ood_score: FloatArray | None = None  # `[N]`, by the score in the system's own file, where that reads every layer
+    # `[n,2]`, sentence and number of each of n words in order; logits are then `[M,n,C]` and labels `[n]`.
+    places: IntArray | None = None
 
     @property
     def samples(self) -> int:
         """N."""
+        if self.places is not None:
+            return int(self.places[:, 0].max()) + 1
         if self.member_logits is not None:
             return self.member_logits.shape[1]
         return 0 if self.confidence is None else len(self.confidence)
@@ -74,10 +78,14 @@ class SetAnswers:
             classifier: of the members, for fits that need it.
         """
         assert self.member_logits is not None
-        features = self.member_logits[..., :0] if self.features is None else self.features
+        logits = self.member_logits
+        if self.places is not None and self.features is not None:
+            logits = self.features[..., :0]  # those of words are no answers to samples
+        features = logits[..., :0] if self.features is None else self.features
         affine = None if classifier is None else (classifier.weight.numpy(), classifier.bias.numpy())
-        classes = None if self.labels is None or self.labels.ndim > 1 else self.labels
-        return FitSamples(self.member_logits, features, classes, affine, hidden=self.hidden)
+        one = self.labels is not None and self.labels.ndim == 1 and self.places is None
+        classes = self.labels if one else None
+        return FitSamples(logits, features, classes, affine, hidden=self.hidden)
 
     def to_fit_on(self) -> tuple[Logits, NDArray[Any]]:
         """Returns logits and labels.
@@ -124,6 +132,10 @@ class Predictor(Protocol):
     @property
     def embeds(self) -> bool:
         """True if it answers with embeddings: its `member_logits` are those of its members."""
+
+    @property
+    def by_word(self) -> bool:
+        """True if it labels each word of a text."""
 
     @property
     def thresholds(self) -> Sequence[float] | None:

@@ -102,6 +102,8 @@ class HydraPreTrainedModel(PreTrainedModel):
         if labels is not None:
             members = output.member_logits / self.hydra.temperature
             labels = labels.reshape(members.shape[1:]) if self.hydra.task.numbers else labels  # Trainer gives `[B]`
+            if self.hydra.spec.by_token:
+                members, labels = members[:, labels >= 0], labels[labels >= 0]
             loss = self.hydra.task.losses(members.float(), labels, 0.0).mean()
         return HydraClassifierOutput(
             loss=loss,
@@ -147,6 +149,10 @@ class HydraForSequenceClassification(HydraPreTrainedModel):
         """Classifies texts `[B,T]`; labels `[B]` add a loss."""
         output = self.hydra(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
         return self._classified(output, labels)
+
+
+class HydraForTokenClassification(HydraForSequenceClassification):
+    """A Hydra that labels each token of texts `[B,T]`; labels `[B,T]`, -100 where there is none, add a loss."""
 
 
 class HydraForZeroShotImageClassification(HydraPreTrainedModel):

@@ -1,6 +1,18 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import beit, bert, bert_kin, clip, clip_towers, modernbert, open_clip, rotary_bert, timm_vit, vit
+from hydractl.families import (
+    beit,
+    bert,
+    bert_kin,
+    clip,
+    clip_towers,
+    modernbert,
+    open_clip,
+    rotary_bert,
+    timm_vit,
+    token_classification,
+    vit,
+)
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -43,6 +55,7 @@ FAMILIES: tuple[Family, ...] = (
     modernbert.FAMILY,
     rotary_bert.NOMIC_BERT,
     rotary_bert.JINA_V3,
+    *token_classification.FAMILIES,
 )
 
 #: Why architectures are not read, by their `model_type` in config.json; transformers tells other decoders.

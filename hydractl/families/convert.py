@@ -61,7 +61,7 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
 
 def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
-        spec = fields.spec()
+        spec = family.described(fields.spec())
         if spec.embeds:
             return spec
         problem, activation = (getattr(fields, name, None) for name in ("problem_type", "logit_activation"))

@@ -20,6 +20,7 @@ from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library, model_spec
 from hydractl.families.embedding import as_sentences, embedding_family, is_sentence_folder, sentence_length
 from hydractl.families.sizes import at_processed_size
+from hydractl.families.token_classification import FAMILIES as TAGGERS
 from hydractl.text import shortened
 from hydractl.watch import LOG
 
@@ -141,17 +142,16 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     architectures = kind.architectures or families[0].architectures
     readable = [family for family in families if set(architectures) & set(family.architectures)]
     if without_classifier:
-        fitting = (family for family in readable if family.task not in EMBEDDINGS.values())
+        # A tagger is read as a classifier of texts, which becomes a tagger again when its data have tags.
+        fitting = (one for one in readable if one.task not in EMBEDDINGS.values() and one not in TAGGERS)
         classifiers = [family for family in fitting if len(TOWERS_OF[family.task]) == 1]
         readable = classifiers or [family for family in families if family.base is not None] or readable
     if readable:
         return readable[0]
     wanted = " or ".join(architecture for family in families for architecture in family.architectures)
-    tags = any(each.endswith("ForTokenClassification") for each in architectures)
-    why = "which tags words: not supported" if tags else "not a classifier this project reads"
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
-        f"{name}: is a {called}, {why}: "
+        f"{name}: is a {called}, not a classifier this project reads: "
         f"train a classifier for it by finetune with `new_classifier` zeros, or save it as {wanted}"
     )
 

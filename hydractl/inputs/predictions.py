@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHOWN = 20  # rows of a table in a notebook
+HIDDEN = ("entropy", "probabilities", "embedding", "words")  # columns that people do not see
 UNREADABLE = "unreadable"
 UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
 
@@ -55,6 +56,8 @@ class AnyPredictions(Result):
         rows: `[N]`, the place of each in its file or data set, counted from 0.
         ids: `[N]`, the values of `id_column`; empty if none is named.
         kept: the values `[N]` of each column in `keep`.
+        words: of a model that labels words, those of each input; its labels are spans, and the other numbers are those
+            of `hydractl.tasks.prediction.Prediction`. Empty otherwise.
         unreadable: the reason for each place among the N that cannot be read.
         promise: what the flags mean.
         header: whether the first of the lines names the columns.
@@ -72,6 +75,7 @@ class AnyPredictions(Result):
     rows: Sequence[int] = ()
     ids: Sequence[Any] = ()
     kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    words: Sequence[Any] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)
     promise: Promise = Promise()
     header: bool = True
@@ -102,7 +106,7 @@ class AnyPredictions(Result):
 
     @property
     def _shown(self) -> list[str]:
-        return [name for name in self.answer(0) if name not in ("entropy", "probabilities", "embedding")]
+        return [name for name in self.answer(0) if name not in HIDDEN]
 
     def to_pandas(self) -> Any:
         """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
@@ -132,6 +136,9 @@ class AnyPredictions(Result):
         for row in self:
             own = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
             row |= {name: None if value is None else str(value) for name, value in own.items()}
+            if "words" in row:
+                spans = ("{text} {label} {confidence:.2f}".format_map(one) for one in row["spans"] or ())
+                row["spans"] = ", ".join(spans)
             if isinstance(label := row.get("label"), tuple):
                 row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in label)
             if row.get("set") is not None:
@@ -204,6 +211,21 @@ class Predictions(AnyPredictions):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SentencePredictions(Predictions):
+    """Labelled words for N texts; labels are spans, and arrays those of `hydractl.tasks.tagged_words`.
+
+    Attributes:
+        words: the words of each text; None where it cannot be read.
+    """
+
+    words: Sequence[Any]
+
+    def answer(self, at: int) -> dict[str, Any]:
+        numbers = {name: _number(getattr(self, name)[at]) for name in ("msp", "entropy", "mutual_information")}
+        return {"spans": _plain(self.labels[at]), **numbers, "words": _plain(self.words[at])}
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NumberPredictions(AnyPredictions):
     """Numbers for N inputs; columns of several carry the number's name in brackets.
 
@@ -242,6 +264,12 @@ class EmbeddingPredictions(AnyPredictions):
 
     def answer(self, at: int) -> dict[str, Any]:
         return {"embedding": None if at in self.unreadable else self.embeddings[at].tolist()}
+
+
+def _plain(words: Sequence[Any] | None) -> list[dict[str, Any]] | None:
+    """Returns the words or spans of a text as plain JSON; None of one that cannot be read."""
+    found = None if words is None else [one._asdict() for one in words]
+    return found and [{key: value for key, value in one.items() if value is not None} for one in found]
 
 
 def _cell(value: Any) -> str:

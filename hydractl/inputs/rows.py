@@ -166,18 +166,17 @@ class Readable:
         if not self.good and self._stand_in is not None:
             yield prepare([self._stand_in]), range(1)
 
-    def labels(self, found: Sequence[str]) -> list[str | None]:
+    def labels(self, found: Sequence[Any]) -> list[Any]:
         """Returns the label at each place, None for the bad ones."""
         named = dict(zip(self.good, found, strict=False))
         return [named.get(at) for at in range(len(self._entries))]
 
-    def placed(self, found: Tensor) -> NDArray[Any]:
-        """Returns values at all places, `[N]`, `[N,C]` or `[M,N,C]`; NaN or false at the bad ones."""
+    def placed(self, found: Tensor, axis: int) -> NDArray[Any]:
+        """Returns values at all places along an axis; NaN or false at the bad ones."""
         import numpy as np
 
         if not self.bad:
             return found.numpy()
-        axis = 1 if found.ndim == 3 else 0
         shape = list(found.shape)
         shape[axis] = len(self._entries)
         values = np.full(shape, np.nan if found.is_floating_point() else False, found.numpy().dtype)

@@ -17,13 +17,15 @@ from hydractl.errors import DataError, OptionError
 from hydractl.model.finite import finite_on_cpu
 from hydractl.ood.score import flagged
 from hydractl.tasks.prediction import AnyPrediction, Prediction
+from hydractl.tasks.tagged_words import SentencePrediction, of_words, with_spans
 from hydractl.tasks.task import TaskRow
 
 
 class RawPreprocessor(Protocol):
     """Turns raw images or texts into the tensors that `forward` takes.
 
-    `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts.
+    `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts; `words` finds
+    the first token of each word, and its place in its text.
     """
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
@@ -31,6 +33,8 @@ class RawPreprocessor(Protocol):
     def several(self, samples: object) -> Iterable[object]: ...
 
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
+
+    def words(self, texts: Sequence[object]) -> list[list[Any]]: ...
 
 
 class Described(Protocol):
@@ -82,19 +86,25 @@ class Answering:
         if batch_size < 1:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
         samples = self.preprocessor.several(samples)
-        order, truncated = None, 0
         network = self.network
+        order, truncated, words = None, 0, None
         if network.spec.modality == "text":
             # Texts of like length need the least padding together, and all of them are no more than a few images.
             texts = list(samples)
             lengths, truncated = self.preprocessor.lengths(texts)
             order = torch.as_tensor(lengths).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
-        logits, odd = self._collect(self._prepared(iter(samples), order, batch_size), on_batch)
+            words = self.preprocessor.words(texts) if network.spec.by_token else None
+        logits, odd = self._collect(self._prepared(iter(samples), order, batch_size), on_batch, words)
         if order is not None:
             back = order.argsort()
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        return replace(self._predicted(logits, odd), truncated=truncated)
+        found = replace(self._predicted(logits, odd), truncated=truncated)
+        if isinstance(found, SentencePrediction) and words is not None:
+            places = [[(word.start, word.end) for word in own] for own in words]
+            least = None if network.ood_fit is None else network.ood_fit.confidence
+            found = with_spans(found, list(map(str, texts)), places, least)
+        return found
 
     @torch.inference_mode()
     def predict_prepared(
@@ -116,7 +126,7 @@ class Answering:
             profile = odd[2:].T if len(odd) > 2 else None
             flags = flagged(odd[1], fit.accept)
             found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
-            if not isinstance(found, Prediction):
+            if not isinstance(found, Prediction) or network.spec.by_token:
                 return found
             sure = fit.sure(found.msp.numpy(), found.probabilities.argmax(-1).numpy())
             return found if sure is None else replace(found, sure=torch.from_numpy(sure))
@@ -133,13 +143,23 @@ class Answering:
             yield inputs, list(islice(places, len(next(iter(inputs.values())))))
 
     def _collect(
-        self, batches: Iterable[tuple[dict[str, Tensor], Sequence[int]]], on_batch: Callable[[int], None]
+        self,
+        batches: Iterable[tuple[dict[str, Tensor], Sequence[int]]],
+        on_batch: Callable[[int], None],
+        words: Sequence[Sequence[Any]] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns logits `[M,N,C]` and, of a calibrated network, scores and typicalities `[2 or 2+L,N]`."""
+        """Returns logits `[M,N,C]`, or `[M,N,W,C]` of the `words` of each text.
+
+        Adds scores and typicalities `[2 or 2+L,N]` of a calibrated network.
+        """
         parts, scores = list[Tensor](), list[Tensor]()
         for inputs, numbers in batches:
             output = self.answer(inputs)
-            parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
+            logits = finite_on_cpu(output.member_logits, "logits", numbers)
+            if words is not None:
+                tokens = [[word.token for word in words[number]] for number in numbers]
+                logits = of_words(logits, tokens, max(map(len, words)))
+            parts.append(logits)
             if output.ood_score is not None and output.typicality is not None:
                 layers = [] if output.profile is None else [output.profile.T]
                 rows = torch.cat([torch.stack([output.ood_score, output.typicality]), *layers])

@@ -249,20 +249,22 @@ class Tower(nn.Module):
     def pool(self, x: Tensor, input_ids: Tensor | None, mask: Tensor | None = None) -> Tensor:
         """Returns the pooled tokens `[G,B,D]` of a last hidden state, after norm and pooler.
 
-        Two pooled tokens lie side by side, `[G,B,2*D]`.
+        Two pooled tokens lie side by side, `[G,B,2*D]`; where each token is read, all of them remain, `[G,B,T,D]`.
         """
         if self.spec.norm_tokens:
             return self.finish(self._pooled(self.norm(x), input_ids, mask))
         return self.finish(self.norm(self._pooled(x, input_ids, mask)))
 
     def finish(self, tokens: Tensor) -> Tensor:
-        """Puts normed tokens `[G,B,1 or 2,D]` through the pooler and side by side, `[G,B,D]`."""
+        """Puts normed tokens `[G,B,1 or 2,D]` through the pooler and side by side, `[G,B,D]`; each of all stays."""
         if self.pooler is not None and self.spec.pooler is not None:
             tokens = self.pooler_norm(ACTIVATIONS[self.spec.pooler](self.pooler(tokens)))
-        return tokens.flatten(2)
+        return tokens if self.spec.pool == "each" else tokens.flatten(2)
 
     def _pooled(self, x: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Returns the one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
+        """Returns the vectors that the classifier reads, `[G,B,1 or 2,D]`, or `[G,B,T,D]` where it reads each token."""
+        if self.spec.pool == "each":
+            return x
         place, embeddings = self.place(input_ids), self.spec.embeddings
         if place is not None:
             return place.of(x)
@@ -279,7 +281,7 @@ class Tower(nn.Module):
         pool, embeddings = self.spec.pool, self.spec.embeddings
         if pool in ("first", "first+second"):
             return Place(1 if pool == "first" else 2)
-        if isinstance(embeddings, ImageEmbeddings) or pool == "mean":
+        if isinstance(embeddings, ImageEmbeddings) or pool in ("mean", "each"):
             return None
         assert input_ids is not None
         if pool == "last":

@@ -13,7 +13,7 @@ from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
 from hydractl.errors import OptionError
 from hydractl.model.answering import Answer, Answering, RawPreprocessor
-from hydractl.model.encoder import Hidden, Tower
+from hydractl.model.encoder import Hidden, Tower, mean_token
 from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers
@@ -32,13 +32,14 @@ class HydraOutput(NamedTuple):
     """The result of one forward pass.
 
     Attributes:
-        member_logits: `[M,B,C]`, in the model's dtype; of a model that embeds the members' embeddings `[M,B,P]`.
+        member_logits: `[M,B,C]`, in the model's dtype; of a model that embeds the members' embeddings `[M,B,P]`,
+            `[M,B,T,C]` where each token is labelled, and likewise below.
         probabilities: `[B,C]`, the mean over members of their softmax probabilities, of their sigmoids for several
             labels or one logit with a sigmoid, or of their numbers or embeddings; at least float32.
         logits: `[B,C]`, the logarithm of `probabilities` p, log(p / (1 - p)) where they are of sigmoids, or the
             numbers once more; always finite.
-        features: `[M,B,D']`, the input of each member's classifier: pooled tokens, or a zero-shot model's embeddings of
-            unit length.
+        features: `[M,B,D']`, the input of each member's classifier: pooled tokens, the mean of all that count where
+            each is labelled, or a zero-shot model's embeddings of unit length.
         ood_score: `[B]`, higher = more OOD, at least float32; None unless the model was calibrated, and in training.
         typicality: `[B]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
         profile: `[B,L]`, that share by each layer alone; None unless the OOD score reads all layers.
@@ -56,6 +57,11 @@ class HydraOutput(NamedTuple):
     profile: Tensor | None = None
     sets: Tensor | None = None
     hidden: Sequence[Tensor] = ()
+
+    def cut(self, tokens: int) -> Self:
+        """Returns the output for the first tokens of texts whose tokens are labelled."""
+        logits, p, log_p = (each[..., :tokens, :] for each in (self.member_logits, self.probabilities, self.logits))
+        return self._replace(member_logits=logits, probabilities=p, logits=log_p)
 
 
 class Hydra(nn.Module):
@@ -156,7 +162,8 @@ class Hydra(nn.Module):
         texts = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         if self.recorder is not None and not every_layer:
             given = {name: x for name, x in {"pixel_values": pixel_values, **texts}.items() if x is not None}
-            return HydraOutput(*self.recorder(given if input_ids is None else self._padded(given)))
+            output = HydraOutput(*self.recorder(given if input_ids is None else self._padded(given)))
+            return output if input_ids is None or not self.spec.by_token else output.cut(input_ids.shape[1])
         return self._answer(pixel_values, **texts, every_layer=every_layer)
 
     def _padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -186,10 +193,14 @@ class Hydra(nn.Module):
             texts = _given(input_ids, "input_ids"), attention_mask, token_type_ids
             pooled = self.text.forward_text(*texts, hidden=hidden)
         answered = self.classify(pooled)
-        return self._finish(answered, answered if self.spec.embeds else pooled, hidden)
+        read = mean_token(pooled, attention_mask)[:, :, 0] if self.spec.by_token else pooled
+        return self._finish(answered, answered if self.spec.embeds else read, hidden)
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`, or the embeddings `[G,B,D']` of a model that embeds."""
+        """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`, or the embeddings `[G,B,D']` of a model that embeds.
+
+        Of each token `[G,B,T,D]`, returns logits `[G,B,T,C]`.
+        """
         if self.spec.embeds:
             return self.embed(self.spec.towers[0].name, pooled)
         pooled = self.dropout(pooled)
@@ -247,7 +258,7 @@ class Hydra(nn.Module):
         return self.embed("text", self.text.forward_text(input_ids, attention_mask))
 
     def _finish(self, member_logits: Tensor, features: Tensor, hidden: Hidden | None) -> HydraOutput:
-        member_logits = member_logits.expand(self.members, -1, -1)
+        member_logits = member_logits.expand(self.members, *member_logits.shape[1:])
         logits = self.task.answer(member_logits, self.temperature)
         layers = [
             layer if number < self.trunk else layer.expand(self.members, -1, -1)

@@ -227,6 +227,10 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
         Column("macro F1 %", ("id", "macro_f1"), "percent", "higher"),
         Column("mAP %", ("id", "mean_ap"), "percent", "higher"),
         Column("label AUROC %", ("id", "label_auroc"), "percent", "higher"),
+        Column("precision %", ("id", "precision"), "percent", "higher"),
+        Column("recall %", ("id", "recall"), "percent", "higher"),
+        Column("span F1 %", ("id", "span_f1"), "percent", "higher"),
+        Column("span ECE %", ("id", "span_ece"), "percent", "lower"),
     ]
     if full:
         columns += [

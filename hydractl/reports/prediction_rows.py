@@ -97,14 +97,28 @@ def predictions_csv(found: PredictionRows) -> str:
 
 
 def flat_rows(found: PredictionRows) -> Iterator[dict[str, Any]]:
-    """Yields the rows with a column for each probability, each layer's typicality and each column that is kept."""
+    """Yields the rows with a column for each probability, each layer's typicality and each column that is kept.
+
+    Of a model that labels words, yields a row for each of them, with the span that it is in.
+    """
     layers = 0 if found.profile is None else found.profile.shape[1]
     for row in found:
         profile = row.pop("profile", None) or [None] * layers
         row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
         for group, letter in (("kept", "kept"), ("probabilities", "p")):
             row |= {f"{letter}({name})": value for name, value in row.pop(group, {}).items()}
-        yield row
+        yield from _of_words(row) if "words" in row else [row]
+
+
+def _of_words(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    words, spans = row.pop("words") or [{}], row.pop("spans") or []
+    keys = ("label", "start", "end", "confidence", *(["sure"] if "sure" in row else []))
+    for word in words:
+        own = {"word": word.get("text"), **{key: word.get(key) for key in keys[:4]}}
+        inside: dict[str, Any] = next(
+            (span for span in spans if word and span["start"] <= word["start"] < span["end"]), {}
+        )
+        yield row | own | {f"span {key}": inside.get(key) for key in keys}
 
 
 def _cell(value: Any) -> Any:

@@ -226,6 +226,8 @@ class Calibrate:
     One logit with a sigmoid gets a temperature by labels of 0 and 1 (method vector: Platt's scale and shift), or
     intervals by other numbers.
 
+    For a model that labels words, the temperature minimises the NLL of words, and `accuracy` is that of spans.
+
     With `accuracy`, finds the lowest confidence (MSP) from which answers are right that often, by the one-sided 95 %
     bound of Clopper and Pearson. `predict` then says of which answers it is sure.
 
@@ -391,7 +393,8 @@ class Calibrate:
 
         score = self.ood_score or ("auto" if data.outside else DEFAULT)
         zero_shot, several = checkpoint.spec.prompted, not checkpoint.spec.one_class
-        promised = self._promise_option
+        words = checkpoint.spec.by_token and self.sets is None and not self.by_class
+        promised = None if words else self._promise_option
         if several and (promised or data.outside or score != DEFAULT):
             given = promised or ("a choice by `ood_data`" if data.outside else score)
             require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")

@@ -21,6 +21,7 @@ from hydractl.inputs.predictions import (
     Predictions,
     PredictionStream,
     Promise,
+    SentencePredictions,
 )
 from hydractl.inputs.read_ahead import ReadAhead
 from hydractl.inputs.rows import (
@@ -74,6 +75,9 @@ class Predict:
 
     `output` writes a file of many inputs part by part; `resume` continues an interrupted run from the parts that it
     finished.
+
+    A model that labels words answers with the spans of each text: label, confidence (of the least sure word) and place
+    in the text. JSON has the words too, CSV a line per word.
 
     What cannot be read keeps its place: a blank line or an empty text, and with `skip_bad` an image. JSON, CSV and
     Python carry the number of each row in its file or data set, from 0. A line on standard error counts the answers.
@@ -221,6 +225,7 @@ class Predict:
         from hydractl.tasks.embedding import EmbeddingPrediction
         from hydractl.tasks.prediction import Prediction
         from hydractl.tasks.regression import NumberPrediction
+        from hydractl.tasks.tagged_words import SentencePrediction
 
         read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
         try:
@@ -238,9 +243,8 @@ class Predict:
             raise DataError(f"none of {len(entries)} inputs can be read; the first: {first}") from error
         if found.truncated:
             watch.note(f"note: {found.truncated} of {len(entries)} texts are too long for the model and lost their end")
-        kind: Any = {NumberPrediction: NumberPredictions, EmbeddingPrediction: EmbeddingPredictions}.get(
-            type(found), Predictions
-        )
+        kinds: dict[Any, Any] = {NumberPrediction: NumberPredictions, EmbeddingPrediction: EmbeddingPredictions}
+        kind = (kinds | {SentencePrediction: SentencePredictions}).get(type(found), Predictions)
         made: AnyPredictions = kind(
             inputs=[one.name for one in entries],
             classes=found.classes,
@@ -251,7 +255,12 @@ class Predict:
             unreadable=read.bad,
             promise=promise_of(hydra),
             header=not self.no_header,
-            **{name: read.placed(values) for name in ARRAYS if (values := getattr(found, name, None)) is not None},
+            **({"words": read.labels(found.words)} if isinstance(found, SentencePrediction) else {}),
+            **{
+                name: read.placed(values, axis=int(name == "member_logits"))
+                for name in ARRAYS
+                if (values := getattr(found, name, None)) is not None
+            },
         )
         return made
 

@@ -9,6 +9,7 @@ from hydractl.tasks.embedding import embedding
 from hydractl.tasks.one_class import one_class
 from hydractl.tasks.regression import probability, regression
 from hydractl.tasks.several_labels import several_labels
+from hydractl.tasks.tagged_words import tagged_words
 from hydractl.tasks.task import Names, TaskRow
 
 IMAGES = Names(
@@ -17,6 +18,7 @@ IMAGES = Names(
 TEXTS = Names(
     "HydraForSequenceClassification", "AutoModelForSequenceClassification", "text-classification", "TextPipeline"
 )
+TOKENS = Names("HydraForTokenClassification", "AutoModelForTokenClassification", "token-classification")
 PROMPTED = Names(
     "HydraForZeroShotImageClassification", "AutoModelForZeroShotImageClassification", "zero-shot-image-classification"
 )
@@ -35,6 +37,7 @@ TASKS: tuple[TaskRow, ...] = (
     probability(name="text-probability", names=TEXTS),
     embedding(name="image-embedding", names=ENCODERS),
     embedding(name="text-embedding", names=ENCODERS),
+    tagged_words(name="token-classification", names=TOKENS),
 )
 
 

@@ -69,7 +69,8 @@ class Prediction(AnyPrediction):
 
     Attributes:
         labels: `[N]`, the name of each sample's most probable class; for a multi-label model the names of those labels
-            whose probability reaches their threshold, a tuple for each sample.
+            whose probability reaches their threshold, a tuple for each sample; of a model that labels words the spans
+            of each sentence, a tuple of `TaggedSpan`.
         probabilities: `[N,C]`, the members' mean.
         msp: `[N]`, the maximum softmax probability: confidence; low means likely wrong or OOD. For a multi-label
             model the probability of the answer, its labels taken as independent.
@@ -91,4 +92,7 @@ class Prediction(AnyPrediction):
     def cells(self) -> Iterator[tuple[str, ...]]:
         yield ("label", "msp", "entropy", "mutual information")
         for label, *numbers in zip(self.labels, self.msp, self.entropy, self.mutual_information, strict=True):
-            yield label if isinstance(label, str) else ", ".join(label), *(f"{number:.4f}" for number in numbers)
+            yield (
+                label if isinstance(label, str) else ", ".join(map(str, label)),
+                *(f"{number:.4f}" for number in numbers),
+            )

@@ -44,6 +44,7 @@ class TaskRow:
         several: whether a sample has any number of the C labels rather than one of C classes.
         numbers: whether labels are C numbers; with `several`, as well, numbers from 0 to 1 that a sigmoid gives.
         labelled: whether a sample has labels at all; an embedding has none, and its C are the numbers of it.
+        tagged: whether each word of a text has a label.
     """
 
     name: Task
@@ -57,3 +58,4 @@ class TaskRow:
     several: bool = False
     numbers: bool = False
     labelled: bool = True
+    tagged: bool = False

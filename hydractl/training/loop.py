@@ -99,23 +99,28 @@ class Run:
         """Puts the gradient of a step's loss into the parameters; returns the loss, a mean over samples and members."""
         accelerator = self.place.accelerator
         total = torch.zeros((), device=accelerator.device)
+        count = None
+        if self.network.spec.by_token:  # each word of a step counts alike, whichever pass and process has it
+            words = sum(0 if batch.words is None else len(batch.words) for batch in batches)
+            count = accelerator.reduce(torch.tensor(float(words), device=accelerator.device), "sum").item()
         for forward, batch in enumerate(batches):
             with accelerator.accumulate(self.model):
                 self._seed_dropout(forward)
-                loss = self._loss(batch)
+                loss = self._loss(batch, count)
                 # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
                 accelerator.backward(loss * len(batches) * accelerator.num_processes)
             total += loss.detach()
         return accelerator.reduce(total, "sum")
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: Batch, count: float | None) -> Tensor:
         recipe, teachers, device = self.training.recipe, self.training.teachers, self.place.accelerator.device
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        logits = self.model(**inputs).member_logits
+        logits = batch.answered(self.model(**inputs).member_logits)
         if batch.labels is None:
             return batch_loss(self.network.task, logits, None, recipe)
-        taught = None if teachers is None else teachers.probabilities(inputs)
-        return batch_loss(self.network.task, logits, batch.labels.to(device), recipe, taught=taught)
+        taught = None if teachers is None else batch.answered(teachers.probabilities(inputs))
+        labels = batch.labels.to(device)
+        return batch_loss(self.network.task, logits, labels, recipe, taught=taught, count=count)
 
     def save(self) -> None:
         """Writes the state after the present step, by one process when all have come as far."""

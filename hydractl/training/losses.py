@@ -31,7 +31,13 @@ LARGEST_LOG_SCALE = math.log(100)
 
 
 def batch_loss(
-    task: TaskRow, logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Tensor | None = None
+    task: TaskRow,
+    logits: Tensor,
+    labels: Tensor | None,
+    recipe: Recipe,
+    *,
+    taught: Tensor | None = None,
+    count: float | None = None,
 ) -> Tensor:
     """Returns what a batch adds to its step's loss, the members' mean.
 
@@ -39,6 +45,7 @@ def batch_loss(
         logits: `[M,B,C]`.
         labels: `[B]`; None for outliers.
         taught: the teachers' probabilities `[B,C]`, if there are teachers.
+        count: the labels of the whole step. Default: its samples.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if labels is None:
@@ -48,7 +55,7 @@ def batch_loss(
     if taught is not None:
         learnt = task.taught_losses(logits, taught).sum()
         loss = recipe.teacher_weight * learnt + (1 - recipe.teacher_weight) * loss
-    return loss / len(logits) / recipe.batch
+    return loss / len(logits) / (recipe.batch if count is None else count)
 
 
 def outliers_of_a_step(recipe: Recipe) -> int:

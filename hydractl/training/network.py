@@ -39,7 +39,10 @@ def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] 
     }
     for name, parameter in model.named_parameters():
         # A layer without heads has tensors without numbers, which no gradient reaches.
-        parameter.requires_grad_(name in chosen and parameter.numel() > 0)
+        if name in chosen and parameter.numel() > 0:
+            # The numbers of a checkpoint in memory are whoever's gave it: training would change them in place.
+            parameter.data = parameter.detach().clone()
+            parameter.requires_grad_(True)
     return model
 
 

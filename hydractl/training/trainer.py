@@ -8,14 +8,15 @@ from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import make_folder
-from hydractl.data.labels import unnamed, with_some_class
+from hydractl.data.labels import unnamed, with_some_class, with_some_tags
 from hydractl.data.number_labels import match_to_task, with_numbers
 from hydractl.data.samples import Samples
 from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
+from hydractl.families.token_classification import label_tokens
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
-from hydractl.tasks.all_tasks import find_task, of_problem
+from hydractl.tasks.all_tasks import find_task, of_problem, require_one_class
 from hydractl.tasks.task import TaskRow
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import (
@@ -189,7 +190,10 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     if recipe.new_classifier != "no":
         labels, found = _label_names(data.train), data.train.labels
         numbers = found is None or found.dtype.kind == "f"
-        checkpoint = of_problem(checkpoint, not numbers and found is not None and found.ndim == 2, numbers)
+        if data.train.tagged and not checkpoint.spec.by_token:
+            checkpoint = label_tokens(checkpoint)
+        elif not checkpoint.spec.by_token:
+            checkpoint = of_problem(checkpoint, not numbers and found is not None and found.ndim == 2, numbers)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
     unread = training.teachers is not None and recipe.teacher_weight == 1
     if checkpoint.spec.embeds:
@@ -204,11 +208,14 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             f"{checkpoint.name}: is a zero-shot model: fine-tune it on images with texts, with `recipe` clip-lit, or "
             "train a classifier in its place with `new_classifier` zeros"
         )
+    if data.outliers is not None and checkpoint.spec.by_token:
+        require_one_class(checkpoint.spec, "`outlier_data`", "leave it out")
     task = find_task(checkpoint.spec.task)
-    step = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, task=task)
+    step: Any = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, task=task)
     if unread:
         shape = (len(checkpoint.labels),) if task.several or task.numbers else ()
         step = partial(with_some_class, shape=shape, names=checkpoint.labels)
+        step = partial(with_some_tags, model_labels=checkpoint.labels) if task.tagged else step
     train = step(data.train)
     validation = data.validation
     if validation is not None:
@@ -220,7 +227,8 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, ta
     try:
         return match_to_task(samples, task, labels, match)
     except DataError as error:
-        if task.numbers or samples.labels is None or (samples.labels < 0).any():  # which a new classifier needs as well
+        # Which a new classifier needs as well; words may have no label.
+        if task.numbers or samples.labels is None or ((samples.labels < 0).any() and not task.tagged):
             raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
@@ -233,5 +241,6 @@ def _label_names(data: Samples) -> tuple[str, ...]:
         if found is None:
             raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
         return unnamed(found.shape[1]) if data.label_column is None else tuple(data.label_column.split(","))
-    classes = data.labels.shape[1] if data.labels.ndim == 2 else int(data.labels.max()) + 1
+    several = data.labels.ndim == 2 and not data.tagged
+    classes = data.labels.shape[1] if several else int(data.labels.max()) + 1
     return tuple(map(str, range(classes)))

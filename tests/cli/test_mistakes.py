@@ -117,8 +117,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                  "old/pytorch_model.bin: is a pickle of more than tensors, or damaged", ""),
     "a .pth": (lambda: pickled("net/model.pth"), "inspect net/model.pth", 1, "net/model.pth: is a pickle", ""),
     "a decoder": (lambda: changed("gpt", model_type="gpt2"), "inspect gpt", 1, "it is a decoder", ""),
-    "a tagger": (lambda: changed("tag", model_type="bert", architectures=["BertForTokenClassification"]),
-                 "inspect tag", 1, "tags words: not supported", ""),
     "no inputs": (nothing, "predict vit", 2, "--data", "predict vit --data pets"),
     "no such input": (nothing, "predict vit cat.png", 1, "cat.png: cannot read", "predict vit pets/cat/0.png"),
     "no such GPU": (nothing, "predict vit pets --device cuda:99", 2, "--device cuda:99", "predict vit pets"),

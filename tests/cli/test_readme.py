@@ -20,6 +20,7 @@ from hydractl.steps.guide import TOPICS, page
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.conftest import build_reference
 from tests.references import family_variants
+from tests.tasks.corpus import save_tagger, sentences
 
 ROOT = Path(__file__).parents[2]
 README = "README"
@@ -65,6 +66,11 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir()
         for i, file in enumerate(sorted(drawn.glob("*/*.png"))):
             shutil.copy(file, folder / f"{i:04}.png")
+    save_tagger(tmp_path / "tagger")
+    tagged = sentences(90, seed=7)
+    for place, name in enumerate(("train", "validation", "test")):
+        part = tagged.select(range(30 * place, 30 * place + 30))
+        part.to_json(tmp_path / "data" / f"{name}.jsonl")
     return tmp_path
 
 

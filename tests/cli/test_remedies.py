@@ -247,8 +247,6 @@ ROWS: dict[str, Any] = {"title": ["good", "bad", "film"], "body": ["a", "owl", "
 REFUSALS: dict[str, Refusal] = {
     "spans": other_task(saved(hf.AutoModelForQuestionAnswering)),
     "spans of a RoBERTa": other_task(roberta(hf.AutoModelForQuestionAnswering)),
-    "a label a token": other_task(saved(hf.AutoModelForTokenClassification)),
-    "a label a token of a RoBERTa": other_task(roberta(hf.AutoModelForTokenClassification)),
     "choices": other_task(saved(hf.AutoModelForMultipleChoice)),
     "choices of a RoBERTa": other_task(roberta(hf.AutoModelForMultipleChoice)),
     "masked words": other_task(saved(hf.AutoModelForMaskedLM)),
@@ -258,7 +256,7 @@ REFUSALS: dict[str, Refusal] = {
     "a bare timm": other_task(bare_timm, IMAGES),
     "a base saved as": Refusal(saved(hf.AutoModel), "inspect net", r"or save it as (\w+)", saved_as),
     "another task saved as": Refusal(
-        saved(hf.AutoModelForTokenClassification), "inspect net", r"or save it as (\w+(?: or \w+)*)", saved_as
+        saved(hf.AutoModelForQuestionAnswering), "inspect net", r"or save it as (\w+(?: or \w+)*)", saved_as
     ),
     "shards of FSDP": Refusal(
         sharded, "inspect net", r"(accelerate merge-weights \S+ NEW), and put the model's config.json into NEW", merged

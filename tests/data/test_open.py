@@ -47,7 +47,7 @@ def test_pairs_of_texts(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_or_no_class_is_named_by_its_column(tmp_path: Path) -> None:
-    datasets.Dataset.from_dict({"words": [["a", "b"]]}).to_parquet(tmp_path / "a.parquet")
+    datasets.Dataset.from_dict({"words": [[1, 2]]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="column words holds List, not text"):
         opened(tmp_path / "a.parquet", reading=Reading(text_column="words"))
     assert opened(texts(tmp_path / "a.csv", "a,0.5")).label_problem == "column label holds float64, not classes"

@@ -105,6 +105,15 @@ def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Pa
     assert identity(read_checkpoint(folder / "m1")) == identity(result.checkpoint)
 
 
+def test_a_network_in_memory_keeps_its_weights(vit: Checkpoint, fit: Fit) -> None:
+    first = train(fit, vit).checkpoint
+    before = {name: tensor.clone() for name, tensor in weights(first).items()}
+    again = weights(train(fit, first).checkpoint)
+    for name, tensor in weights(first).items():
+        assert torch.equal(tensor, before[name])
+    assert any(not torch.equal(again[name], before[name]) for name in before)
+
+
 def test_best_weights_are_kept_and_training_stops_early(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     # A rate this high reaches its best early and then gets no better.
     recipe = replace(RECIPE, lr=(0.3,), steps=60, validate_every=2, patience=3, improvement=5e-4)
