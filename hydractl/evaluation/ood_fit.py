@@ -132,10 +132,10 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     accepted = _accepted(found, wanted.accept)
     fit = OodFit(row.name, accepted.samples, wanted.accept)
     sets = None
-    if wanted.fixed and held.inside.labels is not None:
+    if held.inside.labels is not None and (wanted.fixed or held.inside.places is not None):
         known, promises = LabelledAnswers.of(held.inside, held.temperature, held.names), wanted.promises
         sure, sets = fit_sure(known, promises), fit_sets(known, promises)
-        fit = replace(fit, accuracy=promises.accuracy, baseline=_baseline(known))
+        fit = replace(fit, accuracy=promises.accuracy, baseline=_baseline(known) if wanted.fixed else None)
         if sure is not None:
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})

@@ -121,6 +121,11 @@ def other_task(prepare: Callable[[], object], data: str = TEXTS) -> Refusal:
     return Refusal(prepare, "inspect net", NEW, renewed(data))
 
 
+def without_classifier(prepare: Callable[[], object], data: str = TEXTS) -> Refusal:
+    """A network that embeds, asked for what needs classes."""
+    return Refusal(prepare, f"monitor net {data}", NEW, renewed(data))
+
+
 def sharded() -> None:
     """What accelerate leaves of training by FSDP."""
     save_shards({"model": load_file("vit/model.safetensors")}, checkpoint_id="net/pytorch_model_fsdp_0", no_dist=True)
@@ -250,11 +255,10 @@ REFUSALS: dict[str, Refusal] = {
     "choices": other_task(saved(hf.AutoModelForMultipleChoice)),
     "choices of a RoBERTa": other_task(roberta(hf.AutoModelForMultipleChoice)),
     "masked words": other_task(saved(hf.AutoModelForMaskedLM)),
-    "a bare RoBERTa": other_task(roberta(hf.AutoModel)),
-    "a bare BEiT": other_task(beit(hf.BeitModel), IMAGES),
+    "a bare RoBERTa": without_classifier(roberta(hf.AutoModel)),
+    "a bare BEiT": without_classifier(beit(hf.BeitModel), IMAGES),
     "masked patches of a BEiT": other_task(beit(hf.BeitForMaskedImageModeling), IMAGES),
-    "a bare timm": other_task(bare_timm, IMAGES),
-    "a base saved as": Refusal(saved(hf.AutoModel), "inspect net", r"or save it as (\w+)", saved_as),
+    "a bare timm": without_classifier(bare_timm, IMAGES),
     "another task saved as": Refusal(
         saved(hf.AutoModelForQuestionAnswering), "inspect net", r"or save it as (\w+(?: or \w+)*)", saved_as
     ),

@@ -14,20 +14,24 @@ from transformers import AutoModel, AutoProcessor
 import hydractl
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.neighbours import kept_neighbours, partner_ranks
-from hydractl.steps.guide import page
-from tests.cli.conftest import Command, save_clip, save_vit
-from tests.cli.conftest import hydractl as command_line  # noqa: F401
+from tests.cli.conftest import save_clip, save_vit
 
 CAPTIONS = ["a cat", "a dog", "an owl", "cats", "dogs", "owl dog", "cat owl", "dog cat owl"]
+
+
+def save_pairs(file: Path) -> Path:
+    """Images drawn at random, and captions."""
+    pixels = np.random.default_rng(0).integers(0, 256, (len(CAPTIONS), 8, 8, 3), dtype=np.uint8)
+    rows: dict[str, Any] = {"image": list(map(Image.fromarray, pixels)), "text": CAPTIONS}
+    datasets.Dataset.from_dict(rows).to_parquet(file)
+    return file
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pairs")
     save_clip(folder / "clip")
-    pixels = np.random.default_rng(0).integers(0, 256, (len(CAPTIONS), 8, 8, 3), dtype=np.uint8)
-    rows: dict[str, Any] = {"image": list(map(Image.fromarray, pixels)), "text": CAPTIONS}
-    datasets.Dataset.from_dict(rows).to_parquet(folder / "pairs.parquet")
+    save_pairs(folder / "pairs.parquet")
     (folder / "texts.csv").write_text("first,second\na cat,a cat\na dog,a dog\nowl,owl\n")
     return folder
 
@@ -91,21 +95,6 @@ def test_refuses_what_has_no_pairs(here: Path, tmp_path: Path) -> None:
         hydractl.evaluate(here / "clip", pairs=pairs, temperature=2.0)
     with pytest.raises(OptionError, match="is no network or Hydra"):
         hydractl.evaluate(f"{here / 'clip'},mc-dropout=2,p=0.1", pairs=pairs)
-
-
-def test_the_command_of_the_guide_runs(
-    here: Path,
-    tmp_path: Path,
-    command_line: Command,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "clip").symlink_to(here / "clip")
-    (tmp_path / "captions.parquet").symlink_to(here / "pairs.parquet")
-    hydractl.prune("clip", method="random", budget=6, output="hydra")
-    [line] = page("evaluation").partition("## Retrieval\n\n```bash\n")[2].partition("\n```")[0].splitlines()
-    out = command_line(*line.split()[1:], code=0)
-    assert len(out.out.splitlines()) == 5 and "difference to clip" in out.err
 
 
 def test_kept_neighbours_over_blocks_equal_a_full_sort(monkeypatch: pytest.MonkeyPatch) -> None:

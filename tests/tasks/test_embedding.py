@@ -21,10 +21,9 @@ from hydractl.families.load import read_checkpoint
 from hydractl.metrics.neighbours import kept_neighbours
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
-from hydractl.steps.guide import page
 from hydractl.tasks.embedding import mean_embedding, projections, taught_distances
-from tests.cli.conftest import WORDS, Command
-from tests.cli.conftest import hydractl as command_line  # noqa: F401
+from tests.cli.conftest import WORDS
+from tests.tasks.encoders import save_encoder, save_texts, write_modules
 
 TEXTS = ("a good film", "bad owl", "a", "good good bad film owl")
 
@@ -71,25 +70,9 @@ def test_towers_of_a_clip_equal_transformers(tower: str, projected: bool, tmp_pa
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network of sentence-transformers, and texts."""
     folder = tmp_path_factory.mktemp("embedding")
-    torch.manual_seed(0)
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
-    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24}
-    config = hf.BertConfig(vocab_size=len(WORDS), max_position_embeddings=24, initializer_range=0.5, **sizes)
-    hf.BertModel(config).save_pretrained(folder / "st")
-    hf.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "st")
-    write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, "Normalize")
-    (folder / "st" / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
-    rows = [" ".join(np.random.default_rng(n).choice(WORDS[5:], 1 + n % 6)) for n in range(120)]
-    (folder / "texts.csv").write_text("\n".join(["text", *rows]) + "\n")
+    save_encoder(folder / "st")
+    save_texts(folder / "texts.csv")
     return folder
-
-
-def write_modules(folder: Path, pooling: dict[str, Any], *ends: str) -> None:
-    kinds = {"Transformer": "", "Pooling": "1_Pooling", **{end: f"2_{end}" for end in ends}}
-    listed = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
-    (folder / "modules.json").write_text(json.dumps(listed))
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
 
 
 def reference(folder: Path, first: bool = False) -> torch.Tensor:
@@ -272,23 +255,6 @@ def test_a_classifier_can_be_trained_on_it(here: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\n" + "a good film,good\nbad owl,bad\n" * 4)
     made = hydractl.finetune(here / "st", train_data=tmp_path / "rows.csv", new_classifier="zeros", steps=1)
     assert hydractl.load(made).labels == ("bad", "good")
-
-
-def test_the_commands_of_the_guide_run(
-    here: Path,
-    tmp_path: Path,
-    command_line: Command,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("st", "texts.csv"):
-        (tmp_path / name).symlink_to(here / name)
-    section = page("models").partition("## Embeddings")[2]
-    commands = section.partition("```bash\n")[2].partition("```")[0].splitlines()
-    assert len(commands) == 5
-    for command in commands:
-        command_line(*command.split()[1:], code=0)
-    assert (tmp_path / "embeddings.parquet").is_file()
 
 
 @pytest.mark.slow
