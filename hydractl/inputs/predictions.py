@@ -205,9 +205,10 @@ class Predictions(AnyPredictions):
         named = {} if self.sets is None else {"set": None if at in self.unreadable else self._set(at, self.sets[at])}
         return {"label": self.labels[at], **numbers, **named, "probabilities": probabilities}
 
-    def _set(self, at: int, chosen: NDArray[np.bool_]) -> list[str]:
+    def _set(self, at: int, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
         """Returns the classes in the set of an input, the most probable first."""
-        return [self.classes[one] for one in (-self.probabilities[at]).argsort(kind="stable") if chosen[one]]
+        order = (-self.probabilities[at]).argsort(kind="stable")
+        return tuple(self.classes[one] for one in order if chosen[one])
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

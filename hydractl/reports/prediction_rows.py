@@ -123,7 +123,7 @@ def _of_words(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _cell(value: Any) -> Any:
     """Returns text that no spreadsheet runs, true or false in lower case, and numbers as they are."""
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         value = ", ".join(value)
     if isinstance(value, list):
         return json.dumps(value)
