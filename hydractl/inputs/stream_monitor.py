@@ -146,7 +146,7 @@ def _known(model: ModelLike) -> Known:
     file = open_onnx(model) if is_onnx(model) else None
     checkpoint = as_checkpoint(model) if file is None else file.checkpoint
     spec = checkpoint.spec
-    if spec.task not in ("image-classification", "text-classification"):  # which a service without torch serves
+    if not spec.one_class:  # a service without torch imports no tasks
         from hydractl.tasks.all_tasks import require_one_class
 
         require_one_class(spec, "monitor", "watch the typicality that predict prints")
