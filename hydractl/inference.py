@@ -62,6 +62,10 @@ class _Preprocessing:
     def built(self) -> Preprocessor:
         return preprocessor_from_json(*self._made_of)
 
+    @property
+    def by_word(self) -> bool:
+        return self.built.by_word
+
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]:
         return self.built(samples)
 

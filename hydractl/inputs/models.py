@@ -59,12 +59,14 @@ def predictor(model: ModelLike, compute: Compute, reading: Reading) -> Hydra | O
         OptionError: see `running`; or options that a graph does not have.
     """
     from hydractl.data.labels import name_classes
-    from hydractl.evaluation.onnx_file import is_onnx, open_onnx
-    from hydractl.evaluation.onnx_system import OnnxModel, start_onnx
+    from hydractl.evaluation.onnx_file import OnnxGraph, is_onnx, open_onnx
 
-    if isinstance(model, OnnxModel):
-        return model
+    if isinstance(getattr(model, "graph", None), OnnxGraph):
+        started: OnnxModel = model
+        return started
     if is_onnx(model):
+        from hydractl.evaluation.onnx_system import start_onnx
+
         device = None if compute.device in ("auto", "cpu") else compute.device
         for name, value in {"classes": reading.classes, "dtype": compute.dtype, "device": device}.items():
             if value is not None:

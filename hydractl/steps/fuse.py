@@ -149,18 +149,22 @@ class Fuse:
 
 def _network(model: Any, adapters: Sequence[Any]) -> Checkpoint:
     """Returns a member, or the network of adapters; a base network has the classifier that they bring."""
+    from hydractl.families.peft import base_for_adapters
+
+    refusal = None
     try:
-        return as_checkpoint(model)
+        found = as_checkpoint(model)
+        if not (adapters and found.spec.embeds):
+            return found
     except CheckpointError as error:
+        refusal = error
         if not adapters:
             raise
-        from hydractl.families.peft import base_for_adapters
-
-        try:
-            base = as_checkpoint(model, without_classifier=True)
-        except CheckpointError:
-            raise error from None
-        return base_for_adapters(base, [str(folder) for folder in adapters])
+    try:
+        base = as_checkpoint(model, without_classifier=True)
+    except CheckpointError as error:
+        raise refusal or error from None
+    return base_for_adapters(base, [str(folder) for folder in adapters])
 
 
 fuse = function(Fuse)

@@ -13,7 +13,6 @@ from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import Modality, Reading, SkipBad
 from hydractl.errors import OptionError, require
 from hydractl.inputs.arguments import Model
-from hydractl.inputs.models import predictor
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
 from hydractl.options import Option, Without, function, option
@@ -263,6 +262,8 @@ class MonitorInputs:
 
     @cached_property
     def _running(self) -> Any:
+        from hydractl.inputs.models import predictor
+
         return predictor(self.model, self.compute, self.reading)
 
 

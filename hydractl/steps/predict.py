@@ -13,7 +13,6 @@ from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.bulk import Bulk, BulkPredictions
-from hydractl.inputs.models import predictor, running
 from hydractl.inputs.predictions import (
     AnyPredictions,
     EmbeddingPredictions,
@@ -276,6 +275,7 @@ class Predict:
 
     def _model(self) -> Hydra | OnnxModel:
         from hydractl.evaluation.onnx_file import is_onnx
+        from hydractl.inputs.models import predictor, running
 
         if self.embed is None:
             return predictor(self.model, self.compute, self.reading)

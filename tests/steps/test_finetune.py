@@ -120,7 +120,7 @@ def save_base(library: str, folder: Path) -> None:
 def test_a_base_network_gets_the_data_s_classifier(library: str, run: Command, place: Path) -> None:
     save_base(library, place / "base")
     refused = run("finetune", "base", *FAST, "-o", "m1")
-    assert refused.code == 1 and "with --new-classifier" in refused.err
+    assert refused.code == 2 and "with --new-classifier" in refused.err
     assert run("finetune", "base", *FAST, "-o", "m1", "--new-classifier=zeros").code == 0
     trained = read_checkpoint("m1")
     assert trained.labels == ("cat", "dog", "owl") and trained.tensors["classifier.weight"].load().any()
