@@ -79,7 +79,7 @@ class ServedModel:
             probabilities,
             msp,
             typicality,
-            found.get("profile"),
+            profile=found.get("profile"),
             ood=None if fit is None or typicality is None else flagged(typicality, fit.accept),
             sure=None if fit is None else fit.sure(msp, best),
             sets=found.get("sets"),

@@ -443,7 +443,7 @@ class ModelSpec:
     @property
     def embeds(self) -> bool:
         """True if the answer is an embedding: there are no classes."""
-        return self.task in EMBEDDINGS.values()
+        return self.task.endswith("-embedding")
 
     @property
     def by_token(self) -> bool:

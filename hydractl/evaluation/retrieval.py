@@ -33,7 +33,7 @@ Ranks = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Recall:
-    """How often one side of the pairs finds the other.
+    """A system's recall in one direction of the pairs.
 
     Attributes:
         system: its name.
@@ -74,21 +74,23 @@ def open_both(
 
 
 def retrieve(
-    name: str,
-    system: NetworkSystem,
+    named: tuple[str, NetworkSystem],
     pairs: Samples,
     compute: Compute,
+    *,
     device: torch.device,
     on_batch: Callable[[int], None],
 ) -> dict[str, Ranks]:
     """Returns the ranks of partners by direction.
 
     Args:
+        named: the system, behind its name.
         pairs: (image, text) for a zero-shot model, (text, text) for one that embeds texts.
 
     Raises:
         OptionError: a system that does not embed both sides of the pairs.
     """
+    name, system = named
     parts: list[tuple[Tensor, Tensor]] = []
     for checkpoint in system.checkpoints:
         spec, model = checkpoint.spec, load_to_compute(checkpoint, device, compute.torch_dtype).optimize_for_inference()

@@ -99,9 +99,7 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, read = settings or Settings(), answers or predictor.answers
-    if predictor.several or predictor.numbers or predictor.embeds or predictor.by_word:
-        confident = predictor.by_word or (predictor.several and predictor.numbers is None)
-        chosen.check_several(confident=confident)
+    _check_kind(predictor, chosen)
 
     def answered(key: SetKey, reads: Reads) -> SetAnswers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
@@ -143,6 +141,13 @@ def predict_sets(
         own=None if head is None else head.fit,
         flagged=None if head is None or inside is None else _flagged(head, inside.scores),
     )
+
+
+def _check_kind(predictor: Predictor, chosen: Settings) -> None:
+    """Raises OptionError for settings that say nothing of what a system answers with."""
+    if predictor.several or predictor.numbers or predictor.embeds or predictor.by_word:
+        confident = predictor.by_word or (predictor.several and predictor.numbers is None)
+        chosen.check_several(confident=confident)
 
 
 def _by_head(head: OodHead, answers: SetAnswers, _table: Any, temperature: float) -> FloatArray:

@@ -15,7 +15,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
-from hydractl.families.embedding import bare, sentence_files
+from hydractl.families.encoders import bare, sentence_files
 from hydractl.families.family import Source, locate
 from hydractl.families.load import spec_of
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files

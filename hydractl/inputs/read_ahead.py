@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hydractl.model.answering import RawPreprocessor
 
 
-class Span(NamedTuple):
+class PartRows(NamedTuple):
     """The inputs of a batch among all, and the first of its part."""
 
     first: int
@@ -28,7 +28,7 @@ class _Batches:
     """The batches as a data set, which workers read by number."""
 
     entries: Sequence[InputRow]
-    plan: Sequence[Span]
+    plan: Sequence[PartRows]
     prepare: RawPreprocessor
     skip_bad: bool
 
@@ -86,7 +86,7 @@ class ReadAhead:
 
         count, size = len(self.entries), self.batch_size
         parts = ((start, min(start + self.part, count)) for start in range(first, count, self.part))
-        plan = [Span(at, min(at + size, end), start) for start, end in parts for at in range(start, end, size)]
+        plan = [PartRows(at, min(at + size, end), start) for start, end in parts for at in range(start, end, size)]
         made: Any = _Batches(self.entries, plan, self.prepare, self.skip_bad)
         workers = min(self.workers, len(plan))
         return made_by_workers(made, workers) if workers else map(made.__getitem__, range(len(plan)))

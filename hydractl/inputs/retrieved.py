@@ -16,7 +16,7 @@ FORMAT, VERSION = "hydractl-retrieval", 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Retrieved(Result):
-    """How often systems find the partners of pairs.
+    """The recalls of systems on pairs.
 
     Attributes:
         data: the name of the pairs.

@@ -1,4 +1,4 @@
-"""How well embeddings keep the neighbourhoods of others, and how well they find the partners of pairs."""
+"""Nearest neighbours of embeddings: those that others keep, and the ranks of partners."""
 
 from typing import Any
 

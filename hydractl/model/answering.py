@@ -37,7 +37,7 @@ class RawPreprocessor(Protocol):
     def words(self, texts: Sequence[object]) -> list[list[Any]]: ...
 
 
-class Described(Protocol):
+class Predicting(Protocol):
     """A network's description, as predictions are made by it; see `Hydra`."""
 
     @property
@@ -78,7 +78,7 @@ class Answering:
 
     answer: Callable[[dict[str, Tensor]], Answer]
     preprocessor: RawPreprocessor
-    network: Described
+    network: Predicting
 
     @torch.inference_mode()
     def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> AnyPrediction:

@@ -112,7 +112,7 @@ class Evaluate:
             found = {}
             for name, system in systems:
                 with watch.progress(f"{name}: pairs", len(data)) as advance:
-                    found[name] = retrieve(name, system, data, self.compute, place, advance)
+                    found[name] = retrieve((name, system), data, self.compute, device=place, on_batch=advance)
             draws = 1000 if self.procedure.bootstrap is None else self.procedure.bootstrap
             result = Retrieved(data.name, compared(found, draws, self.procedure.seed))
         if json is not None:

@@ -271,7 +271,9 @@ class Predict:
         if hydra.spec.modality == "text":
             return lambda first: None
         workers = workers if self.workers is None else self.workers
-        return ReadAhead(entries, preprocessor, size, part or len(entries), workers, self.skip_bad).batches
+        return ReadAhead(
+            entries, preprocessor, size, part or len(entries), workers=workers, skip_bad=self.skip_bad
+        ).batches
 
     def _model(self) -> Hydra | OnnxModel:
         from hydractl.evaluation.onnx_file import is_onnx

@@ -47,7 +47,7 @@ def mean_embedding(embeddings: Tensor, _temperature: float = 1.0) -> Tensor:
     return F.normalize(embeddings.mean(0), dim=-1) * lengths
 
 
-def projections(embeddings: Tensor, _labels: Tensor, _smoothing: float = 0.0) -> Tensor:
+def sign_projections(embeddings: Tensor, _labels: Tensor, _smoothing: float = 0.0) -> Tensor:
     """Returns the product `[G*B]` of each embedding at unit length with the same random signs; no label is read.
 
     How much it changes with a head is an estimate of how far the head moves the embedding, so that scores by a loss's
@@ -84,7 +84,7 @@ embedding = partial(
     answer=mean_embedding,
     probabilities=lambda embeddings: embeddings,
     predict=embedded,
-    losses=projections,
+    losses=sign_projections,
     taught_losses=taught_distances,
     outlier_losses=no_outlier_losses,
     labelled=False,

@@ -21,7 +21,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.metrics.neighbours import kept_neighbours
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
-from hydractl.tasks.embedding import mean_embedding, projections, taught_distances
+from hydractl.tasks.embedding import mean_embedding, sign_projections, taught_distances
 from tests.cli.conftest import WORDS
 from tests.tasks.encoders import save_encoder, save_texts, write_modules
 
@@ -35,9 +35,9 @@ def test_worked_out_by_hand() -> None:
     assert mean_embedding(members[:1]).tolist() == [[2.0, 0.0]]
     # 1 - cosine of (2, 0) and (3, 4) is 1 - 3/5.
     assert taught_distances(members[:1], torch.tensor([[3.0, 4.0]])).sum().item() == pytest.approx(0.4)
-    signs = projections(torch.eye(8)[None], torch.zeros(8))
+    signs = sign_projections(torch.eye(8)[None], torch.zeros(8))
     assert set(signs.tolist()) == {-1.0, 1.0}
-    assert_close(projections(3 * torch.eye(8)[None], torch.zeros(8)), signs)
+    assert_close(sign_projections(3 * torch.eye(8)[None], torch.zeros(8)), signs)
 
 
 @pytest.mark.parametrize("projected", [False, True])

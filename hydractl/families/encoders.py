@@ -40,7 +40,7 @@ class _Length(Fields):
 
 
 def embedding_family(
-    name: str, config: Mapping[str, Any], tensors: TensorMap, families: list[Family], sentences: bool = False
+    name: str, config: Mapping[str, Any], tensors: TensorMap, families: list[Family], *, sentences: bool
 ) -> Family | None:
     """Returns the table of a network that embeds; None for one with a classifier or other last layers.
 
@@ -140,7 +140,7 @@ def as_sentences(name: str, folder: Path, spec: ModelSpec) -> ModelSpec:
 def sentence_files(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the files by which sentence-transformers pools and normalises as a network does; none for images."""
     spec = checkpoint.spec
-    if spec.task != EMBEDDINGS["text"] or spec.towers[0].pool not in POOLINGS.values():
+    if spec.modality != "text" or spec.towers[0].pool not in POOLINGS.values():
         return {}
     kinds = {"Transformer": "", "Pooling": "1_Pooling", **({"Normalize": "2_Normalize"} if spec.unit_length else {})}
     modules = [
