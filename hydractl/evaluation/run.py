@@ -110,11 +110,8 @@ def predict_sets(
     score = find_ood_score(BASELINE) if predictor.confident else chosen.score
     if head is not None:
         score = find_ood_score(head.fit.score)
-    if (predictor.numbers or predictor.embeds) and score.fit is None and any(key.role == "ood" for key in keys):
-        what = "numbers" if predictor.numbers else "embeddings"
-        raise OptionError(
-            f"`ood_data`: {what} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
-        )
+    if score.fit is None and any(key.role == "ood" for key in keys):
+        _require_confidence(predictor)
     settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads
     if head is not None:
@@ -148,6 +145,15 @@ def _check_kind(predictor: Predictor, chosen: Settings) -> None:
     if predictor.several or predictor.numbers or predictor.embeds or predictor.by_word:
         confident = predictor.by_word or (predictor.several and predictor.numbers is None)
         chosen.check_several(confident=confident)
+
+
+def _require_confidence(predictor: Predictor) -> None:
+    """Raises OptionError for a system whose answers tell no OOD sample."""
+    if predictor.numbers or predictor.embeds:
+        what = "numbers" if predictor.numbers else "embeddings"
+        raise OptionError(
+            f"`ood_data`: {what} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
+        )
 
 
 def _by_head(head: OodHead, answers: SetAnswers, _table: Any, temperature: float) -> FloatArray:
