@@ -13,16 +13,20 @@ from pathlib import Path
 import datasets
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits, load_sample_images
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor, set_seed
+from sklearn.datasets import load_digits
+from small_vits import SIDE, photographs, untrained
 
 import hydractl
 from hydractl.reports.table import markdown_table, result_table
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-SIDE = 16  # pixels of an image; a digit has half of them
 SIZES = {"train": 4000, "calibration": 1000, "test": 1000}
 TRAINED = {"settings": {"lr": 1e-3, "batch": 64, "warmup": 0.1}, "batch_size": 64}
+ANSWERS = {
+    "problem_type": "multi_label_classification",
+    "id2label": dict(enumerate(NAMES)),
+    "label2id": {name: at for at, name in enumerate(NAMES)},
+}
 MEMBERS = 3
 
 
@@ -40,29 +44,6 @@ def pasted(digits: np.ndarray, targets: np.ndarray, count: int, seed: int) -> da
     return datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
 
 
-def photographs(count: int) -> datasets.Dataset:
-    """Grey patches of photographs, which show no digit."""
-    draw, rows = np.random.default_rng(9), []
-    grey = [Image.fromarray(one).convert("L").reduce(4) for one in load_sample_images().images]
-    for _ in range(count):
-        whole = grey[draw.integers(len(grey))]
-        left, top = draw.integers(whole.width - SIDE), draw.integers(whole.height - SIDE)
-        rows.append(whole.crop((left, top, left + SIDE, top + SIDE)))
-    return datasets.Dataset.from_dict({"image": rows}).cast_column("image", datasets.Image())
-
-
-def untrained(folder: Path, seed: int) -> Path:
-    """A small ViT with random weights, as transformers writes it."""
-    set_seed(seed)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}
-    names = {"id2label": dict(enumerate(NAMES)), "label2id": {name: at for at, name in enumerate(NAMES)}}
-    config = ViTConfig(image_size=SIDE, patch_size=4, problem_type="multi_label_classification", **sizes, **names)
-    ViTForImageClassification(config).save_pretrained(folder)
-    size = {"height": SIDE, "width": SIDE}
-    ViTImageProcessor(size=size).save_pretrained(folder)
-    return folder
-
-
 def trained(networks: Sequence[object], data: Path, epochs: int) -> list[object]:
     """The networks after some passes over the training data, each with a seed of its own."""
     found = hydractl.finetune(networks, train_data=f"{data}/train.parquet", epochs=epochs, **TRAINED)
@@ -76,7 +57,9 @@ def main(folder: Path) -> None:
     for seed, ((name, count), own) in enumerate(zip(SIZES.items(), parts, strict=True)):
         pasted(pixels[own], digits.target[own], count, seed).to_parquet(folder / f"{name}.parquet")
     photographs(1000).to_parquet(folder / "photographs.parquet")
-    ensemble = trained([untrained(folder / f"untrained{seed}", seed) for seed in range(MEMBERS)], folder, epochs=10)
+    ensemble = trained(
+        [untrained(folder / f"untrained{seed}", seed, **ANSWERS) for seed in range(MEMBERS)], folder, epochs=10
+    )
     network = ensemble[0]
     train, heads = f"{folder}/train.parquet", {"budget": 4}
     pruned = [hydractl.prune(network, method="random", seed=seed, **heads) for seed in range(MEMBERS - 1)]

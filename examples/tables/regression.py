@@ -13,15 +13,15 @@ from pathlib import Path
 import datasets
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits, load_sample_images
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor, set_seed
+from sklearn.datasets import load_digits
+from small_vits import SIDE, photographs, untrained
 
 import hydractl
 from hydractl.reports.table import markdown_table, result_table
 
-SIDE = 16  # pixels of an image
 SIZES = {"train": 1000, "calibration": 1000, "test": 2000}
 TRAINED = {"settings": {"lr": 1e-3, "batch": 64, "warmup": 0.1}, "batch_size": 64}
+ANSWERS = {"problem_type": "regression", "num_labels": 1}
 MEMBERS, EPOCHS, MORE = 3, 40, 10
 
 
@@ -34,27 +34,6 @@ def turned(digits: np.ndarray, count: int, seed: int) -> datasets.Dataset:
         rows["image"].append(large.rotate(np.rad2deg(angle), Image.Resampling.BICUBIC))
         rows["angle"].append(float(angle))
     return datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
-
-
-def photographs(count: int) -> datasets.Dataset:
-    """Grey patches of photographs, which show no digit."""
-    draw, rows = np.random.default_rng(9), []
-    grey = [Image.fromarray(one).convert("L").reduce(4) for one in load_sample_images().images]
-    for _ in range(count):
-        whole = grey[draw.integers(len(grey))]
-        left, top = draw.integers(whole.width - SIDE), draw.integers(whole.height - SIDE)
-        rows.append(whole.crop((left, top, left + SIDE, top + SIDE)))
-    return datasets.Dataset.from_dict({"image": rows}).cast_column("image", datasets.Image())
-
-
-def untrained(folder: Path, seed: int) -> Path:
-    """A small ViT of one number with random weights, as transformers writes it."""
-    set_seed(seed)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 128}
-    config = ViTConfig(image_size=SIDE, patch_size=4, problem_type="regression", num_labels=1, **sizes)
-    ViTForImageClassification(config).save_pretrained(folder)
-    ViTImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder)
-    return folder
 
 
 def trained(networks: Sequence[object], data: Path, epochs: int) -> list[object]:
@@ -78,7 +57,9 @@ def main(folder: Path) -> None:
     for seed, ((name, count), own) in enumerate(zip(SIZES.items(), parts, strict=True)):
         turned(pixels[own], count, seed).to_parquet(folder / f"{name}.parquet")
     photographs(1000).to_parquet(folder / "photographs.parquet")
-    starts = trained([untrained(folder / f"untrained{seed}", seed) for seed in range(MEMBERS)], folder, EPOCHS)
+    starts = trained(
+        [untrained(folder / f"untrained{seed}", seed, **ANSWERS) for seed in range(MEMBERS)], folder, EPOCHS
+    )
     members = trained(pruned(starts[0], folder), folder, MORE)
     ensemble = trained(starts, folder, MORE)  # as long as the members
     systems = {"network": ensemble[0], "Hydra": hydractl.fuse(members)}
