@@ -53,6 +53,9 @@ JSON_FILES = (
     "vocab.json",
 )
 TEXT_FILES = ("vocab.txt", "merges.txt")
+#: What sentence-transformers puts behind a network, where it cuts texts, and which prompts it knows.
+MODULES, SENTENCE_LENGTH, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+POOLING_CONFIG = "_Pooling/config.json"  # the end of the path of a pooling's settings
 
 
 #: The remedy where data may stand in the place of a model.

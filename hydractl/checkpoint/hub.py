@@ -3,12 +3,23 @@
 import re
 from pathlib import Path
 
-from hydractl.checkpoint.disk import INDEX_ENDING, JSON_FILES, TEXT_FILES, WEIGHTS, WEIGHTS_NAME, read_weight_map
+from hydractl.checkpoint.disk import (
+    INDEX_ENDING,
+    JSON_FILES,
+    MODULES,
+    POOLING_CONFIG,
+    PROMPTS,
+    SENTENCE_LENGTH,
+    TEXT_FILES,
+    WEIGHTS,
+    WEIGHTS_NAME,
+    read_weight_map,
+)
 from hydractl.errors import CheckpointError
 
 REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES)
+SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES, MODULES, SENTENCE_LENGTH, PROMPTS)
 
 
 def fetch(reference: str) -> Path:
@@ -40,6 +51,7 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     names = set(HfApi().list_repo_files(repo, revision=revision))
     weights = _weights(reference, names)
     wanted = [name for name in (*SMALL_FILES, weights) if name in names]
+    wanted += sorted(name for name in names if name.endswith(POOLING_CONFIG))
     folder = Path(snapshot_download(repo, revision=revision, allow_patterns=wanted))
     if weights.endswith(INDEX_ENDING):
         shards = sorted(set(read_weight_map(folder / weights).values()) & names)

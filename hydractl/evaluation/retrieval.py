@@ -55,12 +55,20 @@ class Recall:
 def open_both(
     systems: Sequence[tuple[str, NetworkSystem]], pairs: DataLike, reading: Reading, allow_leak: bool
 ) -> Samples:
-    """Opens pairs of images and texts, or of texts, as the first system reads them.
+    """Opens pairs of images and texts, or of texts, as the systems read them.
 
     Raises:
         DataError: they cannot be read, or a system was made with them.
+        OptionError: a system embeds no pairs, or pairs of another kind than the first.
     """
-    if systems[0][1].checkpoints[0].spec.prompted:
+    of_first = systems[0][1].checkpoints[0].spec
+    for name, system in systems:
+        spec = system.checkpoints[0].spec
+        if not spec.prompted and not (spec.embeds and spec.modality == "text"):
+            raise OptionError(f"`pairs`: {name} embeds no pairs: name a zero-shot model, or one that embeds texts")
+        if spec.prompted != of_first.prompted:
+            raise OptionError(f"`pairs`: {name} reads pairs of another kind than {systems[0][0]}: name one kind")
+    if of_first.prompted:
         samples = open_pairs(pairs, reading)
     else:
         samples = open_samples(pairs, "text", reading)
@@ -74,7 +82,7 @@ def open_both(
 
 
 def retrieve(
-    named: tuple[str, NetworkSystem],
+    system: NetworkSystem,
     pairs: Samples,
     compute: Compute,
     *,
@@ -84,13 +92,8 @@ def retrieve(
     """Returns the ranks of partners by direction.
 
     Args:
-        named: the system, behind its name.
         pairs: (image, text) for a zero-shot model, (text, text) for one that embeds texts.
-
-    Raises:
-        OptionError: a system that does not embed both sides of the pairs.
     """
-    name, system = named
     parts: list[tuple[Tensor, Tensor]] = []
     for checkpoint in system.checkpoints:
         spec, model = checkpoint.spec, load_to_compute(checkpoint, device, compute.torch_dtype).optimize_for_inference()
@@ -98,13 +101,11 @@ def retrieve(
             given = (checkpoint.preprocessing, spec, checkpoint.name, checkpoint.config)
             batches = make_batches(pairs, preprocessor_from_json(*given), compute.batch_size)
             parts.append(_embedded(model, batches, on_batch))
-        elif spec.embeds and spec.modality == "text":
+        else:
             sides = zip(*pairs.inputs, strict=True)
             first, second = (model.predict(list(side), compute.batch_size).member_logits for side in sides)
             parts.append((first, second))
             on_batch(len(pairs))
-        else:
-            raise OptionError(f"`pairs`: {name} embeds no pairs: name a zero-shot model, or one that embeds texts")
     ours, theirs = (_together(side) for side in zip(*parts, strict=True))
     kinds = ("image", "text") if system.checkpoints[0].spec.prompted else ("first", "second")
     return {

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.disk import read_json_object
+from hydractl.checkpoint.disk import MODULES, PROMPTS, SENTENCE_FOLDER, SENTENCE_LENGTH, read_json_object
 from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec, Pool
 from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, Fields, Kind, Name, read_config
 from hydractl.families.family import Base, Family, locate
 from hydractl.schema import Origin, document, read_json
+from hydractl.watch import LOG
 
-MODULES = "modules.json"  # of sentence-transformers: what it puts behind the network
-LENGTH = "sentence_bert_config.json"
 POOLER = r"(.*\.)?pooler\.dense\.(weight|bias)"  # reads the first token of pre-training
 ENDS = ("classifier", "distillation_classifier", "text.pooler", "text.pooler_norm")
 #: The poolings of sentence-transformers that are read, as its field of the config and as our name.
@@ -104,13 +103,20 @@ def embedding_spec(spec: ModelSpec, pool: Pool = "mean") -> ModelSpec:
     return ModelSpec(EMBEDDINGS[tower.name], (tower,), adapter=spec.adapter)
 
 
-def is_sentence_folder(folder: Path) -> bool:
-    """Returns whether sentence-transformers wrote a folder."""
-    return (folder / MODULES).is_file()
+def sentence_folder(folder: Path) -> Path | None:
+    """Returns the folder of sentence-transformers that a network belongs to: its own, or the one around an early one's.
+
+    Returns None for a network of another library.
+    """
+    around = [folder, *([folder.parent] if folder.name == SENTENCE_FOLDER else [])]
+    return next((one for one in around if (one / MODULES).is_file()), None)
 
 
 def as_sentences(name: str, folder: Path, spec: ModelSpec) -> ModelSpec:
     """Returns the network with the pooling and the length of embeddings that sentence-transformers gives it.
+
+    Args:
+        folder: that of its modules.
 
     Raises:
         CheckpointError: it puts something else behind the network, or pools otherwise.
@@ -123,6 +129,8 @@ def as_sentences(name: str, folder: Path, spec: ModelSpec) -> ModelSpec:
     kinds = {module.type.rpartition(".")[2]: module for module in modules}
     if unknown := sorted(kinds.keys() - {"Transformer", "Pooling", "Normalize"}):
         raise origin.refusal(f"has a {unknown[0]} behind the network")
+    if (folder / PROMPTS).is_file() and read_json_object(folder / PROMPTS).get("default_prompt_name"):
+        LOG.warn(f"note: {name}: sentence-transformers puts a prompt before each text: here texts stay as they are")
     pool: Pool = "mean"
     if "Pooling" in kinds:
         path = folder / Path(kinds["Pooling"].path).name / "config.json"
@@ -151,12 +159,12 @@ def sentence_files(checkpoint: Checkpoint) -> dict[str, Any]:
     others = {f"pooling_mode_{other}": False for other in OTHER_POOLINGS}
     pooling = {"word_embedding_dimension": spec.towers[0].width, **chosen, **others}
     length = {"max_seq_length": checkpoint.preprocessing.get("tokenizer_config.json", {}).get("model_max_length")}
-    return {MODULES: modules, "1_Pooling/config.json": pooling, LENGTH: {**length, "do_lower_case": False}}
+    return {MODULES: modules, "1_Pooling/config.json": pooling, SENTENCE_LENGTH: {**length, "do_lower_case": False}}
 
 
 def sentence_length(folder: Path, preprocessing: dict[str, Any]) -> dict[str, Any]:
     """Returns the preprocessing with the length at which sentence-transformers cuts texts."""
-    file = folder / LENGTH
+    file = folder / SENTENCE_LENGTH
     if not file.is_file() or "tokenizer_config.json" not in preprocessing:
         return preprocessing
     if (most := read_config(str(folder), read_json_object(file), _Length, file.name).max_seq_length) is None:

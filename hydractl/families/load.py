@@ -18,7 +18,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library, model_spec
-from hydractl.families.encoders import as_sentences, embedding_family, is_sentence_folder, sentence_length
+from hydractl.families.encoders import as_sentences, embedding_family, sentence_folder, sentence_length
 from hydractl.families.sizes import at_processed_size
 from hydractl.families.token_classification import FAMILIES as TAGGERS
 from hydractl.text import shortened
@@ -82,16 +82,16 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         # It tells what the classifier was trained for that a new one replaces.
         config = {key: value for key, value in config.items() if key != "problem_type"}
     tensors = _unwrapped(name, tensors)
-    sentences, embeds = is_sentence_folder(folder), None
+    sentences, embeds = sentence_folder(folder), None
     if not without_classifier:
-        embeds = embedding_family(name, config, tensors, _of_model_type(name, config), sentences=sentences)
+        embeds = embedding_family(name, config, tensors, _of_model_type(name, config), sentences=sentences is not None)
     family = embeds or find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
     read = from_library(name, family, config, tensors)
-    if embeds is not None and sentences:
+    if embeds is not None and sentences is not None:
         preprocessing = sentence_length(folder, preprocessing)
-        read = replace(read, spec=as_sentences(name, folder, read.spec))
+        read = replace(read, spec=as_sentences(name, sentences, read.spec))
     checkpoint = at_processed_size(family, replace(read, preprocessing=preprocessing))
     checkpoint.verify()
     return checkpoint

@@ -56,8 +56,6 @@ class AnyPredictions(Result):
         rows: `[N]`, the place of each in its file or data set, counted from 0.
         ids: `[N]`, the values of `id_column`; empty if none is named.
         kept: the values `[N]` of each column in `keep`.
-        words: of a model that labels words, those of each input; its labels are spans, and the other numbers are those
-            of `hydractl.tasks.prediction.Prediction`. Empty otherwise.
         unreadable: the reason for each place among the N that cannot be read.
         promise: what the flags mean.
         header: whether the first of the lines names the columns.
@@ -75,7 +73,6 @@ class AnyPredictions(Result):
     rows: Sequence[int] = ()
     ids: Sequence[Any] = ()
     kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    words: Sequence[Any] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)
     promise: Promise = Promise()
     header: bool = True
@@ -262,6 +259,10 @@ class EmbeddingPredictions(AnyPredictions):
     """
 
     embeddings: NDArray[np.floating[Any]]
+
+    def guidance(self) -> Iterator[str]:
+        yield from super().guidance()
+        yield "the embeddings are in JSON, in CSV and in the files of `output`"
 
     def answer(self, at: int) -> dict[str, Any]:
         return {"embedding": None if at in self.unreadable else self.embeddings[at].tolist()}

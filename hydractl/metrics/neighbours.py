@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray
 
 NEAREST = 10
@@ -23,11 +24,16 @@ def kept_neighbours(reference: Embeddings, embeddings: Embeddings, nearest: int 
         embeddings: `[N,P']`.
         nearest: how many of them, at most N - 1.
 
+    Raises:
+        DataError: fewer than two samples.
+
     >>> three = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     >>> kept_neighbours(three, three[[1, 0, 2]], nearest=1).tolist()
     [1.0, 1.0, 0.0]
     """
     count = min(nearest, len(reference) - 1)
+    if count < 1:
+        raise DataError("one sample has no neighbours to keep: give two or more")
     found = np.empty(len(reference))
     units = [_units(one) for one in (reference, embeddings)]
     for first in range(0, len(reference), BLOCK):

@@ -90,6 +90,7 @@ class Evaluate:
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.evaluation.checkpoints import NetworkSystem
         from hydractl.evaluation.retrieval import compared, open_both, retrieve
+        from hydractl.evaluation.system_numbers import RESAMPLES
 
         json, plain = self.outputs.json, flat(Evaluate(self.systems))
         allowed = {"systems", "pairs", "json", "force", "bootstrap", "seed", "limit", "allow_leak"}
@@ -112,8 +113,8 @@ class Evaluate:
             found = {}
             for name, system in systems:
                 with watch.progress(f"{name}: pairs", len(data)) as advance:
-                    found[name] = retrieve((name, system), data, self.compute, device=place, on_batch=advance)
-            draws = 1000 if self.procedure.bootstrap is None else self.procedure.bootstrap
+                    found[name] = retrieve(system, data, self.compute, device=place, on_batch=advance)
+            draws = RESAMPLES if self.procedure.bootstrap is None else self.procedure.bootstrap
             result = Retrieved(data.name, compared(found, draws, self.procedure.seed))
         if json is not None:
             write_json(Path(json), result.to_json(), self.outputs.force)

@@ -15,19 +15,21 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
     """Returns the network that embeds images or texts as this one does, members and all.
 
     The embedding of a zero-shot model is what it compares, at unit length; that of a classifier is what its classifier
-    reads. An OOD score stays that reads no classes.
+    reads. Images of a zero-shot model keep their OOD score, which reads no classes.
 
     Raises:
-        OptionError: the network has no such tower.
+        OptionError: the network has no such tower, or labels words.
     """
     tower = "vision" if what == "image" else "text"
     found = next((one for one in checkpoint.spec.towers if one.name == tower), None)
     if found is None:
         other = "text" if what == "image" else "image"
         raise OptionError(f"`embed` {what}: {checkpoint.name} reads no {what}s: choose {other}")
-    if checkpoint.spec.embeds:
-        return checkpoint
     whole = checkpoint.spec
+    if whole.embeds:
+        return checkpoint
+    if whole.by_token:
+        raise OptionError(f"`embed` {what}: {checkpoint.name} labels words and pools none: name the network below it")
     spec = ModelSpec(
         EMBEDDINGS[tower], (found,), projection=whole.projection, adapter=whole.adapter, unit_length=whole.prompted
     )

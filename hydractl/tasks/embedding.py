@@ -1,4 +1,4 @@
-"""An embedding a sample: the mean of the members', and how its distances to another teach."""
+"""An embedding a sample: the members' mean, and its distance to a teacher's."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -15,6 +15,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from tests.conftest import build_reference
+from tests.tasks.encoders import save_encoder
 
 COMMIT = "a" * 40
 
@@ -116,6 +117,15 @@ def test_only_the_files_needed_are_fetched(hub: Hub, folder: Path) -> None:
     hub.files |= {"pytorch_model.bin": b"x", "README.md": b"x", "onnx/model.onnx": b"x", "tf_model.h5": b"x"}
     assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
     assert sorted(hub.served) == ["config.json", "model.safetensors"]
+
+
+def test_what_sentence_transformers_says_of_a_network_is_fetched(hub: Hub, tmp_path: Path) -> None:
+    hub.add(save_encoder(tmp_path / "encoder"))
+    hub.files["2_Dense/config.json"] = b"{}"
+    found = read_checkpoint("owner/name")
+    assert found.spec == read_checkpoint(tmp_path / "encoder").spec and found.spec.unit_length
+    assert {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"} <= set(hub.served)
+    assert "2_Dense/config.json" not in hub.served
 
 
 def test_what_is_cached_is_not_fetched_again_and_is_there_offline(

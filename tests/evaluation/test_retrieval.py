@@ -15,6 +15,7 @@ import hydractl
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.neighbours import kept_neighbours, partner_ranks
 from tests.cli.conftest import save_clip, save_vit
+from tests.tasks.encoders import save_encoder
 
 CAPTIONS = ["a cat", "a dog", "an owl", "cats", "dogs", "owl dog", "cat owl", "dog cat owl"]
 
@@ -91,10 +92,19 @@ def test_refuses_what_has_no_pairs(here: Path, tmp_path: Path) -> None:
     pairs = here / "pairs.parquet"
     with pytest.raises(OptionError, match="vit embeds no pairs"):
         hydractl.evaluate(save_vit(tmp_path / "vit"), pairs=here / "texts.csv", text_column="first,second")
+    encoder = save_encoder(tmp_path / "encoder")
+    for systems in ([encoder, here / "clip"], [here / "clip", encoder]):
+        with pytest.raises(OptionError, match="reads pairs of another kind than"):
+            hydractl.evaluate(systems, pairs=here / "texts.csv", text_column="first,second")
     with pytest.raises(OptionError, match="`temperature` has no effect with `pairs`"):
         hydractl.evaluate(here / "clip", pairs=pairs, temperature=2.0)
     with pytest.raises(OptionError, match="is no network or Hydra"):
         hydractl.evaluate(f"{here / 'clip'},mc-dropout=2,p=0.1", pairs=pairs)
+
+
+def test_one_sample_has_no_neighbours() -> None:
+    with pytest.raises(DataError, match="one sample has no neighbours"):
+        kept_neighbours(np.ones((1, 2)), np.ones((1, 2)))
 
 
 def test_kept_neighbours_over_blocks_equal_a_full_sort(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.towers import as_embedding
 from tests.cli.conftest import save_clip, save_vit
+from tests.tasks.corpus import save_tagger
 
 TEXTS = ["cat", "dog owl"]
 
@@ -48,6 +49,11 @@ def test_a_classifier_gives_what_it_reads(tmp_path: Path) -> None:
     assert found.labels is None and found.spec.classes is None
     with pytest.raises(OptionError, match="`embed` text: .* reads no texts: choose image"):
         hydractl.predict(vit, text=["a"], embed="text")
+
+
+def test_a_tagger_has_nothing_to_pool(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="`embed` text: .* labels words"):
+        hydractl.predict(save_tagger(tmp_path / "tagger"), text=["a"], embed="text")
 
 
 def test_members_and_scores_stay(clip: Path, tmp_path: Path) -> None:

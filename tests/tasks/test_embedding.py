@@ -1,6 +1,7 @@
 """Embeddings: what a Hydra answers, the settings of sentence-transformers, and every command on the way."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,22 @@ def test_pools_the_first_token(here: Path, tmp_path: Path) -> None:
     write_modules(tmp_path, {"pooling_mode": "cls"}, "Normalize")
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
     assert_close(hydractl.load(tmp_path).predict(TEXTS).embeddings, reference(tmp_path, first=True))
+
+
+def test_an_early_folder_is_pooled_by_what_lies_around_it(here: Path, tmp_path: Path) -> None:
+    shutil.copytree(here / "st", tmp_path / "early" / "0_Transformer")
+    for name in ("modules.json", "1_Pooling"):
+        shutil.move(tmp_path / "early" / "0_Transformer" / name, tmp_path / "early" / name)
+    assert_close(hydractl.load(tmp_path / "early").predict(TEXTS).embeddings, reference(here / "st"))
+
+
+def test_notes_a_prompt_that_is_not_put_before_texts(
+    here: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(here / "st", tmp_path / "st")
+    (tmp_path / "st" / "config_sentence_transformers.json").write_text('{"default_prompt_name": "query"}')
+    read_checkpoint(tmp_path / "st")
+    assert "puts a prompt before each text" in caplog.text
 
 
 @pytest.mark.parametrize(
