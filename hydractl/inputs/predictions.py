@@ -141,7 +141,9 @@ class AnyPredictions(Result):
             if row.get("set") is not None:
                 row["set"] = ", ".join(row["set"])
             if row["unreadable"]:
-                row[next((name for name in (*self._shown, "typicality") if name in row), "input")] = UNREADABLE
+                # An encoder without typicality has no column of answers.
+                told = next((name for name in (*self._shown, "typicality") if name in self.columns), "input")
+                row[told] = f"{row['input']}: {UNREADABLE}" if told == "input" else UNREADABLE
             yield tuple(map(_cell, (row[name] for name in self.columns)))
 
     def lines(self) -> Iterator[str]:
