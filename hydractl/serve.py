@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.plain_images import plain_images
 from hydractl.errors import CheckpointError, DataError

@@ -22,7 +22,7 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.checkpoint.spec import TowerSpec
+from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.circuit.modes import Exact, Screened
 from hydractl.circuit.objective import ScoringData, measure
 from hydractl.circuit.ranking import Mode, Ranking, Search

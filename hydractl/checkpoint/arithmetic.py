@@ -7,7 +7,8 @@ from math import prod
 from hydractl.checkpoint.heads import Head, Unit, without
 from hydractl.checkpoint.layout import Layout
 from hydractl.checkpoint.slots import Slot, slots
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 
 TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentences, as fine-tuning recipes pad
 

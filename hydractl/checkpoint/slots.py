@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Adapter, ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 
 #: The groups for `fuse --separate`; attention always stays with its member.
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")

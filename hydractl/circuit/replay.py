@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.checkpoint.spec import TextEmbeddings, TowerSpec
+from hydractl.checkpoint.tower_spec import TextEmbeddings, TowerSpec
 from hydractl.circuit.ranking import Group
 from hydractl.model.assembly import copied
 from hydractl.model.attention import FusedAttention

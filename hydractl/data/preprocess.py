@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
 from hydractl.data.words import WordPlace, word_places

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from PIL import Image
 from pydantic import BeforeValidator
 
-from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
 from hydractl.data.plain_images import plain_images
 from hydractl.errors import CheckpointError, HydractlError

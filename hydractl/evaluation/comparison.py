@@ -12,6 +12,7 @@ import numpy as np
 from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
+from hydractl.evaluation.answer_kinds import EmbeddingTable
 from hydractl.evaluation.curves import curves_of, doubts_of, oddest_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, SetInfo, System
 from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
@@ -22,6 +23,7 @@ from hydractl.evaluation.system_numbers import (
     SystemNumbers,
     alarms_of,
     group_means,
+    id_key,
     numbers_of,
     resample,
     resamples,
@@ -178,8 +180,7 @@ def _evaluate(
     predictor = system.load(data, running)
     answers: Answering = predictor.answers
     with ExitStack() as claims:
-        one_class = not (predictor.several or predictor.numbers or predictor.embeds or predictor.by_word)
-        if folder is not None and not one_class:
+        if folder is not None and not predictor.kind.one_class:
             raise OptionError("`save_logits` keeps single classes, this model does not choose one: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
@@ -204,17 +205,17 @@ def _evaluate(
         )
     if data is not None and data.queries is not None:
         predictions = replace(predictions, queries=data.queries)
-    if predictions.embedding is not None:
-        base = predictions.embedding if reference is None else reference
-        predictions = replace(predictions, kept=kept_neighbours(base, predictions.embedding))
+    if (own := predictions.embedding) is not None:
+        kept = EmbeddingTable(own, kept_neighbours(own if reference is None else reference, own))
+        predictions = replace(predictions, tables={**predictions.tables, id_key(predictions): kept})
     found = replace(numbers_of(predictions, predictor.cost, settings), **vars(made_of))
-    if comparison.procedure.curves and predictions.tables:
+    if comparison.procedure.curves and predictions.with_msp:
         curves = curves_of(predictions)
         if data is not None:
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         found = replace(found, curves=curves)
-    alarms = list(alarms_of(predictions, predictor.labels if one_class else None))
+    alarms = list(alarms_of(predictions, predictor.labels if predictor.kind.one_class else None))
     predictor.dismiss()
     return found, predictions, alarms
 

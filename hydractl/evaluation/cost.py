@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, plain_multiply_adds
 from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.evaluation.results import Cost
 from hydractl.model.hydra import Hydra
 

@@ -41,7 +41,7 @@ def curves_of(predictions: SystemPredictions) -> Curves:
     inside, correct = predictions.scores[key], predictions.right(key)
     risk = risk_coverage(predictions.confidence(key), correct)
     outside = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
-    table = predictions.tables.get(key)
+    table = predictions.with_msp.get(key)
     return Curves(
         reliability=None if table is None else Reliability(**_rounded(reliability_diagram(table.msp, correct))),
         risk_coverage=RiskCurve(**_rounded(risk, _thinned(risk.coverage))),
@@ -90,7 +90,7 @@ def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[
         names: of the classes; numbers stand for them if they have none.
     """
     key = id_key(predictions)
-    if key not in predictions.tables:
+    if key not in predictions.with_msp:
         return None
     confidence = predictions.confidence(key)
     wrong = np.flatnonzero(~predictions.right(key))
@@ -111,7 +111,7 @@ def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: P
     found: dict[str, Items[Sample]] = {}
     if predictions.own is None:
         return found
-    for key in (key for key in predictions.tables if key.role in ("id", "ood")):
+    for key in (key for key in predictions.with_msp if key.role in ("id", "ood")):
         places = np.argsort(-predictions.scores[key], kind="stable")[:SHOWN]
         if (profiles := predictor.profiles(data.sets[key].subset(places))) is None:
             return {}
@@ -130,7 +130,7 @@ def _sample(
     predictions: SystemPredictions, key: SetKey, samples: Samples, place: int, *, names: Sequence[str] | None
 ) -> Sample:
     """Returns what a page shows of one sample."""
-    table = predictions.tables[key]
+    table = predictions.with_msp[key]
 
     def called(numbers: IntArray) -> str:
         own = numbers[place : place + 1].ravel()

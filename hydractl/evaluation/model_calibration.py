@@ -20,8 +20,9 @@ from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.evaluation.run import Answering
 from hydractl.evaluation.saving import SavedAnswers
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
+from hydractl.evaluation.systems import OnBatch, Running
 from hydractl.metrics.checks import Logits
 from hydractl.metrics.label_sets import FittedLabels
 from hydractl.metrics.scaling import FittedTemperature, FittedVector

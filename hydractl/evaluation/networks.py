@@ -21,11 +21,12 @@ from hydractl.data.number_labels import match_to_task
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
+from hydractl.evaluation.answer_kinds import AnswerKind, answer_kind
 from hydractl.evaluation.cost import cost
-from hydractl.evaluation.number_rule import NumberRule
 from hydractl.evaluation.results import Cost, Dropout
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
+from hydractl.evaluation.systems import OnBatch, Running
 from hydractl.inference import MemberAnswers, member_answers
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.attention import attend_by_products
@@ -62,27 +63,11 @@ class Networks:
         return self.models[0].labels
 
     @property
-    def several(self) -> bool:
-        return self.models[0].task.several
-
-    @property
-    def embeds(self) -> bool:
-        return self.models[0].spec.embeds
-
-    @property
-    def by_word(self) -> bool:
-        return self.models[0].spec.by_token
-
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        return self.models[0].thresholds
-
-    @property
-    def numbers(self) -> NumberRule | None:
+    def kind(self) -> AnswerKind:
         first = self.models[0]
         # Intervals are of one network as it was calibrated, not of several or of draws.
-        alone = len(self.models) == 1 and self.dropout is None
-        return NumberRule(first.task, first.intervals if alone else None) if first.task.numbers else None
+        intervals = first.intervals if len(self.models) == 1 and self.dropout is None else None
+        return answer_kind(first.task, thresholds=first.thresholds, names=self.labels, intervals=intervals)
 
     @property
     def promised_sets(self) -> PromisedSets | None:

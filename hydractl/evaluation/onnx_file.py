@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.contents import Checkpoint, PromisedSets
 from hydractl.checkpoint.manifest import KEY, without_tensors
 from hydractl.checkpoint.ood import OodFit
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.errors import CheckpointError, require
 from hydractl.evaluation.results import Cost
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score

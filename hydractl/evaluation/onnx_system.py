@@ -21,13 +21,14 @@ from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
+from hydractl.evaluation.answer_kinds import AnswerKind, answer_kind
 from hydractl.evaluation.checkpoints import kept_heads
 from hydractl.evaluation.networks import answers_in_order, batches_of, labels_of
-from hydractl.evaluation.number_rule import NumberRule
 from hydractl.evaluation.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
+from hydractl.evaluation.systems import OnBatch, Running
 from hydractl.inference import MemberAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.answering import Answer, Answering
@@ -192,24 +193,9 @@ class OnnxNetwork:
         return self.model.temperature
 
     @property
-    def several(self) -> bool:
-        return self.model.task.several
-
-    @property
-    def embeds(self) -> bool:
-        return self.model.spec.embeds
-
-    @property
-    def numbers(self) -> NumberRule | None:
-        return NumberRule(self.model.task, self.model.intervals) if self.model.task.numbers else None
-
-    @property
-    def by_word(self) -> bool:
-        return self.model.spec.by_token
-
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        return self.model.thresholds
+    def kind(self) -> AnswerKind:
+        model = self.model
+        return answer_kind(model.task, thresholds=model.thresholds, names=model.labels, intervals=model.intervals)
 
     @property
     def promised_sets(self) -> PromisedSets | None:

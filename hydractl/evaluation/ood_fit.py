@@ -12,7 +12,7 @@ from hydractl.checkpoint.ood import MOST_QUANTILES, Baseline, FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
-from hydractl.evaluation.systems import Classifier, SetAnswers
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals

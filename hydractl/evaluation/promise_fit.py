@@ -8,7 +8,7 @@ import torch
 
 from hydractl.checkpoint.contents import PromisedSets
 from hydractl.errors import DataError
-from hydractl.evaluation.systems import SetAnswers
+from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import least_probability, least_samples
 from hydractl.metrics.selective import least_answers, sure_from

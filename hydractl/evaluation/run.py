@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,29 +12,26 @@ import torch
 from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.number_rule import NumberRule
+from hydractl.evaluation.answer_kinds import AnswerKind, Classes, EmbeddingTable
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
+from hydractl.evaluation.systems import OnBatch, Predictor
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import ConformalMetrics, prediction_sets
-from hydractl.metrics.label_sets import FittedLabels, LabelSetTable, fit_label_sets, tabulate_label_sets
-from hydractl.metrics.number_metrics import NumberTable
-from hydractl.metrics.prediction_table import PredictionTable, tabulate
-from hydractl.metrics.scaling import FittedTemperature, fit_temperature
-from hydractl.metrics.word_spans import WordTable, tabulate_words
+from hydractl.metrics.prediction_table import PredictionTable
+from hydractl.metrics.scaling import FittedTemperature
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
-from hydractl.tasks.embedding import mean_embedding
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
 #: Returns the answers to a set, with what a score reads of them.
 Answering = Callable[[SetKey, Reads, OnBatch], SetAnswers]
-#: From the answers to a set, the table of their logits (None of numbers) and the temperature to scores `[N]`.
+#: From the answers to a set, their table and the temperature to scores `[N]`.
 Scorer = Callable[[SetAnswers, Any, float], FloatArray]
 
 
@@ -45,11 +42,7 @@ class Calibration:
     temperature: float
     fitted: FittedTemperature | None = None
     sets: PromisedSets | None = None
-    several: bool = False  # whether a sample has any number of labels
-    thresholds: Sequence[float] | None = None  # the probability from which each of several labels is answered
-    numbers: NumberRule | None = None  # how it answers with numbers
-    embeds: bool = False  # whether it answers with embeddings
-    names: Sequence[str] | None = None  # of the labels, which tell spans of words
+    kind: AnswerKind = Classes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +50,8 @@ class SystemPredictions:
     """Per-sample results of one system on every set."""
 
     calibration: Calibration
-    tables: Mapping[SetKey, PredictionTable]  # of the sets that logits of classes are known of
+    tables: Mapping[SetKey, Any]  # of the sets that logits are known of, as the kind of answers makes them
     scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
-    numbers: Mapping[SetKey, NumberTable] = field(default_factory=dict)  # of the sets that are labelled by numbers
-    embedding: FloatArray | None = None  # `[N,P]` of the in-distribution data, of a system that embeds
-    kept: FloatArray | None = None  # `[N]`, the share of each one's neighbours by the first system that it keeps
     queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
@@ -70,13 +60,24 @@ class SystemPredictions:
     own: OodFit | None = None  # the score that the system's file brings, if it is scored by it
     flagged: float | None = None  # the share of the ID samples that this score flags; None without one
 
+    @cached_property
+    def with_msp(self) -> Mapping[SetKey, PredictionTable]:
+        """The tables of answers that have a probability."""
+        return {key: table for key, table in self.tables.items() if isinstance(table, PredictionTable)}
+
+    @property
+    def embedding(self) -> FloatArray | None:
+        """The embeddings `[N,P]` of the in-distribution data; None of a system that does not embed."""
+        table = next((table for key, table in self.tables.items() if key.role == "id"), None)
+        return table.embeddings if isinstance(table, EmbeddingTable) else None
+
     def right(self, key: SetKey) -> BoolArray:
         """Returns whether each prediction of a set is right, `[N]`."""
-        return self.correct[key] if key in self.correct else self.tables[key].labelled().correct
+        return self.correct[key] if key in self.correct else self.with_msp[key].labelled().correct
 
     def confidence(self, key: SetKey) -> FloatArray:
         """Returns the system's confidence, `[N]`: its own if it has one, else its MSP."""
-        return -self.scores[key] if self.confident else self.tables[key].msp
+        return -self.scores[key] if self.confident else self.with_msp[key].msp
 
 
 def predict_sets(
@@ -130,8 +131,6 @@ def predict_sets(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
         {key: part.scores for key, part in found.items()},
-        {key: part.numbers for key, part in found.items() if part.numbers is not None},
-        embedding=None if inside is None else inside.embedding,
         sets=sets,
         correct={key: part.correct for key, part in found.items() if part.correct is not None},
         confident=predictor.confident,
@@ -142,15 +141,14 @@ def predict_sets(
 
 def _check_kind(predictor: Predictor, chosen: Settings) -> None:
     """Raises OptionError for settings that say nothing of what a system answers with."""
-    if predictor.several or predictor.numbers or predictor.embeds or predictor.by_word:
-        confident = predictor.by_word or (predictor.several and predictor.numbers is None)
-        chosen.check_several(confident=confident)
+    if not predictor.kind.one_class:
+        chosen.check_several(confident=predictor.kind.confident)
 
 
 def _require_confidence(predictor: Predictor) -> None:
     """Raises OptionError for a system whose answers tell no OOD sample."""
-    if predictor.numbers or predictor.embeds:
-        what = "numbers" if predictor.numbers else "embeddings"
+    if not predictor.kind.confident:
+        what = predictor.kind.name
         raise OptionError(
             f"`ood_data`: {what} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
         )
@@ -179,12 +177,10 @@ def _calibrate(
 ) -> tuple[Calibration, Scorer]:
     """Returns what is fitted before the evaluation, and how samples are scored; without a score, by the MSP."""
     row = score or find_ood_score(BASELINE)
-    scorer = _of_answers(row, settings) if row.fit is None else None
+    scorer = _of_answers(row, settings, predictor.kind) if row.fit is None else None
     wanted = settings.wanted_temperature
     temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
-    wanting, settled = list(settings.fits(score)), Calibration(temperature, thresholds=predictor.thresholds)
-    settled = replace(settled, several=predictor.several, numbers=predictor.numbers, embeds=predictor.embeds)
-    settled = replace(settled, names=predictor.labels)
+    wanting, settled = list(settings.fits(score)), Calibration(temperature, kind=predictor.kind)
     if not wanting:
         assert scorer is not None
         # The file's sets belong to its temperature.
@@ -194,36 +190,31 @@ def _calibrate(
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
     held = answered(key, row.reads)
-    if predictor.embeds:
-        return settled, scorer or _fitted(row, held, None)
-    member_logits, labels = held.to_fit_on()
-    fitted = None
-    thresholds = predictor.thresholds
     if wanted == "fit":
-        fitted = fit_label_sets(member_logits, labels) if predictor.several else fit_temperature(member_logits, labels)
-        thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else None
-        temperature = fitted.temperature
+        fitted = predictor.kind.fit(*held.to_fit_on())
+        settled = Calibration(fitted.temperature, fitted, kind=predictor.kind.fitted(fitted))
     if scorer is None:
         scorer = _fitted(row, held, predictor.classifier)
     sets = predictor.promised_sets if wanted is None else None
     if settings.coverage is not None:
-        sets = fit_sets(LabelledAnswers.of(held, temperature, predictor.labels), WantedPromises(sets=settings.coverage))
-    return replace(settled, temperature=temperature, fitted=fitted, sets=sets, thresholds=thresholds), scorer
+        sets = fit_sets(
+            LabelledAnswers.of(held, settled.temperature, predictor.labels), WantedPromises(sets=settings.coverage)
+        )
+    return replace(settled, sets=sets), scorer
 
 
-def _of_answers(row: OodScore, settings: Settings) -> Scorer:
+def _of_answers(row: OodScore, settings: Settings, kind: AnswerKind) -> Scorer:
     """Returns a score of logits alone, by the definition of the style."""
     own = settings.definitions.scores.get(row.name)
     if own is not None:
         return lambda _answers, table, _temperature: own(table)
 
     def score(answers: SetAnswers, table: Any, temperature: float) -> FloatArray:
-        if table is None:  # of numbers, where no OOD set is compared
-            return np.zeros(answers.samples)
-        # `Settings.check_several` admits no other score of several labels here than minus the answer's probability.
-        if isinstance(table, LabelSetTable | WordTable):
-            return -table.msp
-        return score_samples(row, {}, answers.to_score(), temperature)
+        if kind.one_class:
+            return score_samples(row, {}, answers.to_score(), temperature)
+        # `Settings.check_several` admits no other score here than minus the answer's probability; numbers and
+        # embeddings have none, and no OOD set is compared.
+        return -table.msp if isinstance(table, PredictionTable) else np.zeros(answers.samples)
 
     return score
 
@@ -236,21 +227,9 @@ def _fitted(row: OodScore, held: SetAnswers, classifier: Classifier | None) -> S
 class _Measured(NamedTuple):
     """Per-sample results on a set."""
 
-    table: PredictionTable | None
-    numbers: NumberTable | None
+    table: Any
     scores: FloatArray
     correct: BoolArray | None
-    embedding: FloatArray | None = None
-
-
-def _tabulated(
-    member_logits: Logits, labels: IntArray | None, settled: Calibration, places: IntArray | None
-) -> PredictionTable:
-    if places is not None:
-        return tabulate_words(member_logits, labels, settled.temperature, places, names=settled.names)
-    if settled.several:
-        return tabulate_label_sets(member_logits, labels, settled.temperature, settled.thresholds)
-    return tabulate(member_logits, labels, settled.temperature)
 
 
 def _measured_sets(
@@ -261,18 +240,10 @@ def _measured_sets(
 
 
 def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer) -> _Measured:
-    table = numbers = None
-    if settled.embeds:
-        assert answers.member_logits is not None
-        embeddings = mean_embedding(torch.from_numpy(answers.member_logits)).numpy()
-        return _Measured(None, None, scorer(answers, None, settled.temperature), None, embeddings)
-    if answers.labels is not None and answers.labels.dtype.kind == "f":
-        assert settled.numbers is not None and answers.member_logits is not None
-        numbers = settled.numbers.table(answers.member_logits, answers.labels, settled.temperature)
-    elif answers.member_logits is not None and (settled.numbers is None or answers.labels is not None):
-        table = _tabulated(answers.member_logits, answers.labels, settled, answers.places)
-    if answers.confidence is not None:
-        scores = -answers.confidence.astype(np.float64)
-    else:
-        scores = scorer(answers, table, settled.temperature)
-    return _Measured(table, numbers, scores, answers.correct)
+    if answers.member_logits is None:
+        assert answers.confidence is not None
+        return _Measured(None, -answers.confidence.astype(np.float64), answers.correct)
+    table = settled.kind.table(answers, settled.temperature)
+    own = answers.confidence
+    scores = scorer(answers, table, settled.temperature) if own is None else -own.astype(np.float64)
+    return _Measured(table, scores, answers.correct)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from hydractl.errors import DataError
+from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import SetAnswers
 from hydractl.metrics.checks import Logits, check_labels, check_member_logits, check_scores
 from hydractl.ood.score import Reads
 

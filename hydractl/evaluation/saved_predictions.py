@@ -36,10 +36,12 @@ from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
+from hydractl.evaluation.answer_kinds import Classes
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
+from hydractl.evaluation.systems import OnBatch, Running
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import QUANTILES, Reads
@@ -210,24 +212,8 @@ class SavedPredictions:
         return self.about.temperature or 1.0
 
     @property
-    def several(self) -> bool:
-        return False
-
-    @property
-    def embeds(self) -> bool:
-        return False
-
-    @property
-    def numbers(self) -> None:
-        return None
-
-    @property
-    def by_word(self) -> bool:
-        return False
-
-    @property
-    def thresholds(self) -> None:
-        return None
+    def kind(self) -> Classes:
+        return Classes()
 
     @property
     def promised_sets(self) -> None:

@@ -18,8 +18,9 @@ from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.results import Description, plain
 from hydractl.evaluation.saved_file import HIDDEN, read_answers
 from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
+from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import OnBatch, Predictor, SetAnswers
+from hydractl.evaluation.systems import OnBatch, Predictor
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Origin, parse_json, read_json

@@ -32,19 +32,15 @@ from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.bootstrap import (
     accuracy_replicates,
-    classification_replicates,
     draw_places,
     percentile_interval,
     sets_replicates,
 )
-from hydractl.metrics.calibration import ClassificationMetrics
 from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.label_sets import LabelSetTable, label_set_metrics, label_set_replicates
-from hydractl.metrics.number_metrics import NumberTable, number_metrics, number_replicates, ranking_metrics
+from hydractl.metrics.number_metrics import NumberTable, ranking_metrics
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import accuracy_at_coverage, error_metrics
 from hydractl.metrics.styles import OURS
-from hydractl.metrics.word_spans import WordTable, word_metrics, word_replicates
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
@@ -80,7 +76,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
     for key in predictions.scores:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions, settings)
-    by_class = inside not in predictions.numbers and predictions.embedding is None
+    by_class = inside in predictions.with_msp or inside in predictions.correct
     return System(
         id=replace(_labelled(inside, predictions, settings), **{k: v.mean() for k, v in _ranking(predictions).items()}),
         selective=_selective(predictions, settings) if by_class else None,
@@ -154,32 +150,20 @@ def shift_means(shift: Mapping[str, Mapping[str, LabelledMetrics]]) -> ShiftMean
 
 
 def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -> LabelledMetrics:
-    if (numbers := predictions.numbers.get(key)) is not None:
-        known = {name: value for name, value in asdict(number_metrics(numbers)).items() if value == value}
-        return LabelledMetrics(len(numbers.values), **known)
-    if predictions.embedding is not None:
-        kept = predictions.kept if key.role == "id" else None
-        return LabelledMetrics(len(predictions.scores[key]), neighbours=None if kept is None else float(kept.mean()))
     table = predictions.tables.get(key)
     if table is None:
         correct = predictions.right(key)
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
-    if isinstance(table, LabelSetTable):
-        found: ClassificationMetrics = label_set_metrics(table)
-    elif isinstance(table, WordTable):
-        found = word_metrics(table)
-    else:
-        found = settings.definitions.classification_metrics(table)
-    return LabelledMetrics(len(table.msp), **asdict(found), **_diversity(table))
+    found = predictions.calibration.kind.metrics(table, settings.definitions)
+    return LabelledMetrics(len(predictions.scores[key]), **found, **_diversity(table))
 
 
 def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood:
     inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
-    found, table = settings.definitions.ood_metrics(inside, outside), predictions.tables.get(key)
-    diversity = {} if table is None else _diversity(table)
+    found, diversity = settings.definitions.ood_metrics(inside, outside), _diversity(predictions.tables.get(key))
     beside = {}
-    if predictions.own is not None and key in predictions.tables:
-        msp = settings.definitions.ood_metrics(*(-predictions.tables[one].msp for one in (id_key(predictions), key)))
+    if predictions.own is not None and key in predictions.with_msp:
+        msp = settings.definitions.ood_metrics(*(-predictions.with_msp[one].msp for one in (id_key(predictions), key)))
         beside = _as_msp(asdict(msp))
     return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
 
@@ -190,8 +174,10 @@ def _typicality(predictions: SystemPredictions) -> Typicality | None:
     return Typicality(predictions.own.accept, 1 - predictions.flagged)
 
 
-def _diversity(table: PredictionTable) -> dict[str, float]:
-    """Returns how much members differ, [HE] B.5; both numbers are 0 for a single network."""
+def _diversity(table: object) -> dict[str, float]:
+    """Returns how much members differ, [HE] B.5; both numbers are 0 for a single network. Numbers have none."""
+    if not isinstance(table, PredictionTable):
+        return {}
     found = {"mutual_information": table.mutual_information, "disagreement": table.disagreement}
     return {name: float(values.mean()) for name, values in found.items()}
 
@@ -224,7 +210,7 @@ def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
     if predictions.queries is None:
         return {}
     inside = id_key(predictions)
-    table = predictions.numbers.get(inside) or predictions.tables.get(inside)
+    table = predictions.tables.get(inside)
     values = table.values if isinstance(table, NumberTable) else getattr(table, "probabilities", np.empty((0, 0)))
     if table is None or values.shape[-1] != 1:
         raise OptionError("`query_column` ranks by one number or one logit, which this model does not give")
@@ -287,20 +273,8 @@ def resample(
     if settings.style != OURS.name:
         raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
     inside = id_key(predictions)
-    if predictions.kept is not None:
-        places = draw_places([len(predictions.kept)], replicates, seed)
-        found = {"neighbours": np.array([predictions.kept[drawn].mean() for [drawn] in places])}
-    elif inside in predictions.numbers:
-        draws = number_replicates(predictions.numbers[inside], replicates, seed)
-        found = {name: values for name, values in draws.items() if not np.isnan(values).any()}
-    elif inside in predictions.tables:
-        table = predictions.tables[inside]
-        if isinstance(table, LabelSetTable):
-            found = label_set_replicates(table, replicates, seed)
-        elif isinstance(table, WordTable):
-            found = word_replicates(table, replicates, seed)
-        else:
-            found = classification_replicates(table, replicates, seed)
+    if inside in predictions.tables:
+        found = predictions.calibration.kind.replicates(predictions.tables[inside], replicates, seed)
     else:
         found = accuracy_replicates(predictions.right(inside), replicates, seed)
     for name, values in _ranking(predictions).items():  # whose samples are queries
@@ -311,9 +285,9 @@ def resample(
         return Resampled(found)
     scores = {key.name: predictions.scores[key] for key in keys}
     sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
-    if predictions.own is not None and keys[0] in predictions.tables:
-        msp = {key.name: -predictions.tables[key].msp for key in keys}
-        by_msp = sets_replicates(-predictions.tables[inside].msp, msp, replicates, seed)
+    if predictions.own is not None and keys[0] in predictions.with_msp:
+        msp = {key.name: -predictions.with_msp[key].msp for key in keys}
+        by_msp = sets_replicates(-predictions.with_msp[inside].msp, msp, replicates, seed)
         sets = {name: {**found, **_as_msp(by_msp[name])} for name, found in sets.items()}
     members = _groups({key.name: key.group for key in keys}, exposed)
     means = {group: combined(_mean_array, *(sets[name] for name in names)) for group, names in members.items() if names}

@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 
 from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.output import write_atomically
-from hydractl.checkpoint.spec import TextEmbeddings
+from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.cost import cost, synthetic_inputs
 from hydractl.evaluation.onnx_file import output_names

@@ -21,8 +21,9 @@ from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.evaluation.onnx_system import OnnxNetwork, start_onnx
 from hydractl.evaluation.ood_fit import Held, Wanted
 from hydractl.evaluation.promise_fit import WantedPromises
+from hydractl.evaluation.set_answers import Classifier
 from hydractl.evaluation.sets import EvaluationData
-from hydractl.evaluation.systems import Classifier, Running
+from hydractl.evaluation.systems import Running
 from hydractl.exports.before_after import Change, measure_change, refuse_drop, require_fresh, tell_change
 from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
 from hydractl.metrics.scaling import fit_temperature

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Annotated
 
-from hydractl.checkpoint.spec import ModelSpec, Relative
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import Relative
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, Interpolation, layer_names
 from hydractl.families.vit import SAVED_HEADS

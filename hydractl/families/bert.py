@@ -4,15 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from hydractl.checkpoint.spec import (
-    RANGES,
-    Activation,
-    Disentangled,
-    ModelSpec,
-    Relative,
-    TextEmbeddings,
-    TowerSpec,
-)
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import RANGES, Activation, Disentangled, Relative, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 from hydractl.schema import Checked, Items

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from hydractl.checkpoint.spec import TextEmbeddings, TowerSpec
+from hydractl.checkpoint.tower_spec import TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.bert import BERT, DENSE_ENDS, ROBERTA, BertConfig, KinConfig, RobertaConfig, spelling
 from hydractl.families.bert import XlmRobertaConfig as SmallRobertaConfig

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BeforeValidator, GetCoreSchemaHandler
 
-from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import Activation, ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.bert import spelling
 from hydractl.families.family import Base, Family, layer_names

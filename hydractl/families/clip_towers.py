@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.families import config as read
 from hydractl.families.clip import LEGACY_EOS, VISION, TextFields, VisionFields, layers
 from hydractl.families.family import Family

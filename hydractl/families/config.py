@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator
 
-from hydractl.checkpoint.spec import RANGES, Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import RANGES, Activation, ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Items, Origin, Schema, document
 

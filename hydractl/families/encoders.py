@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.disk import MODULES, PROMPTS, SENTENCE_FOLDER, SENTENCE_LENGTH, read_json_object
-from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec, Pool
+from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec
 from hydractl.checkpoint.tensors import TensorMap
+from hydractl.checkpoint.tower_spec import Pool
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, Fields, Kind, Name, read_config
 from hydractl.families.family import Base, Family, locate

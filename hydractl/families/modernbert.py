@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from hydractl.checkpoint.spec import Activation, Local, ModelSpec, Rotary, TextEmbeddings, TowerSpec, Unbiased
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import Activation, Local, Rotary, TextEmbeddings, TowerSpec, Unbiased
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 from hydractl.schema import Items

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Family, layer_names
 from hydractl.schema import Checked, Schema

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
 from hydractl.checkpoint.disk import open_weights, read_json_object
 from hydractl.checkpoint.slots import Slot, slots
-from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
+from hydractl.checkpoint.spec import AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
+from hydractl.checkpoint.tower_spec import RANGES
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.convert import Untrained

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hydractl.checkpoint.spec import Activation, Rotary, TextEmbeddings, TowerSpec, Unbiased
+from hydractl.checkpoint.tower_spec import Activation, Rotary, TextEmbeddings, TowerSpec, Unbiased
 from hydractl.families import config as read
 from hydractl.families.bert import DENSE_ENDS, KinConfig
 from hydractl.families.family import Base, Family, layer_names

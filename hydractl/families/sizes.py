@@ -10,8 +10,8 @@ from pydantic import BeforeValidator
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import stored_shapes
-from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
 from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families.config import Fields, ImageSide
 from hydractl.families.convert import model_spec

@@ -5,17 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hydractl.checkpoint.spec import (
-    Activation,
-    ImageEmbeddings,
-    ModelSpec,
-    Pool,
-    Relative,
-    Rotary,
-    TowerSpec,
-    Unbiased,
-    spec_to_json,
-)
+from hydractl.checkpoint.spec import ModelSpec, spec_to_json
+from hydractl.checkpoint.tower_spec import Activation, ImageEmbeddings, Pool, Relative, Rotary, TowerSpec, Unbiased
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family

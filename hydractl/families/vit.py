@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Rotary, Unbiased
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, Rotary, Unbiased
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, Interpolation, layer_names
 

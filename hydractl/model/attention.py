@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.layout import Kept
-from hydractl.checkpoint.spec import TowerSpec
+from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.model.embeddings import TokenEmbeddings
 from hydractl.model.linear import LayerNorm, Linear, Stored, build_linear, empty
 from hydractl.model.positions import Positions, Terms, positions_of

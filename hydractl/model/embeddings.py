@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import DataError
 from hydractl.model.linear import LayerNorm, Linear, Stored, empty
 

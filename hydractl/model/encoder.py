@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.layout import Division, Kept
-from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.model.attention import FusedAttention, by_head
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
 from hydractl.model.linear import LayerNorm, Linear, Stored, build_linear, empty

@@ -10,7 +10,8 @@ from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, Prom
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.ood import OodFit
-from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
 from hydractl.model.answering import Answer, Answering, RawPreprocessor
 from hydractl.model.encoder import Hidden, Tower, mean_token

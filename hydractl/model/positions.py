@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.spec import Disentangled, ImageEmbeddings, Relative, Rotary, TowerSpec
+from hydractl.checkpoint.tower_spec import Disentangled, ImageEmbeddings, Relative, Rotary, TowerSpec
 
 
 @dataclass(frozen=True)

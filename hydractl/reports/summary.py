@@ -10,8 +10,9 @@ from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit, member_heads, without
 from hydractl.checkpoint.layout import Layout, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
-from hydractl.checkpoint.spec import ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES
+from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.text import counted, printable, shortened, span
 
 KEPT, DROPPED = "■", "·"

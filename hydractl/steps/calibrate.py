@@ -7,9 +7,8 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl.bounds import parse_share
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.output import claim, refuse_existing
@@ -17,6 +16,7 @@ from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Running
 from hydractl.inputs.arguments import Model, as_checkpoint
+from hydractl.inputs.calibration_options import METHODS, Method, Promises, Temperature, Vector
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
@@ -26,23 +26,17 @@ from hydractl.text import span
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from hydractl.checkpoint.state_folder import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.evaluation.model_calibration import CalibrationData, Fit, Fits
-    from hydractl.evaluation.number_rule import NumberRule
     from hydractl.evaluation.ood_fit import Accepted, Wanted
-    from hydractl.evaluation.promise_fit import WantedPromises
-    from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
     from hydractl.tasks.task import TaskRow
 
 
 BANK_SIZE = 4  # MB
-INTERVAL = "90%"
 NO_CLASS = "has no class that a model that embeds could be sure of"
 SHIFT_SETS = Option(
     "Inputs that differ from the ID data and are still welcome; repeat it.",
@@ -53,66 +47,6 @@ SHIFT_SETS = Option(
 )
 
 
-@dataclass(frozen=True)
-class Temperature:
-    """Divides all logits by one number."""
-
-    name: ClassVar[str] = "temperature"
-    help: ClassVar[str] = "one number that divides all logits"
-    #: What the step notes if the loss still falls at the end of the range.
-    at_bound: ClassVar[str] = "the loss still falls at the highest temperature: the model is rarely right on this data"
-
-    def check(self, checkpoint: Checkpoint) -> None:
-        """Accepts every model."""
-
-    def fit(
-        self, numbers: NumberRule | None, share: float, member_logits: Logits, labels: NDArray[Any]
-    ) -> FittedTemperature:
-        """Returns the temperature with the lowest NLL, with thresholds for several labels; or intervals for numbers.
-
-        Args:
-            numbers: how the network answers with them.
-            share: of right numbers that intervals hold.
-        """
-        from hydractl.metrics.label_sets import fit_label_sets
-        from hydractl.metrics.scaling import fit_temperature
-
-        if numbers is not None:
-            return numbers.fit(member_logits, labels, share)
-        return (fit_label_sets if labels.ndim == 2 else fit_temperature)(member_logits, labels)
-
-
-@dataclass(frozen=True)
-class Vector:
-    """Scales and shifts the logits of each class."""
-
-    name: ClassVar[str] = "vector"
-    help: ClassVar[str] = "a temperature, and a scale and a shift for each class where the data call for them"
-    at_bound: ClassVar[str] = Temperature.at_bound
-
-    def check(self, checkpoint: Checkpoint) -> None:
-        """Raises OptionError for a model whose classifier cannot be scaled exactly."""
-        from hydractl.surgery.numbers import require_exact_classifier
-        from hydractl.tasks.all_tasks import find_task, require_one_class
-
-        if not (find_task(checkpoint.spec.task).several and find_task(checkpoint.spec.task).numbers):
-            require_one_class(checkpoint.spec, "`method` vector", "choose temperature")
-        require_exact_classifier(checkpoint)
-
-    def fit(
-        self, numbers: NumberRule | None, share: float, member_logits: Logits, labels: NDArray[Any]
-    ) -> FittedVector:
-        """Returns the scales and shifts with the lowest NLL."""
-        from hydractl.metrics.number_metrics import fit_platt
-        from hydractl.metrics.scaling import fit_vector
-
-        if labels.dtype.kind == "f":
-            raise OptionError("`method` vector needs labels of 0 and 1, these are numbers: choose temperature")
-        return fit_vector(member_logits, labels) if numbers is None else fit_platt(member_logits, labels)
-
-
-Method = Temperature | Vector
-METHODS = (Temperature, Vector)
 if TYPE_CHECKING:
     ScoreName = str
 else:  # what the command line derives choices from
@@ -263,22 +197,7 @@ class Calibrate:
     method: Annotated[
         Method, Option("What is fitted: a temperature, or a scale and shift for each class."), Rows(METHODS)
     ] = Temperature()
-    accept: Annotated[
-        str, Option("Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE")
-    ] = "95%"
-    accuracy: Annotated[
-        str | None,
-        Option("Find the confidence from which answers are right that often, as 0.99 or 99%.", metavar="SHARE"),
-    ] = None
-    interval: Annotated[
-        str | None,
-        Option("Share of intervals around numbers that hold the right one. Default: 90%.", metavar="SHARE"),
-    ] = None
-    sets: Annotated[
-        str | None,
-        Option("Find prediction sets that hold the right class that often, as 0.95 or 95%.", metavar="SHARE"),
-    ] = None
-    by_class: Annotated[bool, Option("Keep the promises of `accuracy` and `sets` for each class by itself.")] = False
+    promises: Promises = Promises()
     ood_score: Annotated[
         ScoreName | None,
         Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else all-layers."),
@@ -297,13 +216,12 @@ class Calibrate:
     def run(self, watch: Watcher) -> Calibrated:
         from hydractl.data.image_form import form_notes
         from hydractl.data.ranks import join_ranks, local_device
+        from hydractl.evaluation.answer_kinds import answer_kind
         from hydractl.evaluation.model_calibration import calibrated
-        from hydractl.evaluation.number_rule import NumberRule
         from hydractl.families.load import write_checkpoint
         from hydractl.tasks.all_tasks import find_task
 
-        rate, interval = self._shares()
-        promises = self._promises()
+        promises = self.promises
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         output = None if self.output is None else Path(self.output)
@@ -312,8 +230,10 @@ class Calibrate:
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
         task = find_task(checkpoint.spec.task)
-        if self.interval is not None and not task.numbers:
-            raise OptionError(f"`interval` {self.interval} is of numbers, this model is for {task.name}: leave it out")
+        if promises.interval is not None and not task.numbers:
+            raise OptionError(
+                f"`interval` {promises.interval} is of numbers, this model is for {task.name}: leave it out"
+            )
         data = self._opened(checkpoint, task)
         samples = data.inside
         tell_oddities(data.sets.values(), watch)
@@ -325,13 +245,12 @@ class Calibrate:
             claim(output) if output is not None and ranks.leads else nullcontext(),
         ):
             watch = watch if ranks.leads else LOG
-            wanted = self._wanted(checkpoint, data, rate, promises)
-            fit = partial(self.method.fit, NumberRule(task) if task.numbers else None, interval)
+            wanted = self._wanted(checkpoint, data)
+            fit = partial(self.method.fit, answer_kind(task, share=promises.interval_share))
             found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = found.fitted, found.ood
             self._tell(found, watch)
-            kept = {"accept": rate, "accuracy": promises.accuracy, "sets": promises.sets}
-            options = remembered(self, **kept, by_class=self.by_class or None, template=None)
+            options = remembered(self, **promises.shares, by_class=promises.by_class or None, template=None)
             result = Calibrated(
                 calibrated(checkpoint, found, data, options=options),
                 fitted,
@@ -367,34 +286,15 @@ class Calibrate:
             samples = match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
         return CalibrationData(samples, *opened)
 
-    def _shares(self) -> tuple[float, float]:
-        """Returns the shares of samples to accept, and of numbers that intervals hold."""
-        interval = parse_share("interval", self.interval or INTERVAL)
-        if interval == 1:
-            raise OptionError("`interval` 1: no number of samples shows that answers are always right: give less")
-        return parse_share("accept", self.accept), interval
-
-    def _promises(self) -> WantedPromises:
-        from hydractl.evaluation.promise_fit import WantedPromises
-
-        given = {"accuracy": self.accuracy, "sets": self.sets}
-        shares = {name: parse_share(name, text) for name, text in given.items() if text is not None}
-        for name, share in shares.items():
-            if share == 1:
-                raise OptionError(f"`{name}` 1: no number of samples shows that answers are always right: give less")
-        if self.by_class and not shares:
-            raise OptionError("`by_class` is of promises, and none is asked for: add `accuracy` or `sets`")
-        return WantedPromises(**shares, by_class=self.by_class)
-
-    def _wanted(self, checkpoint: Checkpoint, data: CalibrationData, rate: float, promises: WantedPromises) -> Wanted:
+    def _wanted(self, checkpoint: Checkpoint, data: CalibrationData) -> Wanted:
         """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""
         from hydractl.evaluation.ood_fit import Wanted
         from hydractl.tasks.all_tasks import require_one_class
 
         score = self.ood_score or ("auto" if data.outside else DEFAULT)
         zero_shot, several = checkpoint.spec.prompted, not checkpoint.spec.one_class
-        words = checkpoint.spec.by_token and self.sets is None and not self.by_class
-        promised = None if words else self._promise_option
+        words = checkpoint.spec.by_token and self.promises.sets is None and not self.promises.by_class
+        promised = None if words else self.promises.first
         if several and (promised or data.outside or score != DEFAULT):
             given = promised or ("a choice by `ood_data`" if data.outside else score)
             require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")
@@ -408,7 +308,8 @@ class Calibrate:
                 f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
                 f"{DEFAULT}"
             )
-        return Wanted(score, rate, self.bank_size, promises, fixed=not zero_shot and not several)
+        accept, promises = self.promises.accept_share, self.promises.wanted
+        return Wanted(score, accept, self.bank_size, promises, fixed=not zero_shot and not several)
 
     def _fits(
         self,
@@ -450,16 +351,11 @@ class Calibrate:
                 on_batch=advance,
             )
 
-    @property
-    def _promise_option(self) -> str | None:
-        """The first option that promises something of answers, as messages name it."""
-        return "`accuracy`" if self.accuracy is not None else "`sets`" if self.sets is not None else None
-
     def _check_labels(self, samples: Samples, watch: Watcher) -> None:
         """Notes that confidence stays as it is without labels; raises OptionError for an option that needs them."""
         if samples.labels is not None or samples.label_problem == NO_CLASS:
             return
-        needs = "method vector" if isinstance(self.method, Vector) else self._promise_option
+        needs = "method vector" if isinstance(self.method, Vector) else self.promises.first
         if needs is not None:
             problem = samples.label_problem or "holds none"
             raise OptionError(f"{needs} needs labels, and {samples.name} {problem}: give labelled data")

@@ -16,7 +16,8 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.data.batching import Batch, Batches, made_by_workers, make_batch, make_batches, readable
 from hydractl.data.images import with_channels
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json

@@ -10,8 +10,9 @@ from torch import nn
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import stored_shapes
 from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots
-from hydractl.checkpoint.spec import ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import in_memory
+from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra

@@ -14,12 +14,11 @@ from accelerate.utils import gather_object
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batches
-from hydractl.evaluation.number_rule import NumberRule
+from hydractl.evaluation.answer_kinds import answer_kind
+from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.label_sets import LabelSetTable, label_set_metrics, tabulate_label_sets
-from hydractl.metrics.number_metrics import NumberTable, number_metrics
-from hydractl.metrics.prediction_table import PredictionTable, tabulate
+from hydractl.metrics.prediction_table import tabulate
 from hydractl.model.hydra import Hydra
 from hydractl.training.losses import model_embeddings, pair_logits
 
@@ -56,12 +55,10 @@ class Validation:
         return (self.accuracy or 0.0) if self.mse is None else -self.mse
 
     @classmethod
-    def of(cls, table: PredictionTable | NumberTable) -> Validation:
-        """Measures a table of answers."""
-        if isinstance(table, NumberTable):
-            return cls(mse=number_metrics(table).mse)
-        metrics = label_set_metrics(table) if isinstance(table, LabelSetTable) else classification_metrics(table)
-        return cls(metrics.accuracy, metrics.nll, metrics.ece)
+    def of(cls, metrics: Mapping[str, Any]) -> Validation:
+        """Takes its measures from all metrics of some answers."""
+        wanted = ("mse",) if "mse" in metrics else ("accuracy", "nll", "ece")
+        return cls(**{name: metrics[name] for name in wanted})
 
     def better_than(self, other: Validation | None) -> bool:
         """Returns whether the first measure is better, or the same and NLL lower."""
@@ -74,10 +71,8 @@ def validate(model: Hydra, batches: Batches) -> Validation:
         parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
     logits = torch.cat([part.member_logits for part in parts], 1)
     labels = torch.cat([part.labels for part in parts if part.labels is not None])
-    if model.task.numbers:
-        return Validation.of(NumberRule(model.task).table(logits.numpy(), labels.numpy(), model.temperature))
-    table = tabulate_label_sets if model.task.several else tabulate
-    return Validation.of(table(logits.numpy(), labels.numpy(), model.temperature))
+    kind = answer_kind(model.task)
+    return Validation.of(kind.metrics(kind.table(SetAnswers(logits.numpy(), labels.numpy()), model.temperature)))
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:
@@ -91,7 +86,7 @@ def validate_pairs(model: Hydra, batches: Batches) -> Validation:
         parts = gather_object(parts)
         images, texts = (torch.cat([part[side] for part in parts], 1) for side in (0, 1))
         logits = pair_logits(images, texts, model.logit_scale.cpu()).expand(model.members, -1, -1).float()
-    return Validation.of(tabulate(logits.numpy(), np.arange(logits.shape[1])))
+    return Validation.of(asdict(classification_metrics(tabulate(logits.numpy(), np.arange(logits.shape[1])))))
 
 
 @contextmanager

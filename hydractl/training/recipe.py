@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 from pydantic.dataclasses import dataclass
 
 from hydractl import bounds
-from hydractl.checkpoint.spec import RANGES
+from hydractl.checkpoint.tower_spec import RANGES
 from hydractl.errors import OptionError
 from hydractl.schema import Origin, document, parse_toml, read_text
 

@@ -7,7 +7,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
 from hydractl.checkpoint.disk import read_json_object, read_preprocessing
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Task, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec, Task
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "very", "##ly", "##est", ",", "."]

@@ -8,7 +8,8 @@ import hydractl
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
 from hydractl.checkpoint.slots import all_heads, slots
-from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import Adapter, ModelSpec
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.evaluation.cost import Cost, cost
 from hydractl.model.hydra import Hydra
 from tests.conftest import build_reference

@@ -8,7 +8,7 @@ import torch
 
 from hydractl.errors import DataError
 from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood, thinned
-from hydractl.evaluation.systems import Classifier, SetAnswers
+from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score

@@ -10,8 +10,8 @@ from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.run import SystemPredictions, predict_sets
 from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.saving import write_answers
+from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import SetAnswers
 from hydractl.metrics.prediction_table import tabulate
 
 ID = SetKey("id", "id")

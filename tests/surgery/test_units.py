@@ -13,8 +13,8 @@ from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
-from hydractl.checkpoint.spec import TowerSpec
 from hydractl.checkpoint.tensors import write_safetensors
+from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint, write_checkpoint

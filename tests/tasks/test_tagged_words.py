@@ -21,8 +21,8 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.evaluation.saved_file import read_answers
 from hydractl.evaluation.saving import write_answers
+from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import SetAnswers
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx

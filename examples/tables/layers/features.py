@@ -19,7 +19,7 @@ import torch
 from PIL import Image, JpegImagePlugin
 from torch import Tensor
 
-from hydractl.checkpoint.spec import ImageEmbeddings
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.data.images import Lazy
 from hydractl.data.samples import Samples
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.checkpoint.spec import TextEmbeddings
+from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.fast.graphs import STEP, padded_texts
