@@ -153,6 +153,15 @@ class Typicality:
 
 
 @dataclass(frozen=True)
+class Sure:
+    """The share of ID answers that the file calls sure, how many of them are right, and the share that it promises."""
+
+    accuracy: Share  # promised
+    share: Share
+    right: Share | None  # None where no answer is sure
+
+
+@dataclass(frozen=True)
 class Selective:
     """The risk-coverage curve of the confidence in numbers, and how well it tells errors; None if all or none are.
 
@@ -338,6 +347,7 @@ class System:
     # None: the report's score; else the system's own confidence or its file's score.
     score: str | None = None
     typicality: Typicality | None = None  # of a system that is scored by its file's OOD score
+    sure: Sure | None = None  # of a system whose file promises some, at its own temperature
     ood: Mapping[str, Ood]
     ood_means: Mapping[str, Ood] = field(default_factory=dict)
     shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None  # by kind and severity

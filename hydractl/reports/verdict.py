@@ -237,6 +237,9 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     if fitted := "; ".join(_fitted(models)):
         yield f"Temperature fitted: {fitted}."
     for name, system in models.items():
+        if (sure := system.sure) is not None:
+            right = "" if sure.right is None else f", {100 * sure.right:.1f} % of them right"
+            yield f"{name} is sure of {100 * sure.share:.1f} % of ID{right}; {100 * sure.accuracy:.1f} % are promised."
         if system.exposed:
             yield f"Training of {name} saw OOD data of the kind of {_listed(system.exposed)}: gains there do not count."
         for leak in system.leaks or ():

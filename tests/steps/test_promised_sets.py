@@ -86,8 +86,13 @@ def test_an_evaluation_measures_them(hydractl: Command, promised: Path, images: 
     assert found["worst_class"] == min(one["coverage"] for one in found["by_class"].values())
     shown = hydractl("evaluate", promised, "--id-data", images, "--bootstrap=0", "--full").out
     assert "set size" in shown and "worst class %" in shown
+    sure = [row for row in rows if row["sure"]]
+    right = np.mean([Path(row["input"]).parent.name == row["label"] for row in sure])
+    own = library.evaluate(promised, id_data=images, bootstrap=0).models["m"]["sure"]
+    assert own == {"accuracy": 0.1, "share": pytest.approx(len(sure) / len(rows)), "right": pytest.approx(right)}
+    assert f"m is sure of {100 * own['share']:.1f} % of ID, {100 * right:.1f} % of them right" in shown
     # Another temperature makes other probabilities, of which nothing was promised.
-    assert "conformal" not in library.evaluate(promised, id_data=images, bootstrap=0, temperature=2.0).models["m"]
+    assert not {"conformal", "sure"} & library.evaluate(promised, id_data=images, temperature=2.0).models["m"].keys()
 
 
 def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> None:

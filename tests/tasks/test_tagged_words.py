@@ -228,6 +228,8 @@ def test_abstains_by_the_precision_of_spans(shared: Path) -> None:
     spans = [span for own in found.labels for span in own]
     assert spans and all(span.sure == (span.confidence >= least) for span in spans)
     assert found.sure.tolist() == [all(span.sure for span in own) for own in found.labels]
+    measured = hydractl.evaluate(with_promise, id_data=f"{shared}/test.parquet", bootstrap=0, allow_leak=True).report
+    assert next(iter(measured.models.values())).sure.share == pytest.approx(np.mean([span.sure for span in spans]))
 
 
 @pytest.mark.parametrize("kind", ["BertForSequenceClassification", "BertForMaskedLM", "BertForTokenClassification"])
