@@ -8,7 +8,7 @@ PACKAGE = Path(__file__).parents[1] / "hydractl"
 #: Folders and the files beside them, from the top. What an engine may use stands above it.
 ROWS = (
     "text", "style", "errors", "watch", "bounds", "options", "run_options", "schema", "process",
-    "ood", "checkpoint", "tasks", "metrics", "artifacts", "families", "model", "data", "inference",
+    "ood", "checkpoint", "metrics", "tasks", "artifacts", "families", "model", "data", "inference",
     "circuit", "surgery", "monitoring", "evaluation", "serve", "training", "selection", "analysis", "reports",
     "exports", "auto",
     "inputs", "steps", "pipeline", "cli", "__main__",

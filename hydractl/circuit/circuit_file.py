@@ -42,39 +42,40 @@ class Circuit(Artifact, keys={"ranking": "steps", "restriction": "options"}):
     restriction: Restriction = Restriction()
 
 
-def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
+def circuit_json(ranking: Ranking, origin: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Returns a ranking as plain JSON.
 
     Args:
+        key: see `TaskRow.key`.
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
     assert ranking.baseline is not None
     shortcut = ranking.shortcut
     account = {"search": {shortcut.kind: ranking.slack, "checked": list(shortcut.checked)}} if shortcut else {}
     steps = [
-        {**step.head._asdict(), "score": step.measure.score(ranking.objective), **_numbers(step.measure)}
+        {**step.head._asdict(), "score": step.measure.score(ranking.objective), **_numbers(step.measure, key)}
         for step in ranking.steps
     ]
     return {
         "format": FORMAT,
         "version": VERSION,
         "objective": ranking.objective,
-        "baseline": _numbers(ranking.baseline),
+        "baseline": _numbers(ranking.baseline, key),
         "steps": steps,
         **account,
         **origin,
     }
 
 
-def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
+def circuit_of(ranking: Ranking, origin: Mapping[str, Any], key: str) -> Circuit:
     """Returns the circuit that `circuit_json` writes, as `read_circuit` reads it."""
     name = f"the {ranking.objective} circuit of {origin['model']['reference']}"
-    return artifact_in_memory(circuit_json(ranking, origin), Circuit, name)
+    return artifact_in_memory(circuit_json(ranking, origin, key), Circuit, name)
 
 
-def _numbers(measure: Measure) -> dict[str, float]:
+def _numbers(measure: Measure, key: str) -> dict[str, float]:
     detected = {} if measure.auroc is None else {"auroc": measure.auroc}
-    return {"accuracy": measure.accuracy, **detected, "nll": measure.nll}
+    return {key: measure.accuracy, **detected, "nll": measure.nll}
 
 
 def read_circuit(source: str) -> Circuit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hydractl.data.batching import CachedBatches
     from hydractl.data.ranks import Ranks
-    from hydractl.data.samples import Samples
+    from hydractl.data.samples import Labels, Samples
     from hydractl.model.hydra import Hydra
 
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Material:
     """A network of one member and the samples to run it on: labelled ID ones, and OOD sets by name, perhaps none.
 
-    `labels` and `prompts` are those of the ID data: a zero-shot network may get other classes later.
+    `labels` and `prompts` are those of the ID data: a zero-shot network may get other classes later. `targets` `[N,P]`
+    take the place of labels where the network embeds: no identity depends on them, as they follow from both.
     """
 
     checkpoint: Checkpoint
@@ -34,6 +35,14 @@ class Material:
     reading: Reading
     labels: tuple[str, ...] | None
     prompts: Mapping[str, Tensor]
+    targets: Labels | None = None
+
+    def with_targets(self, batch_size: int) -> Material:
+        """Returns the same with the network's own embeddings of the ID samples as targets."""
+        from hydractl.inference import collect_logits
+
+        found = collect_logits(self.model, self.batches(self.id, batch_size))
+        return replace(self, targets=found.member_logits[0].numpy())
 
     def scoring_data(
         self, batch_size: int, ranks: Ranks, share: int = 1, advance: Callable[[float], None] = lambda samples: None
@@ -47,11 +56,24 @@ class Material:
         from hydractl.data.batching import JoinedBatches
 
         sizes = tuple(map(len, self.ood.values()))
-        inside = JoinedBatches([self.batches(self.id, batch_size, share)], [len(self.id)], advance)
-        sets = [self.batches(samples, batch_size, share) for samples in self.ood.values()]
+        own = self.id if self.targets is None else replace(self.id, labels=self.targets)
+        inside = JoinedBatches([self.batches(own, batch_size, share)], [len(own)], advance)
+        # Of texts whose words are labelled, those with a label would count alone.
+        sets = [self.batches(replace(samples, labels=None), batch_size, share) for samples in self.ood.values()]
         outside = JoinedBatches(sets, sizes, advance)
         prompts = prompt_batches(self.prompts, batch_size)
-        return ScoringData(inside, len(self.id), outside, sum(sizes), prompts=prompts, ranks=ranks, ood_sets=sizes)
+        known = own.labels if self.model.task.numbers else None
+        variance = None if known is None else known.var(0)
+        return ScoringData(
+            inside,
+            len(own),
+            outside,
+            sum(sizes),
+            prompts=prompts,
+            ranks=ranks,
+            ood_sets=sizes,
+            variance=variance,
+        )
 
     @property
     def samples(self) -> int:

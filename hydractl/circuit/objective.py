@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hydractl.data.batching import Batch
     from hydractl.data.ranks import Ranks
+    from hydractl.tasks.task import TaskRow
 
 Objective = Literal["acc", "ood", "avg"]
 Loss = Literal["nll"]
@@ -36,26 +37,52 @@ def parse_objectives(text: str) -> list[Objective]:
     return known
 
 
-def require_ood_data(objectives: Sequence[Objective], given: object) -> None:
-    """Raises OptionError if an objective needs OOD samples and none are given; only `acc` needs none."""
+def settle_objectives(text: str | None, task: TaskRow, given: Sequence[object]) -> list[Objective]:
+    """Returns the objectives that are named; by default avg, or acc where answers have no confidence.
+
+    Args:
+        given: the OOD data of each set of ID data, None for none.
+
+    Raises:
+        OptionError: see `parse_objectives` and `require_confidence`, or an objective without the OOD data it needs.
+    """
+    objectives = parse_objectives(text or ("avg" if task.confident else "acc"))
+    comparing = [name for name in objectives if name != "acc"]
+    for outside in given:
+        require_confidence(task, objectives, outside)
+        if comparing and outside is None:
+            raise OptionError(
+                f"`objective` {comparing[0]} needs `ood_data`: name some, or choose acc, which needs none"
+            )
+    return objectives
+
+
+def require_confidence(task: TaskRow, objectives: Sequence[str], given: object) -> None:
+    """Raises OptionError for what needs a confidence, if answers of the task have none."""
+    if task.confident:
+        return
     for objective in objectives:
-        if objective != "acc" and given is None:
-            raise OptionError(f"`objective` {objective} needs `ood_data`: name some, or choose acc, which needs none")
+        if objective in ("ood", "avg"):
+            raise OptionError(f"`objective` {objective} needs a confidence, {task.name} has none: choose acc")
+    if given is not None:
+        raise OptionError(f"`ood_data` is told apart by a confidence, {task.name} has none: leave it out")
 
 
 class Measure(NamedTuple):
     """Counts and losses of one network on the search's samples."""
 
-    correct: int  # ID samples classified correctly
+    # The quality of all ID samples, and how many they are: 1 for each, or as many as the parts that a task counts.
+    correct: int
     id_samples: int
     ordered: int  # twice the pairs of an ID and an OOD sample whose scores stand in the right order, a tie counting one
     # Where there are several OOD sets, they count as if each were repeated until all are of one size: the AUROC is the
     # mean over sets, whatever their sizes. Of several tasks see `mean_over_tasks`.
     ood_samples: int
-    nll: float  # mean negative log-likelihood of the ID labels, nats
+    nll: float  # mean loss of the ID samples: for classes the negative log-likelihood, nats
 
     @property
     def accuracy(self) -> float:
+        """The mean quality, whatever the task measures."""
         return self.correct / self.id_samples
 
     @property
@@ -96,20 +123,25 @@ Measures = Mapping[Head | None, Measure]
 
 
 def measure(
-    correct: NDArray[np.bool_],
+    quality: NDArray[np.float64],
     inside: NDArray[np.float64],
     outside: Sequence[NDArray[np.float64]],
-    nll: NDArray[np.float64],
+    nll: float,
+    *,
+    parts: int = 1,
 ) -> Measure:
     """Returns the measure of a network from its answers for each sample.
 
     Args:
-        correct: [N] whether an ID sample's label was predicted.
+        quality: [N] of the answers for ID samples.
         inside: [N] MSP of ID samples, or minus another OOD score.
         outside: [N'] of the samples of each OOD set.
-        nll: [N] of the ID labels.
+        nll: the mean over ID samples.
+        parts: how many a quality is counted in: each ID sample counts as so many.
     """
-    return Measure(int(correct.sum()), len(inside), *detection(inside, outside), nll=float(nll.mean()))
+    ordered, ood_samples = detection(inside, outside)
+    correct = int((quality * parts).round().sum())
+    return Measure(correct, len(quality) * parts, ordered * parts, ood_samples=ood_samples, nll=nll)
 
 
 def detection(inside: NDArray[np.float64], outside: Sequence[NDArray[np.float64]]) -> tuple[int, int]:
@@ -166,6 +198,7 @@ class ScoringData:
     ranks: Ranks = field(default_factory=_alone)
     # How many samples each OOD set holds, in the order of their positions; one set of all where empty.
     ood_sets: tuple[int, ...] = ()
+    variance: NDArray[np.float64] | None = None  # [C] of the labels of ID samples that are numbers
 
     @property
     def all_prompts(self) -> dict[str, Tensor]:

@@ -58,22 +58,21 @@ class Ranking:
     def dropped(self) -> frozenset[Head]:
         return frozenset(step.head for step in self.steps)
 
-    def line(self, number: int) -> str:
-        """Returns a step as a line of text."""
+    def line(self, number: int, measured: str) -> str:
+        """Returns a step as a line of text; see `TaskRow.measured`."""
         step = self.steps[number]
         auroc = step.measure.auroc
         detected = "" if auroc is None else f"  AUROC {auroc:.4f}"
-        return f"{self.objective}  {number + 1:3}  {step.head}  accuracy {step.measure.accuracy:.4f}{detected}"
+        return f"{self.objective}  {number + 1:3}  {step.head}  {measured} {step.measure.accuracy:.4f}{detected}"
 
-    @property
-    def summary(self) -> str:
-        """Returns the cost of the dropped heads as a line of text."""
+    def summary(self, measured: str) -> str:
+        """Returns the cost of the dropped heads as a line of text; see `TaskRow.measured`."""
         if self.baseline is None or not self.steps:
             return "no head"
         first, last = self.baseline, self.steps[-1].measure
         before, after = first.auroc, last.auroc
         detected = "" if before is None or after is None else f", AUROC {before:.4f} to {after:.4f}"
-        return f"{len(self.steps)} heads, accuracy {first.accuracy:.4f} to {last.accuracy:.4f}{detected}"
+        return f"{len(self.steps)} heads, {measured} {first.accuracy:.4f} to {last.accuracy:.4f}{detected}"
 
     @property
     def slack(self) -> float:

@@ -6,7 +6,7 @@ A new one is a row here, a dataclass whose fields are its own options, and a fun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head, Piece, Unit
     from hydractl.circuit.objective import ScoringData
     from hydractl.model.hydra import Hydra
+    from hydractl.tasks.task import TaskRow
 
 IdData = Annotated[
     DataLike,
@@ -65,6 +66,10 @@ class ScoreMethod(Protocol):
     per_tower: ClassVar[bool] = False
     units: bool = False  # whether it scores MLP units too
     by_loss: ClassVar[bool] = False  # whether nothing but the task's loss reads labels
+
+    def for_task(self, task: TaskRow) -> ScoreMethod:
+        """Returns the same with what depends on the task settled; raises OptionError for what the task has not."""
+        return self
 
     def score(self, scoring: Scoring) -> Scored:
         """Returns a score for each head."""
@@ -176,6 +181,7 @@ class Separating(ScoreMethod):
 
     name = "separation"
     help = "distance between the head's mean outputs over ID and over OOD samples"
+    by_loss = True
     pictured = True
 
     id_data: IdData
@@ -201,16 +207,20 @@ class Ablation(ScoreMethod):
 
     id_data: IdData
     ood_data: Annotated[DataLike | None, OOD] = None
-    objective: Literal["acc", "ood", "avg"] = option("avg", "Measure ID accuracy, AUROC, or their mean.")
+    objective: Literal["acc", "ood", "avg"] | None = option(
+        None, "Measure ID accuracy, AUROC, or their mean. Default: avg; acc where answers have no confidence."
+    )
 
-    def __post_init__(self) -> None:
-        from hydractl.circuit.objective import require_ood_data
+    def for_task(self, task: TaskRow) -> Ablation:
+        from hydractl.circuit.objective import settle_objectives
 
-        require_ood_data([self.objective], self.ood_data)
+        (objective,) = settle_objectives(self.objective, task, [self.ood_data])
+        return replace(self, objective=objective)
 
     def score(self, scoring: Scoring) -> Scored:
         from hydractl.circuit.search import ablation_scores
 
+        assert self.objective is not None
         return Scored(ablation_scores(*scoring.network, self.objective))
 
 

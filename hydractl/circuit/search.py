@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -27,9 +27,9 @@ from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
-from hydractl.metrics.probabilities import label_log_probabilities, member_probabilities
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.task import Judged
 
 Places = NDArray[np.int64]
 
@@ -51,24 +51,21 @@ def ablation_scores(
 class _Answers:
     """Answers of each of G networks for each sample; zeros for the samples of other ranks."""
 
-    correct: NDArray[np.uint8]  # [G,N]
-    nll: NDArray[np.float64]  # [G,N]
-    msp: NDArray[np.float64]  # [G,N+N'], the ID samples first
+    quality: NDArray[np.float64]  # [G,N]
+    loss: NDArray[np.float64]  # [G,N]
+    confidence: NDArray[np.float64]  # [G,N+N'], the ID samples first
 
     @classmethod
     def none(cls, networks: int, data: ScoringData) -> _Answers:
         """Room for the answers of so many networks."""
-        sizes = (networks, data.id_samples)
-        both = np.zeros((networks, data.id_samples + data.ood_samples))
-        return cls(np.zeros(sizes, np.uint8), np.zeros(sizes), both)
+        quality, loss = (np.zeros((networks, data.id_samples)) for _ in range(2))
+        return cls(quality, loss, np.zeros((networks, data.id_samples + data.ood_samples)))
 
-    def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64], labels: Places | None) -> None:
-        """Notes what follows from logits `[G,B,C]`, of ID samples with labels `[B]`; of equal logits the first wins."""
-        self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
-        if labels is not None:
-            self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
-            for row, one in zip(rows, scaled, strict=True):
-                self.nll[row, columns] = -label_log_probabilities(one[None], labels)
+    def note(self, row: int, columns: Places, found: Judged) -> None:
+        """Notes how good a network's answers for some samples are."""
+        for name, values in found._asdict().items():
+            if values is not None:
+                getattr(self, name)[row, columns] = values
 
     def total(self, ranks: Ranks) -> _Answers:
         """Returns the answers of all ranks."""
@@ -109,14 +106,17 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
         batches, number, offset = job
         whole = batches[number]
-        for batch in parts(whole, network.at_once(whole.inputs)):
+        for batch in whole.parts(network.at_once(whole.inputs)):
             columns, labels = batch.positions.numpy() + offset, None if offset else required_labels(batch).numpy()
+            counts = batch.word_counts()
             with torch.inference_mode():
                 for group, logits in network.logits({n: t.to(device) for n, t in batch.inputs.items()}):
                     if stop.is_set():
                         return
-                    places = np.array([rows[head] for head in group or (None,)])
-                    answers.note(places, columns, _wide(logits).astype(np.float64) / model.temperature, labels)
+                    scaled = _wide(batch.answered(logits)).astype(np.float64) / model.temperature
+                    for head, own in zip(group or (None,), scaled, strict=True):
+                        found = model.task.judge(own[None], labels, data.variance)
+                        answers.note(rows[head], columns, found if counts is None else found.of_sentences(counts))
                     progress(group, len(columns))
 
     jobs = [(data.id, n, 0) for n in range(len(data.id))]
@@ -126,15 +126,7 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
             deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
         finally:
             stop.set()
-    return _measures(answers.total(data.ranks), rows, data)
-
-
-def parts(batch: Batch, size: int) -> Iterator[Batch]:
-    """Yields the batch in parts of so many samples, the last may have fewer."""
-    for start in range(0, len(batch.positions), size):
-        at = slice(start, start + size)
-        inputs = {name: tensor[at] for name, tensor in batch.inputs.items()}
-        yield Batch(inputs, None if batch.labels is None else batch.labels[at], batch.positions[at])
+    return _measures(answers.total(data.ranks), rows, data, model.task.parts)
 
 
 def _wide(values: Tensor) -> NDArray[Any]:
@@ -145,14 +137,16 @@ def _wide(values: Tensor) -> NDArray[Any]:
     return found
 
 
-def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData) -> dict[Head | None, Measure]:
+def _measures(
+    answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData, parts: int
+) -> dict[Head | None, Measure]:
     # What comes before each OOD set: the ID samples, and the sets before it.
     sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
     starts = list(accumulate(sets, initial=data.id_samples))[:-1]
     found = {}
     for head, row in rows.items():
-        inside, *outside = np.split(answers.msp[row], starts)
-        found[head] = measure(answers.correct[row], inside, outside, answers.nll[row])
+        inside, *outside = np.split(answers.confidence[row], starts)
+        found[head] = measure(answers.quality[row], inside, outside, float(answers.loss[row].mean()), parts=parts)
     return found
 
 

@@ -19,7 +19,7 @@ def _the_circuit(extracted: Extracted) -> dict[str, Any]:
 
 
 def _one_objective(values: Mapping[str, Any]) -> None:
-    if "," in values["objective"]:
+    if "," in (values["objective"] or ""):
         raise OptionError(f"`objective` {values['objective']} makes several circuits: name a file as `output`")
 
 

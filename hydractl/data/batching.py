@@ -43,10 +43,39 @@ class Batch:
         """Returns values of what the model answers, `[...,n,C]` of words from `[...,B,T,C]`, or samples as they are."""
         return values if self.words is None else values[..., self.words[:, 0], self.words[:, 1], :]
 
+    def parts(self, size: int) -> Iterator["Batch"]:
+        """Yields the batch in parts of so many samples, the last may have fewer."""
+        for start in range(0, len(self.positions), size):
+            own: Any = slice(start, start + size)
+            inputs, positions = {name: x[own] for name, x in self.inputs.items()}, self.positions[own]
+            words = None
+            if self.words is not None:
+                own = (self.words[:, 0] >= start) & (self.words[:, 0] < start + size)
+                words = self.words[own] - torch.tensor([start, 0, 0])
+            yield Batch(inputs, None if self.labels is None else self.labels[own], positions, words)
+
+    def word_counts(self) -> NDArray[np.int64] | None:
+        """Returns how many words each sample has, `[B]`; None where the model answers for samples.
+
+        Raises:
+            DataError: one has none.
+        """
+        if self.words is None:
+            return None
+        counts = np.bincount(self.words[:, 0].numpy(), minlength=len(self.positions))
+        if len(bare := np.flatnonzero(counts == 0)):
+            raise no_word(int(self.positions[bare[0]]))
+        return counts
+
     @property
     def places(self) -> Tensor | None:
         """The place of each word's sentence in the data set, and the word's number there, `[n,2]`."""
         return None if self.words is None else torch.stack([self.positions[self.words[:, 0]], self.words[:, 2]], 1)
+
+
+def no_word(row: int) -> DataError:
+    """Returns the error of a sentence none of whose words has an answer."""
+    return DataError(f"row {row}: the model reads no word of it that has a tag: remove it")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,12 +15,12 @@ from torch.overrides import TorchFunctionMode
 
 from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.batching import Batch, Batches, make_batches
+from hydractl.data.batching import Batch, Batches, make_batches, no_word
 from hydractl.data.labels import unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import OptionError
 from hydractl.evaluation.answer_kinds import AnswerKind, answer_kind
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.results import Cost, Dropout
@@ -214,7 +214,7 @@ def answers_in_order(
         places, logits = places[in_text], [torch.cat(logits, 1)[:, in_text]]
         labels = None if labels is None else labels[places[:, 0], places[:, 1]]
         if len(bare := np.setdiff1d(order, places[:, 0])):
-            raise DataError(f"row {bare[0]}: the model reads no word of it that has a tag: remove it")
+            raise no_word(bare[0])
     own = joined([None if one.ood_score is None else one.ood_score[:, None] for one in each])
     return SetAnswers(
         joined(logits) if places is None else logits[0].numpy(),

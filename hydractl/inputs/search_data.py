@@ -61,12 +61,12 @@ def open_material(
     reading: Reading,
     compute: Compute,
     watch: Watcher,
-    several: bool = False,
+    by_loss: bool = False,
 ) -> Material:
     """Opens the model and its data, and matches their labels.
 
     Args:
-        several: whether a model that chooses no class will do, because nothing but the task's loss reads labels.
+        by_loss: whether nothing but the task's loss reads labels, so that a model that embeds needs no targets.
         watch: receives notes on oddities of the data.
 
     Raises:
@@ -75,7 +75,7 @@ def open_material(
         DataError: the data cannot be read, or their labels are not the model's.
     """
     tasks = {"": (id_data, ood_data)}
-    return open_materials(model, tasks, reading=reading, compute=compute, watch=watch, several=several)[""]
+    return open_materials(model, tasks, reading=reading, compute=compute, watch=watch, by_loss=by_loss)[""]
 
 
 def open_materials(
@@ -85,7 +85,7 @@ def open_materials(
     reading: Reading,
     compute: Compute,
     watch: Watcher,
-    several: bool = False,
+    by_loss: bool = False,
 ) -> dict[str, Material]:
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
     from hydractl.data.labels import set_classes, unnamed, with_some_class
@@ -93,11 +93,8 @@ def open_materials(
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_to_compute
-    from hydractl.tasks.all_tasks import require_one_class
 
     checkpoint = as_member(model)
-    if not several:
-        require_one_class(checkpoint.spec, "this measure", "prune it by taylor, magnitude or random instead")
     modality = modality_of(checkpoint, reading)
     opened = {
         name: (open_samples(id_data, modality, reading, name="ID data"), open_ood_sets(ood, id_data, modality, reading))
@@ -117,9 +114,9 @@ def open_materials(
         for note in matched.notes[len(samples.notes) :]:
             watch.note(f"note: {note}")
         prompts = network.class_prompts or {}
-        found[name] = Material(
-            checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=prompts
-        )
+        material = Material(checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=prompts)
+        targets = not (by_loss or network.task.labelled)
+        found[name] = material.with_targets(compute.batch_size) if targets else material
     return found
 
 

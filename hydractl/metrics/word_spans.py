@@ -12,7 +12,7 @@ from hydractl.metrics.bootstrap import draw_places
 from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.prediction_table import Outcomes, PredictionTable, tabulate
-from hydractl.tasks.tagged_words import BEGIN, span_ranges
+from hydractl.metrics.span_rules import BEGIN, span_ranges
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,13 @@ class AnalyseHeads:
         checkpoint = as_member(self.model)
         ranking = self._ranking(checkpoint)
         material = open_material(
-            checkpoint, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
+            checkpoint,
+            self.id_data,
+            self.ood_data,
+            reading=self.reading,
+            compute=self.compute,
+            watch=watch,
+            by_loss=True,
         )
         drawn = 2 * (self.picture.plot is not None)  # each of the two drawn groups of heads takes one more pass
         with watch.progress("analyse", (1 + drawn) * material.samples) as advance:
@@ -261,10 +267,12 @@ class AnalyseNoise:
         from hydractl.data.ranks import Ranks
         from hydractl.evaluation.results import plain
         from hydractl.reports.analyses import noise_lines, noise_picture
+        from hydractl.tasks.all_tasks import require_one_class
 
         self.picture.check()
         corruptions = parse_corruptions(self.corrupt)
         checkpoint, other = as_member(self.model), as_member(self.pruned)
+        require_one_class(checkpoint.spec, "this analysis", "evaluate the pruned network instead")
         if checkpoint.spec.modality == "text":
             raise OptionError(f"{checkpoint.name} reads texts: `corrupt` is noise for images")
         dropped = heads_taken(checkpoint, other)

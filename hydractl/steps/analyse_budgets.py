@@ -107,9 +107,11 @@ class AnalyseBudgets:
     def run(self, watch: Watcher) -> Finding[Sequence[BudgetPoint]]:
         from hydractl.evaluation.results import plain
         from hydractl.reports.analyses import budget_lines, budget_picture
+        from hydractl.tasks.all_tasks import require_one_class
 
         self.picture.check()
         checkpoint = as_member(self.model)
+        require_one_class(checkpoint.spec, "this analysis", "evaluate pruned networks instead")
         members = existing_members(self.files, checkpoint)
         circuits = named_circuits(self.circuit, checkpoint)
         scores = named_scores(self.scores, checkpoint)

@@ -12,11 +12,11 @@ from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
 from hydractl.circuit.modes import MODES, Exact, shortcut_account
-from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_ood_data
+from hydractl.circuit.objective import Objective, SearchData, settle_objectives
 from hydractl.circuit.ranking import Mode, Progress, Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model
+from hydractl.inputs.arguments import Model, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import LABELLED, OOD_SETS, origin_of
 from hydractl.inputs.search_tasks import TASKS, TasksLike, open_tasks, parse_tasks
@@ -26,6 +26,7 @@ from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
+    from hydractl.tasks.task import TaskRow
 
 Budget = Any  #: a number, or a share as in 33%
 
@@ -38,16 +39,18 @@ class Extracted(Result):
         rankings: the heads in the order in which they were dropped, by objective.
         origin: the model, options and samples of the search, as plain JSON.
         outputs: the written file of each circuit.
+        task: what the model answers.
     """
 
     rankings: Mapping[Objective, Ranking]
     origin: Mapping[str, Any]
     outputs: Mapping[Objective, Path]
+    task: TaskRow
 
     @property
     def circuits(self) -> dict[Objective, Circuit]:
         """The circuits as `hydractl.prune` follows them, by objective."""
-        return {name: circuit_of(ranking, self.origin) for name, ranking in self.rankings.items()}
+        return {name: circuit_of(ranking, self.origin, self.task.key) for name, ranking in self.rankings.items()}
 
     @property
     def circuit(self) -> Circuit:
@@ -61,7 +64,7 @@ class Extracted(Result):
         return next(iter(self.circuits.values()))
 
     def to_json(self) -> dict[str, Any]:
-        return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
+        return {name: circuit_json(ranking, self.origin, self.task.key) for name, ranking in self.rankings.items()}
 
     def write(self, force: bool) -> None:
         """Writes each circuit to its file, if it has one."""
@@ -73,12 +76,11 @@ class Extracted(Result):
         if self.outputs:
             yield from map(str, self.outputs.values())
         else:
-            yield from (
-                ranking.line(number) for ranking in self.rankings.values() for number in range(len(ranking.steps))
-            )
+            for ranking in self.rankings.values():
+                yield from (ranking.line(number, self.task.measured) for number in range(len(ranking.steps)))
 
     def facts(self) -> Mapping[str, object]:
-        return {f"{name} circuit": ranking.summary for name, ranking in self.rankings.items()}
+        return {f"{name} circuit": ranking.summary(self.task.measured) for name, ranking in self.rankings.items()}
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class ExtractCircuit:
     -o circuit-{objective}.json
 
     Writes one JSON file per objective: the heads in the order in which the paper's greedy search drops them, with the
-    ID accuracy and the AUROC after each. The objective acc needs no OOD data. Do not evaluate on data that was
-    searched on: evaluate refuses it.
+    ID accuracy and the AUROC after each. A model that chooses no class is measured as its task is: see the guide on
+    search. The objective acc needs no OOD data. Do not evaluate on data that was searched on: evaluate refuses it.
     While the search runs, a .state file lies beside the output; after an interruption, `resume` continues from it.
 
     >>> found = hydractl.extract_circuit("vit", id_data="data/pets", ood_data="data/noise", budget=2)
@@ -111,8 +113,11 @@ class ExtractCircuit:
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     task: Annotated[TasksLike | None, TASKS] = None
     budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")] = field(kw_only=True)
-    objective: str = option(
-        "avg", "What to keep: ID accuracy, AUROC, or their mean.", metavar="acc|ood|avg[,...]", remembered=False
+    objective: str | None = option(
+        None,
+        "What to keep: ID accuracy, AUROC, or their mean. Default: avg; acc where answers have no confidence.",
+        metavar="acc|ood|avg[,...]",
+        remembered=False,
     )
     towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text")
     layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B")
@@ -137,13 +142,14 @@ class ExtractCircuit:
 
     def run(self, watch: Watcher) -> Extracted:
         from hydractl.data.ranks import join_ranks
+        from hydractl.tasks.all_tasks import find_task
 
-        objectives = parse_objectives(self.objective)
+        checkpoint = as_member(self.model)
+        task = find_task(checkpoint.spec.task)
         sources = parse_tasks(self.task, self.id_data, self.ood_data)
-        for _, outside in sources.values():
-            require_ood_data(objectives, outside or None)
+        objectives = settle_objectives(self.objective, task, [outside or None for _, outside in sources.values()])
         outputs = self._outputs(objectives)
-        tasks = open_tasks(self.model, sources, self.reading, compute=self.compute, watch=watch)
+        tasks = open_tasks(checkpoint, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
         if self.search.float32_only and next(model.parameters()).dtype.itemsize < 4:
             raise OptionError(f"`search` {self.search.name} compares half precision with float32: pass `dtype` float32")
@@ -167,7 +173,7 @@ class ExtractCircuit:
             if journal is not None:
                 begun = journal.begin(begun, self.resume, self.force)
             found = _searched(model, data, search, begun, journal=journal, watch=watch if ranks.leads else LOG)
-            extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs)
+            extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs, task)
             if ranks.leads:
                 extracted.write(self.force)
                 if journal is not None:
@@ -217,7 +223,7 @@ def _searched(
             if journal is not None and ranks.leads:
                 journal.save(rankings)
             for number in range(reported[grown.objective], len(grown.steps)):
-                watch.note(grown.line(number))
+                watch.note(grown.line(number, model.task.measured))
             reported[grown.objective] = len(grown.steps)
 
         found = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)

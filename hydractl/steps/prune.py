@@ -226,7 +226,7 @@ class Prune:
             method.id_data,
             method.ood_data,
             budget="all" if method.spread.trunk is not None else method.pool or self.budget,
-            objective="acc" if method.ood_data is None else "avg",
+            objective="acc" if method.ood_data is None else None,
             reading=self.reading,
             compute=replace(self.compute, dtype=None),
         )
@@ -299,7 +299,7 @@ class Prune:
             reading=self.reading,
             compute=replace(self.compute, dtype=None),
             watch=watch,
-            several=True,
+            by_loss=True,
         )
         if method.samples is not None:
             material = replace(material, id=material.id.draw(method.samples, self.seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,6 +100,7 @@ class ScoreHeads:
     def run(self, watch: Watcher) -> HeadScores:
         from hydractl.data.ranks import join_ranks
         from hydractl.reports.head_maps import heat_map_figure, separation_figure
+        from hydractl.tasks.all_tasks import find_task
 
         output = None if self.output is None else Path(self.output)
         self.picture.check()
@@ -107,6 +108,7 @@ class ScoreHeads:
             refuse_existing(output, self.picture.force, self.model)
         checkpoint = as_member(self.model)
         require_heads(checkpoint.heads, checkpoint.name)
+        settled = replace(self, method=self.method.for_task(find_task(checkpoint.spec.task)))
         material = self._material(checkpoint, watch)
         shown = self.picture.plot is not None and self.method.pictured
         with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
@@ -123,8 +125,8 @@ class ScoreHeads:
                         self.compute.batch_size, ranks, advance=lambda done: advance(done * ranks.size)
                     )
                     scoring = Scoring(checkpoint, (material.model, data))
-                scored = self.method.score(scoring)
-                result = HeadScores(self._artifact(scored, checkpoint, material), output)
+                scored = settled.method.score(scoring)
+                result = HeadScores(settled._artifact(scored, checkpoint, material), output)
                 pictured = _extremes(scored, scoring) if shown else ()
             if ranks.leads:
                 if output is not None:
@@ -146,7 +148,7 @@ class ScoreHeads:
             reading=self.reading,
             compute=self.compute,
             watch=watch,
-            several=self.method.by_loss,
+            by_loss=self.method.by_loss,
         )
 
     def _artifact(self, scored: Scored, checkpoint: Checkpoint, material: Material | None) -> dict[str, Any]:

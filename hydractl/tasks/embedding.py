@@ -4,13 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.errors import OptionError
+from hydractl.metrics.checks import FloatArray
 from hydractl.tasks.prediction import AnyPrediction
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.task import FINE, Judged, TaskRow
 
 SHOWN = 3  # numbers of an embedding that a readable prediction shows
 
@@ -79,6 +82,15 @@ def embedded(embeddings: Tensor, _temperature: float, _classes: Sequence[str] | 
     return EmbeddingPrediction(classes=(), member_logits=embeddings, embeddings=mean_embedding(embeddings))
 
 
+def judge_embeddings(
+    members: FloatArray, labels: NDArray[np.floating] | None, _variance: FloatArray | None = None
+) -> Judged:
+    """Returns the cosine of each embedding to that in its label, and 1 - cosine."""
+    assert labels is not None  # OOD samples are refused: embeddings have no confidence
+    found = F.cosine_similarity(mean_embedding(torch.from_numpy(members)), torch.from_numpy(labels).double(), dim=-1)
+    return Judged(found.numpy(), None, 1 - found.numpy())
+
+
 embedding = partial(
     TaskRow,
     answer=mean_embedding,
@@ -87,5 +99,9 @@ embedding = partial(
     losses=sign_projections,
     taught_losses=taught_distances,
     outlier_losses=no_outlier_losses,
+    judge=judge_embeddings,
+    measured="similarity",
+    parts=FINE,
+    confident=False,
     labelled=False,
 )

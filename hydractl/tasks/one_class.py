@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from functools import partial
 from math import log
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hydractl.metrics.checks import FloatArray, IntArray
+from hydractl.metrics.probabilities import label_log_probabilities, mean_over_members, member_probabilities
 from hydractl.tasks.prediction import Prediction
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.task import Judged, TaskRow
 
 
 def prediction(
@@ -84,6 +87,15 @@ def outlier_losses(logits: Tensor) -> Tensor:
     return -logits.log_softmax(-1).mean(-1)
 
 
+def judge(members: FloatArray, labels: IntArray | None, _variance: FloatArray | None = None) -> Judged:
+    """Returns whether the most probable class is right, its probability, and the negative log-likelihood in nats."""
+    mean = mean_over_members(member_probabilities(members))
+    if labels is None:
+        return Judged(None, mean.max(-1), None)
+    right = (mean.argmax(-1) == labels).astype(np.float64)
+    return Judged(right, mean.max(-1), -label_log_probabilities(members, labels))
+
+
 one_class = partial(
     TaskRow,
     answer=log_probabilities,
@@ -92,4 +104,5 @@ one_class = partial(
     losses=losses,
     taught_losses=taught_losses,
     outlier_losses=outlier_losses,
+    judge=judge,
 )

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Intervals
-from hydractl.errors import OptionError
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics.checks import FloatArray
 from hydractl.tasks.prediction import AnyPrediction
-from hydractl.tasks.several_labels import several_labels
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.several_labels import binary_losses, mean_logits, several_labels
+from hydractl.tasks.task import FINE, Judged, TaskRow
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -105,6 +106,27 @@ def _no_outlier_losses(_logits: Tensor) -> Tensor:
     raise OptionError("`outlier_data` teaches classes to be unsure, this is a regression: leave it out")
 
 
+def judge_numbers(
+    members: FloatArray,
+    labels: FloatArray | None,
+    variance: FloatArray | None,
+    answer: Callable[[Tensor, float], Tensor] = mean_numbers,
+    link: Callable[[Tensor], Tensor] = torch.clone,
+    losses: Callable[[Tensor, Tensor], Tensor] = squared_losses,
+) -> Judged:
+    """Returns what each sample adds to R2, 1 - squared error / variance, the mean over numbers, and the loss.
+
+    Raises:
+        DataError: labels that are all alike.
+    """
+    assert labels is not None and variance is not None  # OOD samples are refused: numbers have no confidence
+    if not variance.all():
+        raise DataError("all samples have the same number, and R2 compares errors with its variance: give more data")
+    logits, wanted = answer(torch.from_numpy(members), 1.0), torch.from_numpy(labels)
+    shares = 1 - (link(logits) - wanted).square() / torch.from_numpy(variance)
+    return Judged(shares.mean(-1).numpy(), None, losses(logits[None], wanted).numpy())
+
+
 regression = partial(
     TaskRow,
     answer=mean_numbers,
@@ -113,6 +135,18 @@ regression = partial(
     losses=squared_losses,
     taught_losses=taught_squared_losses,
     outlier_losses=_no_outlier_losses,
+    judge=judge_numbers,
+    measured="R2",
+    parts=FINE,
+    confident=False,
     numbers=True,
 )
-probability = partial(several_labels, predict=partial(number_prediction, link=torch.sigmoid), numbers=True)
+probability = partial(
+    several_labels,
+    predict=partial(number_prediction, link=torch.sigmoid),
+    judge=partial(judge_numbers, answer=mean_logits, link=torch.sigmoid, losses=binary_losses),
+    measured="R2",
+    parts=FINE,
+    confident=False,
+    numbers=True,
+)

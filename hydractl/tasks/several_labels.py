@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.tasks.prediction import Prediction
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.task import FINE, Judged, TaskRow
 
 THRESHOLD = 0.5  # from which a label is part of the answer, unless calibration found another
 
@@ -47,11 +48,32 @@ def label_set_prediction(
         classes=names,
         labels=[tuple(name for name, is_in in zip(names, row, strict=True) if is_in) for row in chosen.tolist()],
         probabilities=p,
-        msp=F.logsigmoid(torch.where(chosen, logits, -logits)).sum(-1).exp(),
+        msp=_of_answer(logits, chosen),
         entropy=entropy,
         mutual_information=(entropy - expected).clamp(min=0),
         member_logits=member_logits,
     )
+
+
+def judge_label_sets(members: FloatArray, labels: IntArray | None, _variance: FloatArray | None = None) -> Judged:
+    """Returns the F1 of each sample's labels, the probability of its answer, and the mean binary cross-entropy.
+
+    The F1 is 1 where there are no labels and none are found.
+    """
+    logits = mean_logits(torch.from_numpy(members), 1.0)
+    chosen = logits.sigmoid() >= THRESHOLD
+    confidence = _of_answer(logits, chosen).numpy()
+    if labels is None:
+        return Judged(None, confidence, None)
+    wanted = torch.from_numpy(labels)
+    found, either = (chosen & wanted.bool()).sum(-1).double(), chosen.sum(-1) + wanted.sum(-1)
+    f1 = torch.where(either > 0, 2 * found / either.clamp(min=1), 1.0)
+    return Judged(f1.numpy(), confidence, binary_losses(logits[None], wanted).numpy())
+
+
+def _of_answer(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Returns the probability `[N]` of sets of labels, taken as independent."""
+    return F.logsigmoid(torch.where(chosen, logits, -logits)).sum(-1).exp()
 
 
 def _entropy(logits: Tensor) -> Tensor:
@@ -94,5 +116,8 @@ several_labels = partial(
     losses=binary_losses,
     taught_losses=taught_binary_losses,
     outlier_losses=binary_outlier_losses,
+    judge=judge_label_sets,
+    measured="F1",
+    parts=FINE,
     several=True,
 )

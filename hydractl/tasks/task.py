@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from hydractl.checkpoint.spec import Task
+from hydractl.metrics.checks import FloatArray, IntArray
+
+#: In how many equal parts a quality is counted that is more than right or wrong.
+FINE = 10**6
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,26 @@ class Names:
     typical: str | None = None
 
 
+class Judged(NamedTuple):
+    """Measures of an ensemble's answers to n samples, or words, each `[n]`.
+
+    Attributes:
+        quality: as the task measures it, 1 for the best answer; None without labels.
+        confidence: higher = more in-distribution; None where answers have none.
+        loss: None without labels.
+    """
+
+    quality: FloatArray | None
+    confidence: FloatArray | None
+    loss: FloatArray | None
+
+    def of_sentences(self, counts: IntArray) -> "Judged":
+        """Returns those of sentences with so many of the words each: mean quality and loss, the least confidence."""
+        starts = np.cumsum(counts) - counts
+        quality, loss = (None if x is None else np.add.reduceat(x, starts) / counts for x in (self.quality, self.loss))
+        return Judged(quality, None if self.confidence is None else np.minimum.reduceat(self.confidence, starts), loss)
+
+
 @dataclass(frozen=True)
 class TaskRow:
     """Describes what a network answers.
@@ -41,6 +66,11 @@ class TaskRow:
             sample in each copy, `[G*B]`.
         taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.
         outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
+        judge: from members' logits `[M,n,C]` float64 over their temperature, labels as for `losses` or None, and the
+            variance `[C]` of the labels of all samples, where they are numbers, to what searches go by.
+        measured: the name of that quality, for people.
+        parts: in how many equal parts a sample's quality is counted.
+        confident: whether answers have a confidence.
         several: whether a sample has any number of the C labels rather than one of C classes.
         numbers: whether labels are C numbers; with `several`, as well, numbers from 0 to 1 that a sigmoid gives.
         labelled: whether a sample has labels at all; an embedding has none, and its C are the numbers of it.
@@ -55,7 +85,16 @@ class TaskRow:
     losses: Callable[[Tensor, Tensor, float], Tensor]
     taught_losses: Callable[[Tensor, Tensor], Tensor]
     outlier_losses: Callable[[Tensor], Tensor]
+    judge: Callable[[FloatArray, Any, FloatArray | None], Judged]
+    measured: str = "accuracy"
+    parts: int = 1
+    confident: bool = True
     several: bool = False
     numbers: bool = False
     labelled: bool = True
     tagged: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of the quality in JSON."""
+        return self.measured.lower().replace(" ", "_")

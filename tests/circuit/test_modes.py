@@ -72,7 +72,7 @@ def test_the_choice_is_made_on_full_precision_among_those_within_the_margin(
     (found,) = extract_circuits(vit.model, [vit.data()], search, [Ranking("acc")])
     assert [(step.head.head, step.measure.correct) for step in found.steps] == [(3, 90), (1, 71), (0, 50)]
     assert found.shortcut == Shortcut("margin", 4, (4, 2, 2))
-    assert circuit_json(found, {})["search"] == {"margin": 0.04, "checked": [4, 2, 2]}
+    assert circuit_json(found, {}, "accuracy")["search"] == {"margin": 0.04, "checked": [4, 2, 2]}
 
 
 @pytest.mark.parametrize("mode", [Exact(), Screened(), Shortlist(shortlist=3), HeadMap()], ids=lambda mode: mode.name)

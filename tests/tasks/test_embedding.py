@@ -266,8 +266,8 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
 def test_what_needs_classes_is_refused(here: Path, fused: Path) -> None:
     data = here / "texts.csv"
     needs = pytest.raises(OptionError, match=r"needs a model with classes, this one embeds.*`new_classifier` zeros")
-    with needs:
-        hydractl.extract_circuit(here / "st", id_data=data, ood_data=[data], budget=2)
+    with pytest.raises(OptionError, match="no better than one"):
+        hydractl.select(here / "st", id_data=data, random=2, budgets="1")
     with needs:
         hydractl.monitor(fused, data)
     with needs:

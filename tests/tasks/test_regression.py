@@ -356,7 +356,6 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
     def calibrated(**given: Any) -> None:
         hydractl.calibrate(bert, id_data=data, **{**score, **given})
 
-    circuit = {"id_data": data, "objective": "acc", "budget": 2, **score}
     for kind, wanted, call in (
         (DataError, "sample 1 is 'N/A!', not a number", lambda: evaluated(data=tmp_path / "odd.csv")),
         (DataError, "sample 1 is nan: give a number", lambda: evaluated(data=tmp_path / "gap.csv")),
@@ -369,7 +368,6 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
         (OptionError, "`interval` 1", lambda: calibrated(interval="1")),
         (OptionError, "choose temperature", lambda: calibrated(method="vector")),
         (OptionError, "needs a model that chooses one class", lambda: hydractl.Monitor(bert)),
-        (OptionError, "taylor, magnitude or random", lambda: hydractl.extract_circuit(bert, **circuit)),
         (OptionError, "for text-classification", lambda: hydractl.calibrate(plain, id_data=data, interval="90%")),
         (OptionError, "`query_column` ranks", lambda: evaluated(plain, label_column="relevant", query_column="query")),
     ):

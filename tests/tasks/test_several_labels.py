@@ -182,10 +182,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
     vit, data, test = shared / "vit", f"{shared}/train.parquet", f"{shared}/test.parquet"
     tags = {"label_column": "tags"}
     for wanted, call in (
-        (
-            "taylor, magnitude or random",
-            lambda: hydractl.extract_circuit(vit, id_data=data, objective="acc", budget=2, **tags),
-        ),
         ("choose temperature", lambda: hydractl.calibrate(vit, id_data=data, method="vector", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, sets="90%", **tags)),
@@ -194,7 +190,10 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
         ("leave them out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="90%", **tags)),
         ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, save_logits=tmp_path / "saved", **tags)),
         ("typicality that predict prints", lambda: hydractl.Monitor(vit)),
-        ("use prune", lambda: hydractl.build(vit, id_data=data, output=tmp_path / "built", dry_run=True, **tags)),
+        (
+            "evaluate the pruned network",
+            lambda: hydractl.analyse_noise(vit, vit, corrupt="noise:5", id_data=data, **tags),
+        ),
     ):
         with pytest.raises(OptionError, match=wanted):
             call()

@@ -24,10 +24,11 @@ from hydractl.evaluation.saving import write_answers
 from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.families.load import read_checkpoint, write_checkpoint
+from hydractl.metrics.span_rules import span_ranges
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.surgery.fusion import fuse
-from hydractl.tasks.tagged_words import sentence_prediction, span_ranges, with_spans
+from hydractl.tasks.tagged_words import sentence_prediction, with_spans
 from tests.families import bert, modernbert
 from tests.families.token_classification import tagger
 from tests.references import answers, randomised, uneven_members
@@ -401,17 +402,9 @@ def test_errors_of_data_name_the_row(data: datasets.Dataset, wanted: str, shared
 def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Checkpoint, tmp_path: Path) -> None:
     model, data, odd = shared / "tuned", f"{shared}/train.parquet", f"{shared}/odd.parquet"
     for wanted, call in (
-        (
-            "taylor, magnitude or random",
-            lambda: hydractl.extract_circuit(model, id_data=data, objective="acc", budget=2),
-        ),
-        (
-            "taylor, magnitude or random",
-            lambda: hydractl.score_heads(model, id_data=data, ood_data=odd, method="separation"),
-        ),
+        ("evaluate pruned networks", lambda: hydractl.analyse_budgets(model, id_data=data)),
         ("choose temperature", lambda: hydractl.calibrate(model, id_data=data, method="vector")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_score="msp")),
-        ("taylor, magnitude or random", lambda: hydractl.select(model, id_data=data, ood_data=odd, budgets="2")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_data=odd)),
         ("choose all-layers", lambda: hydractl.evaluate(model, id_data=data, ood_score="energy", allow_leak=True)),
         (
@@ -420,7 +413,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Chec
         ),
         ("leave it out", lambda: hydractl.finetune([model], train_data=data, outlier_data=odd, steps=1)),
         ("typicality that predict prints", lambda: hydractl.Monitor(model)),
-        ("use prune", lambda: hydractl.build(model, id_data=data, output=tmp_path / "built", dry_run=True)),
         ("by predict instead", lambda: hydractl.analyse_members(ready, data=odd)),
         ("floating point", lambda: hydractl.export(model, output=tmp_path / "m.onnx", int8=True, id_data=data)),
     ):
