@@ -80,7 +80,7 @@ def all_answers(path: Path, material: Material, candidates: CandidatePool) -> Ca
     if list(kept["names"]) != candidates.names:
         raise SystemExit(f"{path}: holds other candidates: name another file")
     outside = [kept[f"{OOD}{name}"] for name in material.ood]
-    return CandidateLogits(kept["inside"], kept["labels"], outside, material.model.temperature)
+    return CandidateLogits(material.model.task, kept["inside"], kept["labels"], outside, material.model.temperature)
 
 
 def measured(answers: CandidateLogits, chosen: list[int], tuned: CandidateLogits) -> np.ndarray:
@@ -105,8 +105,8 @@ def divided(
     """What is said of the samples to choose on, and of those to measure on."""
     seen, outside = answers.outside[:1], answers.outside[1:]  # the set to choose on comes first
     return (
-        CandidateLogits(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
-        CandidateLogits(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),
+        replace(answers, inside=answers.inside[:, for_choice], labels=answers.labels[for_choice], outside=seen),
+        replace(answers, inside=answers.inside[:, for_test], labels=answers.labels[for_test], outside=outside),
     )
 
 

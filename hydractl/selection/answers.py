@@ -17,6 +17,7 @@ from hydractl.data.batching import Batch
 from hydractl.errors import NotFiniteError
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
+from hydractl.tasks.task import TaskRow
 
 #: Networks that predict together.
 Answering = CandidateNetworks | MemberNetworks
@@ -47,6 +48,7 @@ def answer(
     data: ScoringData,
     device: torch.device,
     *,
+    task: TaskRow,
     temperature: float = 1.0,
     store: Store | None = None,
     on_batch: Callable[[int], None] = lambda samples: None,
@@ -62,33 +64,59 @@ def answer(
         DataError: a logit is not finite, or the ID samples have no labels.
     """
     first, count = networks[0], sum(network.size for network in networks)
-    labels = np.zeros(data.id_samples, np.int64)
+    places = [_Places(data.id, data.id_samples), _Places(data.ood, data.ood_samples)]
+    known = required_labels(data.id[0]).numpy()
+    labels = np.zeros((places[0].total, *known.shape[1:]), known.dtype)
 
-    def of(name: str, batches: Sequence[Batch], samples: int) -> NDArray[np.floating]:
-        found = np.zeros((count, samples, first.classes), first.dtype)
+    def of(name: str, batches: Sequence[Batch], places: _Places) -> NDArray[np.floating]:
+        found = np.zeros((count, places.total, first.classes), first.dtype)
         for number in range(data.ranks.rank, len(batches), data.ranks.size):
             batch = batches[number]
+            rows = places.of(batch)
             if batches is data.id:
-                labels[batch.positions.numpy()] = required_labels(batch).numpy()
+                labels[rows] = required_labels(batch).numpy()
             logits = store.read(name, number) if store else None
             if logits is None:
                 logits = logits_of(networks, batch, device)
                 if store:
                     store.write(name, number, logits)
-            found[:, batch.positions.numpy()] = logits
+            found[:, rows] = logits
             on_batch(len(batch.positions))
         return data.ranks.total(torch.from_numpy(found)).numpy()
 
-    inside, whole = of("id", data.id, data.id_samples), of("ood", data.ood, data.ood_samples)
-    outside = np.split(whole, list(accumulate(data.ood_sets))[:-1], axis=1) if data.ood_sets else []
+    inside, whole = of("id", data.id, places[0]), of("ood", data.ood, places[1])
+    ends = list(accumulate(data.ood_sets))[:-1]
+    outside = np.split(whole, places[1].starts[ends], axis=1) if data.ood_sets else []
+    words = [places[0].counts, *np.split(places[1].counts, ends)] if data.id[0].words is not None else []
     labels = data.ranks.total(torch.from_numpy(labels)).numpy()
-    return CandidateLogits(inside, labels, outside, temperature)
+    return CandidateLogits(task, inside, labels, outside, temperature=temperature, words=words)
+
+
+class _Places:
+    """The rows of samples in a table of answers: one for each, or one for each of its words."""
+
+    def __init__(self, batches: Sequence[Batch], samples: int) -> None:
+        self.counts = np.ones(samples, np.int64)
+        for batch in batches if len(batches) and batches[0].words is not None else ():
+            counts = batch.word_counts()
+            assert counts is not None
+            self.counts[batch.positions.numpy()] = counts
+        self.starts = np.cumsum(self.counts) - self.counts
+
+    @property
+    def total(self) -> int:
+        """The number of rows."""
+        return int(self.counts.sum())
+
+    def of(self, batch: Batch) -> NDArray[np.int64]:
+        """Returns the rows of a batch's answers."""
+        return np.concatenate([self.starts[p] + np.arange(self.counts[p]) for p in batch.positions.numpy()])
 
 
 def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
-    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32."""
+    """Returns the logits of all networks on a batch, `[K,B,C]`, or `[K,n,C]` of its words, at least float32."""
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-    parts = [network.logits(inputs) for network in networks]
+    parts = [batch.answered(network.logits(inputs)) for network in networks]
     # Decisions are made in float32 or wider.
     logits = torch.cat([part.to("cpu", torch.promote_types(part.dtype, torch.float32)) for part in parts]).numpy()
     if not np.isfinite(logits).all():

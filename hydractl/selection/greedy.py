@@ -3,24 +3,21 @@
 Source: Caruana et al. 2004, without replacement, starting with no member.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.circuit.objective import Measure, detection
+from hydractl.circuit.objective import Measure, measure
+from hydractl.data.samples import Labels
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.checks import IntArray
-from hydractl.metrics.probabilities import (
-    label_log_probabilities,
-    mean_over_members,
-    member_probabilities,
-    sample_chunks,
-    scaled_logits,
-)
+from hydractl.metrics.checks import FloatArray, IntArray
+from hydractl.metrics.probabilities import sample_chunks, scaled_logits
 from hydractl.selection.candidates import SelectionObjective, require_measurable
+from hydractl.tasks.task import Judged, TaskRow
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]
@@ -30,10 +27,30 @@ Cost = Callable[[Sequence[int]], int]
 class CandidateLogits:
     """The logits of K candidates on the selection samples."""
 
-    inside: NDArray[np.floating]  # `[K,N,C]` of the ID samples
-    labels: IntArray  # `[N]` of these
+    task: TaskRow
+    inside: NDArray[np.floating]  # `[K,N,C]` of the ID samples, or of the words of all
+    labels: Labels  # `[N]` of these, or `[N,C]`
     outside: Sequence[NDArray[np.floating]] = ()  # `[K,N',C]` of the samples of each OOD set
     temperature: float = 1.0  # of all candidates, as they are the same network's
+    words: Sequence[IntArray] = ()  # how many each ID sample has, and each of every OOD set; empty for other tasks
+
+    @cached_property
+    def variance(self) -> FloatArray | None:
+        """The variance of labels that are numbers, `[C]`."""
+        return self.labels.var(0) if self.task.numbers else None
+
+    def judged(self, chosen: Sequence[int], number: int = 0) -> Iterator[Judged]:
+        """Yields how good the mean of the chosen candidates is, chunk by chunk of the ID samples or of an OOD set.
+
+        Args:
+            number: of the OOD set, from 1 on; 0 for the ID samples.
+        """
+        answers, labels = (self.inside, *self.outside)[number][list(chosen)], None if number else self.labels
+        whole = [slice(0, answers.shape[1])]  # chunks would cut sentences
+        for samples in whole if self.words else sample_chunks(answers, least=1):
+            scaled = scaled_logits(answers, samples, self.temperature)
+            found = self.task.judge(scaled, None if labels is None else labels[samples], self.variance)
+            yield found.of_sentences(self.words[number]) if self.words else found
 
 
 @dataclass(frozen=True)
@@ -136,25 +153,17 @@ def require_enough(members: tuple[int, int], candidates: int) -> None:
 
 def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
     """Returns the quality of the mean of the chosen candidates' probabilities."""
-    inside = logits.inside[list(chosen)]
-    if not inside.shape[1]:
+    count = len(logits.words[0]) if logits.words else logits.inside.shape[1]
+    if not count:
         raise DataError("the selection data holds no ID samples")
-    msp, correct, nll = [], 0, 0.0
-    for samples in sample_chunks(inside):
-        scaled, labels = scaled_logits(inside, samples, logits.temperature), logits.labels[samples]
-        mean = mean_over_members(member_probabilities(scaled))
-        msp.append(mean.max(-1))
-        correct += int((mean.argmax(-1) == labels).sum())
-        nll -= float(label_log_probabilities(scaled, labels).sum())
-    outside = [_msp(own[list(chosen)], logits.temperature) for own in logits.outside]
-    ordered, ood_samples = detection(np.concatenate(msp), outside)
-    count = inside.shape[1]
-    return Measure(correct, count, ordered, ood_samples=ood_samples, nll=nll / count)
-
-
-def _msp(logits: NDArray[np.floating], temperature: float) -> NDArray[np.float64]:
-    parts = [
-        mean_over_members(member_probabilities(scaled_logits(logits, samples, temperature))).max(-1)
-        for samples in sample_chunks(logits)
+    found, confidence, nll = [], [np.zeros(0)], 0.0
+    for one in logits.judged(chosen):
+        assert one.quality is not None and one.loss is not None
+        found.append(one.quality)
+        confidence += [] if one.confidence is None else [one.confidence]
+        nll += float(one.loss.sum())
+    outside = [
+        np.concatenate([one.confidence for one in logits.judged(chosen, number) if one.confidence is not None])
+        for number in range(1, 1 + len(logits.outside))
     ]
-    return np.concatenate(parts)
+    return measure(np.concatenate(found), np.concatenate(confidence), outside, nll / count, parts=logits.task.parts)

@@ -131,6 +131,9 @@ def selection_json(
     Args:
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
+    from hydractl.tasks.all_tasks import find_task
+
+    key = find_task(candidates.network.spec.task).key
     names, lost = candidates.names, candidates.units(outcome.curve.chosen, outcome.trunk)
     members = zip(outcome.curve.chosen, lost, strict=True)
     return {
@@ -139,9 +142,9 @@ def selection_json(
         "objective": objective,
         "members": [_member(candidates, number, units) for number, units in members],
         "trunk": outcome.trunk,
-        "baseline": {**_numbers(outcome.baseline), "multiply_adds": candidates.cost([0])},
+        "baseline": {**_numbers(outcome.baseline, key), "multiply_adds": candidates.cost([0])},
         "curve": [
-            {"candidate": names[point.candidate], **_numbers(point.quality), "multiply_adds": point.multiply_adds}
+            {"candidate": names[point.candidate], **_numbers(point.quality, key), "multiply_adds": point.multiply_adds}
             for point in outcome.curve.points
         ],
         "candidates": names,
@@ -162,8 +165,8 @@ def _member(candidates: CandidatePool, number: int, lost: Sequence[Unit]) -> dic
     return {"candidate": chosen.name, "dropped": dropped, **({"units": units} if units else {})}
 
 
-def _numbers(quality: Measure) -> dict[str, float | None]:
-    return {"accuracy": quality.accuracy, "auroc": quality.auroc, "nll": quality.nll}
+def _numbers(quality: Measure, key: str) -> dict[str, float | None]:
+    return {key: quality.accuracy, "auroc": quality.auroc, "nll": quality.nll}
 
 
 def read_selection(source: str) -> Selection:

@@ -89,6 +89,7 @@ class SelectionRun:
                     networks,
                     self.data,
                     material.device,
+                    task=material.model.task,
                     temperature=temperature,
                     store=store,
                     on_batch=advance,

@@ -15,9 +15,10 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit, CircuitLike
 from hydractl.circuit.material import Material
+from hydractl.circuit.objective import require_confidence
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model, ModelLike
+from hydractl.inputs.arguments import Model, ModelLike, as_member
 from hydractl.inputs.limits import Limits, UnitLoss
 from hydractl.inputs.references import existing_members, named_circuits
 from hydractl.inputs.result import Result
@@ -214,6 +215,7 @@ class Select:
             multiply_adds=self.limits.budget_macs,
             parameters=self.limits.budget_params,
         )
+        self._check_task()
         material = open_material(
             self.model, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
         )
@@ -251,6 +253,18 @@ class Select:
                 selected.write(self.force)
                 run.remove_state()
         return selected
+
+    def _check_task(self) -> None:
+        """Raises OptionError for a network that embeds, and for what needs a confidence where answers have none."""
+        from hydractl.tasks.all_tasks import find_task
+
+        network = as_member(self.model)
+        task = find_task(network.spec.task)
+        if not task.labelled:
+            raise OptionError(
+                f"{network.name}: embeds, and the mean of embeddings is no better than one: prune it by a circuit"
+            )
+        require_confidence(task, [self.objective], self.ood_data or None)
 
 
 select = function(Select)

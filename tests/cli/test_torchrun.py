@@ -11,6 +11,8 @@ from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import TORCHRUN, Command, contents, save_images
+from tests.tasks.corpus import save_tagger, sentences
+from tests.tasks.encoders import save_encoder, save_texts
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +22,8 @@ LINES = {
     "score-heads": f"score-heads vit --method=separation {DATA} --plot=s.png",
     "extract-circuit": f"extract-circuit vit --search=shortlist --budget=3 --objective=acc,avg {DATA} -o {{objective}}",
     "select": f"select vit --random=3 --members=2 --budgets=1,2 --objective=avg {DATA} -o s.json --hydra hydra",
+    "words": "select tagger --random=3 --members=2 --budgets=1,2 --id-data=words.parquet --batch-size=5 -o s.json",
+    "embeddings": "extract-circuit encoder --budget=2 --id-data=texts.csv --batch-size=5 -o c.json",
     "calibrate": "calibrate vit --id-data=held --ood-data=noise --batch-size=5 --ood-score=mahalanobis -o warm",
     "evaluate": f"evaluate DE=vit+other mc=vit,mc-dropout=3,p=0.2 other {DATA} --calib-data=held --corrupt=contrast:5"
     " --ood-score=knn --temperature=fit --conformal=75% --bootstrap=20 --workers=1"
@@ -37,6 +41,10 @@ def test_two_processes_print_and_write_what_one_does(
     hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     save_images(place / "held", count=18, seed=5)
+    save_tagger(place / "tagger")
+    sentences(12).to_parquet(place / "words.parquet")
+    save_encoder(place / "encoder")
+    save_texts(place / "texts.csv", 12)
     linked = list(place.iterdir())
     for folder in ("one", "two"):
         (place / folder).mkdir()

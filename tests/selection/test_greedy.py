@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
+from sklearn.metrics import f1_score, log_loss, r2_score
 
 from hydractl.selection.candidates import OBJECTIVES, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
+from hydractl.tasks.all_tasks import find_task
 from tests.circuit.naive import quality as naive_quality
 
 N, OUTSIDE, CLASSES, CANDIDATES = 40, 25, 3, 6
@@ -20,7 +22,7 @@ def random_answers(seed: int, sets: int = 2) -> CandidateLogits:
     outside = [generator.normal(size=(CANDIDATES, OUTSIDE, CLASSES)).astype(np.float32) for _ in range(sets)]
     for scores in outside:
         scores[4] = scores[1]
-    return CandidateLogits(logits, generator.integers(0, CLASSES, N), outside)
+    return CandidateLogits(find_task("zero-shot"), logits, generator.integers(0, CLASSES, N), outside)
 
 
 def naive(answers: CandidateLogits, chosen: Sequence[int], objective: str) -> float:
@@ -72,3 +74,31 @@ def test_accuracy_is_kept_where_it_can_be() -> None:
     assert found.quality.accuracy >= best
     out_of_reach = select(answers, Goal("ood", Fraction(1)), (1, 1), costs)
     assert out_of_reach.quality.accuracy == best
+
+
+def test_members_together_are_measured_as_their_task_is() -> None:
+    """The mean of the members' probabilities or numbers; of words, the mean over sentences."""
+    draw = np.random.default_rng(5)
+    logits, chosen = draw.normal(size=(4, N, CLASSES)), [0, 2, 3]
+    hot, numbers, classes = draw.integers(0, 2, (N, CLASSES)), draw.normal(size=(N, CLASSES)), draw.integers(0, 3, N)
+    p = expit(logits[chosen]).mean(0)
+    found = quality(CandidateLogits(find_task("multi-label-image-classification"), logits, hot), chosen)
+    assert found.accuracy == pytest.approx(f1_score(hot, p >= 0.5, average="samples", zero_division=1), abs=1e-6)
+    assert found.nll == pytest.approx(log_loss(hot.ravel(), p.ravel()), abs=1e-10)
+    found = quality(CandidateLogits(find_task("text-regression"), logits, numbers), chosen)
+    assert found.accuracy == pytest.approx(r2_score(numbers, logits[chosen].mean(0)), abs=1e-6)
+    assert found.nll == pytest.approx(np.square(numbers - logits[chosen].mean(0)).mean(), abs=1e-10)
+    found = quality(CandidateLogits(find_task("text-probability"), logits, expit(numbers)), chosen)
+    assert found.accuracy == pytest.approx(r2_score(expit(numbers), p), abs=1e-6)
+    lengths = np.array([1, 7, 12, N - 20])
+    words, outside = [lengths, np.array([2, 3])], [draw.normal(size=(4, 5, CLASSES))]
+    task = find_task("token-classification")
+    found = quality(CandidateLogits(task, logits, classes, outside, words=words), chosen)
+    p, odd = (softmax(one[chosen], -1).mean(0) for one in (logits, *outside))
+    parts = np.split(np.arange(N), lengths.cumsum()[:-1])
+    assert found.accuracy == pytest.approx(np.mean([(p.argmax(1) == classes)[own].mean() for own in parts]), abs=1e-6)
+    loss = [-np.log(p[own, classes[own]]).mean() for own in parts]
+    assert found.nll == pytest.approx(np.mean(loss), abs=1e-10)
+    least = [[one[own].max(1).min() for own in rows] for one, rows in ((p, parts), (odd, [[0, 1], [2, 3, 4]]))]
+    ordered = np.mean([(a > b) + (a == b) / 2 for a in least[0] for b in least[1]])
+    assert found.auroc == pytest.approx(ordered, abs=1e-12)

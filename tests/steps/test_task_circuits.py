@@ -8,6 +8,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
 import hydractl
 from hydractl.circuit.circuit_file import SearchJournal
@@ -115,3 +116,76 @@ def test_what_needs_a_confidence_is_refused_where_there_is_none(key: str, tmp_pa
     ):
         with pytest.raises(OptionError, match="`ood_data` .*: leave it out"):
             call()
+
+
+@pytest.mark.parametrize("key", ["f1", "r2", "token_accuracy"])
+def test_members_are_selected_by_the_measure_of_their_task(key: str, tmp_path: Path) -> None:
+    here = place(key, tmp_path)
+    own = {**here.given, **COLUMNS[key], **SMALL}
+    baseline = hydractl.extract_circuit(here.model, **own, budget=1).to_json()
+    asked = {"random": 4, "budgets": "1,3", "members": "2", "objective": "acc"}
+    chosen = hydractl.select(here.model, **own, **asked, output=tmp_path / "s.json")
+    content = json.loads((tmp_path / "s.json").read_text())
+    whole = next(iter(baseline.values()))["baseline"]
+    assert {name: content["baseline"][name] for name in whole} == pytest.approx(whole, abs=1e-6)
+    assert content["curve"][0][key] >= whole[key]
+    assert key.replace("_", " ") in next(iter(chosen.lines()))
+    found = hydractl.predict(chosen.checkpoint, here.data)
+    if key == "f1":
+        there = [set(one) for one in here.data["tags"]]
+        parts = [
+            2 * len(a & set(b)) / max(len(a) + len(b), 1) if a or b else 1
+            for a, b in zip(there, found.labels, strict=True)
+        ]
+        quality = np.mean(parts)
+    elif key == "r2":
+        quality = r2_score(here.data["score"], found.values[:, 0])
+    else:
+        pairs = zip(here.data["tags"], found.words, strict=True)
+        quality = np.mean([np.mean([a == b.label for a, b in zip(*one, strict=True)]) for one in pairs])
+    assert content["curve"][1][key] == pytest.approx(quality, abs=2e-6)
+
+
+def write(key: str, folder: Path) -> dict[str, Any]:
+    """Writes a model and enough data for each part of a build; returns its options."""
+    here, draw = place(key, folder), np.random.default_rng(1)
+    if key == "token_accuracy":
+        sentences(80).to_parquet(folder / "data.parquet")
+        odd = [draw.choice(["in", "met", "Lee", "Berlin"], 3 + n % 5).tolist() for n in range(60)]
+        datasets.Dataset.from_dict({"tokens": odd}).to_parquet(folder / "odd.parquet")
+    else:
+        texts = [" ".join(draw.choice(WORDS[5:], 9)) for _ in range(80)]
+        rows = {"text": texts, "label": draw.normal(size=80).tolist()}
+        datasets.Dataset.from_dict(rows).to_parquet(folder / "data.parquet")
+        datasets.Dataset.from_dict({"text": texts[:9]}).to_parquet(folder / "odd.parquet")
+    given = {"budgets": "1,2", "members": 2, "device": "cpu", "output": folder / "built"}
+    return {"model": str(here.model), "id_data": f"{folder}/data.parquet", **given}
+
+
+def test_builds_are_planned_for_what_a_task_has(tmp_path: Path) -> None:
+    (tmp_path / "words").mkdir()
+    words, numbers = write("token_accuracy", tmp_path / "words"), write("r2", tmp_path)
+    odd = {"ood_data": [f"odd={tmp_path}/words/odd.parquet"]}
+    stages = hydractl.build(**words, **odd, dry_run=True).stages
+    assert [stage.command for stage in stages] == ["extract-circuit", "select", "calibrate", "calibrate", "evaluate"]
+    assert all("--ood-data" not in stage.line() for stage in stages if stage.command == "calibrate")
+    stages = hydractl.build(**numbers, dry_run=True).stages
+    assert [stage.command for stage in stages] == ["select", "calibrate", "calibrate", "evaluate"]
+    encoder = {**numbers, "model": str(place("similarity", tmp_path).model)}
+    for wanted, asked in (
+        ("`ood_data` .*: leave it out", {**numbers, "ood_data": [f"odd={tmp_path}/odd.parquet"]}),
+        ("`objective` ood needs a confidence", {**numbers, "objective": "ood", **odd}),
+        ("build needs labels", encoder),
+        ("outlier_weight=0", {**words, **odd, "train_data": words["id_data"]}),
+    ):
+        with pytest.raises(OptionError, match=wanted):
+            hydractl.build(**asked, dry_run=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["token_accuracy", "r2"])
+def test_a_build_of_another_task_runs_to_its_verdict(key: str, tmp_path: Path) -> None:
+    asked = write(key, tmp_path)
+    odd = {"ood_data": [f"odd={tmp_path}/odd.parquet"], "draws": 1} if key == "token_accuracy" else {}
+    built = hydractl.build(**asked, **odd)
+    assert ("accuracy" if odd else "MSE") in built.verdict and built.checkpoint.members == 2
