@@ -38,6 +38,7 @@ def plan(
     trunks: str,
     thin: Thinning | None = None,
     *,
+    one_class: bool = True,
     taught: bool = False,
     mixed: bool = False,
 ) -> list[Stage]:
@@ -49,6 +50,7 @@ def plan(
     Args:
         trunks: the trunk depths to try.
         thin: what members lose if they lose MLP units; nothing is searched or selected then.
+        one_class: whether the network chooses one class, so that OOD data choose its OOD score.
         taught: whether the teachers are evaluated too, as one network.
         mixed: whether the mean of the teachers' weights is evaluated too.
 
@@ -81,7 +83,8 @@ def plan(
             mean = Made("work/soup.safetensors")
             stages.append(Stage(Fuse(teachers, soup=True, output=mean), (mean,)))
             systems["soup"] = mean, SOUP
-    calibrations = [_calibration(build, *one) for one in systems.values()]
+    outside = _ood_data(build, 2) if one_class else []
+    calibrations = [_calibration(build, *one, outside) for one in systems.values()]
     return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 
 
@@ -207,11 +210,11 @@ def _outliers(build: BuildOptions) -> Sequence[Given]:
     return [one for part in parts for one in (part[:-1] if kept else part)]
 
 
-def _calibration(build: BuildOptions, model: Made | Given, output: Made) -> Stage:
+def _calibration(build: BuildOptions, model: Made | Given, output: Made, outside: Sequence[Given]) -> Stage:
     step = Calibrate(
         model,
         id_data=_id_data(build, 3),
-        ood_data=_ood_data(build, 2) or None,
+        ood_data=outside or None,
         reading=_reading(build),
         compute=build.compute,
         output=output,

@@ -13,6 +13,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, write_bytes
+from hydractl.circuit.objective import require_confidence
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.arguments import as_checkpoint, as_member
 from hydractl.inputs.result import Result
@@ -27,6 +28,7 @@ from hydractl.pipeline.schedule import NO_CIRCUITS, scheduled
 from hydractl.pipeline.stages import Stage, makefile, run_stages
 from hydractl.selection.candidates import counts, require_measurable
 from hydractl.steps.evaluate import Evaluate
+from hydractl.training.request import Hyperparameters
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -120,15 +122,13 @@ class Build(BuildOptions):
     def run(self, watch: Watcher) -> Built:
         if is_build_file(self.model):
             return read_build_file(self).run(watch)
-        from hydractl.tasks.all_tasks import require_one_class
-
         self._check()
         if not self.dry_run:
             require(
                 "matplotlib", *(["accelerate"] if self.data.train_data else [])
             )  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
-        require_one_class(network.spec, "build", "use prune, finetune, fuse and calibrate")
+        self._check_task(network)
         planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
         thin = thinning(self, network, limits)
@@ -150,7 +150,15 @@ class Build(BuildOptions):
             )
         taught = bool(self.learning.teacher) and self._teachers_go_together(watch)
         mixed = taught and self._teachers_have_a_mean()
-        stages = plan(planned, limits, self.choice.trunks or limits.trunks(network), thin, taught=taught, mixed=mixed)
+        stages = plan(
+            planned,
+            limits,
+            self.choice.trunks or limits.trunks(network),
+            thin,
+            one_class=network.spec.one_class,
+            taught=taught,
+            mixed=mixed,
+        )
         if self.dry_run:
             return Built(stages, folder)
         if not self.data.ood_data:
@@ -182,6 +190,18 @@ class Build(BuildOptions):
             from hydractl.training.losses import require_fit
 
             require_fit([as_checkpoint(teacher) for teacher in self.learning.teacher], as_checkpoint(self.model))
+
+    def _check_task(self, network: Checkpoint) -> None:
+        """Raises OptionError for a network that embeds, and for OOD data that answers of the network make no use of."""
+        from hydractl.tasks.all_tasks import find_task
+
+        task = find_task(network.spec.task)
+        if not task.labelled:
+            raise OptionError(f"{network.name}: embeds, build needs labels: use prune, finetune, fuse and calibrate")
+        require_confidence(task, [self.choice.objective], self.data.ood_data or None)
+        recipe = Hyperparameters(self.learning.recipe, self.learning.settings).changed_recipe()
+        if task.tagged and self.data.train_data and self.data.ood_data and recipe.outlier_weight:
+            raise OptionError("words learn nothing from outliers: add `settings` outlier_weight=0")
 
     def _teachers_go_together(self, watch: Watcher) -> bool:
         """Returns whether the teachers make one file, which the Hydra can be compared with; notes why not."""
