@@ -43,8 +43,6 @@ def table() -> str:
         counts = {
             name: len({line.rpartition("[")[2] for line in own if line.startswith(c)}) for name, c in COLUMNS.items()
         }
-        if family.task == "token-classification":
-            counts["extract-circuit"] = 0  # refused, though the layers can be replayed
         lines.append(f"| {family.title} | {family.task} | {' | '.join(map(str, counts.values()))} |")
     return "\n".join(lines)
 
