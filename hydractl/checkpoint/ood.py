@@ -30,7 +30,8 @@ class Baseline:
     confidence: Annotated[float, Checked(ge=0, le=1)]  # the mean MSP
     # The MSP that as many samples reach as are right; 1 at most.
     threshold: Annotated[float, Checked(ge=0, le=1)]
-    labels: Items[Annotated[int, Checked(ge=0)]]  # how many samples each class has
+    # How many samples each class has; of several labels, how many are answered with each.
+    labels: Items[Annotated[int, Checked(ge=0)]]
 
 
 @dataclass(frozen=True)

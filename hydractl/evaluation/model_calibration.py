@@ -129,7 +129,8 @@ def fit_answers(held: Held, fit: Fit, wanted: Wanted, on_note: Callable[[str], N
     """Returns the fits to answers; a fitted temperature takes the place of theirs."""
     fitted = None if held.inside.labels is None else fit(*held.inside.to_fit_on())
     if fitted is not None:
-        held = replace(held, temperature=fitted.temperature)
+        thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else None
+        held = replace(held, temperature=fitted.temperature, thresholds=thresholds)
     if isinstance(fitted, FittedVector):
         held = _scaled(held, fitted)
     return Fits(fitted, fit_ood(held, wanted, on_note))

@@ -13,7 +13,8 @@ from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
 from hydractl.evaluation.set_answers import Classifier, SetAnswers
-from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
+from hydractl.metrics.label_sets import tabulate_label_sets
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS
@@ -91,6 +92,7 @@ class Held:
     temperature: float  # divides logits
     shifted: Mapping[str, SetAnswers]  # to samples that are other than the ID samples and still welcome
     names: Sequence[str] | None = None  # of its classes
+    thresholds: Sequence[float] | None = None  # of its labels, where a sample has several
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +137,15 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     if held.inside.labels is not None and (wanted.fixed or held.inside.places is not None):
         known, promises = LabelledAnswers.of(held.inside, held.temperature, held.names), wanted.promises
         sure, sets = fit_sure(known, promises), fit_sets(known, promises)
-        fit = replace(fit, accuracy=promises.accuracy, baseline=_baseline(known) if wanted.fixed else None)
+        fit = replace(fit, accuracy=promises.accuracy)
+        if wanted.fixed:
+            counts = np.bincount(known.labels, minlength=len(known.names))
+            fit = replace(fit, baseline=_baseline(known.right, known.probabilities.max(-1), counts))
         if sure is not None:
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
+    if held.thresholds is not None:
+        table = tabulate_label_sets(*held.inside.to_fit_on(), held.temperature, held.thresholds)
+        fit = replace(fit, baseline=_baseline(table.labelled().correct, table.msp, table.prediction.sum(0)))
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
     return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept), sets=sets)
 
@@ -174,16 +182,21 @@ def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
     return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}
 
 
-def _baseline(known: LabelledAnswers) -> Baseline:
-    """Returns the accuracy, confidence and class shares on the calibration samples, as `predict` finds them."""
-    right, samples = int(known.right.sum()), len(known.labels)
-    confidence = np.sort(known.probabilities.max(-1).astype(np.float64))
+def _baseline(correct: BoolArray, msp: FloatArray, counts: IntArray) -> Baseline:
+    """Returns the accuracy, confidence and class shares on the calibration samples, as `predict` finds them.
+
+    Args:
+        correct: `[N]`, whether an answer is right.
+        msp: `[N]`.
+        counts: `[C]`, how many samples each class has.
+    """
+    right, confidence = int(correct.sum()), np.sort(msp.astype(np.float64))
     return Baseline(
-        samples=samples,
-        accuracy=right / samples,
+        samples=len(correct),
+        accuracy=right / len(correct),
         confidence=float(confidence.mean()),
         threshold=float(confidence[-right]) if right else 1.0,
-        labels=tuple(np.bincount(known.labels, minlength=len(known.names)).tolist()),
+        labels=tuple(counts.tolist()),
     )
 
 

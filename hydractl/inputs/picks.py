@@ -29,15 +29,18 @@ def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: b
     """
     out = StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow([modality, LABEL, "predicted", "typicality", "confidence", "why"])
+    numbers = tuple(picked[0].answer.numbers) if picked else ("typicality", "confidence")
+    predicted = ["predicted"] if "confidence" in numbers else []
+    table.writerow([modality, LABEL, *predicted, *numbers, "why"])
     for name, answer in picked:
         shown = name
         if modality == "image":
             if not Path(name).is_file():
                 raise DataError(f"{name}: is no file that a table could name: watch a folder of images to pick from")
             shown = os.path.relpath(name, path.parent)
-        numbers = (f"{answer.typicality:.4f}", f"{answer.confidence:.4f}", Seen(name, answer).why)
-        table.writerow([spreadsheet(shown), "", spreadsheet(answer.label), *numbers])
+        said = [spreadsheet(", ".join(answer.labels))] if predicted else []
+        found = (f"{number:.4f}" for number in answer.numbers.values())
+        table.writerow([spreadsheet(shown), "", *said, *found, Seen(name, answer).why])
     write_bytes(path, out.getvalue().encode(), force)
 
 

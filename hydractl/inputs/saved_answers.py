@@ -1,19 +1,39 @@
-"""Answers from what `predict` wrote: CSV, the lines of its pipe, JSON, or JSON lines."""
+"""Answers from what `predict` wrote: CSV, the lines of its pipe, JSON, JSON lines, or Parquet."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hydractl.errors import DataError
+from hydractl.inputs.predictions import UNREADABLE
 from hydractl.monitoring.pick import Seen
 from hydractl.monitoring.stream import Known, SeenAnswer
 
-NEEDED = ("label", "msp", "typicality")  # columns of predictions
+NEEDED = ("input", "typicality")  # columns of predictions
+SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them
+
+
+def saved_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a file, those of predictions in Parquet as JSON."""
+    if path.suffix.lower() != ".parquet":
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            yield from file
+        return
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        table = parquet.ParquetFile(path)
+    except ArrowInvalid:  # is for the library that reads data to explain
+        return
+    if set(NEEDED) <= set(table.schema_arrow.names):
+        for batch in table.iter_batches():
+            yield from (json.dumps(row, default=str) for row in batch.to_pylist())
 
 
 def are_predictions(line: str) -> bool:
@@ -23,25 +43,42 @@ def are_predictions(line: str) -> bool:
     return set(NEEDED) <= set(next(csv.reader([line], delimiter=_separator(line)), []))
 
 
-def saved_answers(lines: Iterable[str], where: str, known: Known) -> Iterator[Seen]:
-    """Yields the answers that `predict` wrote: CSV, the lines of its pipe, JSON, or JSON lines.
+class SavedAnswers:
+    """Reads the answers that `predict` wrote, all at once or as they come."""
 
-    Args:
-        where: the file, for messages.
+    def __init__(self, where: str, known: Known) -> None:
+        """
+        Args:
+            where: the file, for messages.
+        """
+        self.where, self.known = where, known
+        self._word: tuple[Any, int] = None, 0  # the text of the last word, and where it starts there
 
-    Raises:
-        DataError: a row lacks a number or holds none, or the lines are something else.
-    """
-    for number, row in enumerate(_rows(lines, where), 1):
-        if row.get("unreadable") or row.get("label") == "unreadable":
-            continue
-        try:
-            yield Seen(str(row.get("input", number)), _answer(row, known))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{where}: row {number}: {_problem(error)}: give predictions of a calibrated model, as `predict` "
-                "writes them"
-            ) from None
+    def read(self, lines: Iterable[str]) -> Iterator[Seen]:
+        """Yields the answers in lines: CSV, those of the pipe of `predict`, JSON, or JSON lines.
+
+        Raises:
+            DataError: a row lacks a number or holds none, or the lines are something else.
+        """
+        for number, row in enumerate(_rows(lines, self.where), 1):
+            unreadable = UNREADABLE in row.values() and row.get("typicality") in ("", UNREADABLE)
+            if row.get("unreadable") or unreadable:
+                continue
+            try:
+                if not self._goes_on(row):
+                    yield Seen(str(row.get("input", number)), _answer(row, self.known))
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"{self.where}: row {number}: {_problem(error)}: give predictions of a calibrated model, as "
+                    "`predict` writes them"
+                ) from None
+
+    def _goes_on(self, row: Mapping[str, Any]) -> bool:
+        """Returns whether a row is of a further word of a text."""
+        if "word" not in row:
+            return False
+        (text, start), self._word = self._word, ((row.get("input"), row.get("row")), int(row["start"]))
+        return text == self._word[0] and start < self._word[1]
 
 
 def _rows(lines: Iterable[str], where: str) -> Iterator[Mapping[str, Any]]:
@@ -68,19 +105,30 @@ def _separator(line: str) -> str:
 
 
 def _answer(row: Mapping[str, Any], known: Known) -> SeenAnswer:
-    typical, sure = (_share(row, name) for name in ("typicality", "msp"))
-    probabilities = profile = None
-    if known.classes is not None:
+    typical, probabilities, profile = _share(row, "typicality"), None, None
+    if known.classes and not known.several:
         given = row.get("probabilities") or {name: row[f"p({name})"] for name in known.classes if f"p({name})" in row}
         if given:
             probabilities = np.array([_share(given, name) for name in known.classes])
     layers = row.get("profile") or [row.get(f"typicality(layer {at})") for at in range(known.layers)]
     if known.layers and None not in layers:
         profile = np.array(layers, dtype=np.float64)
-    label = str(row["label"])
-    if known.classes is not None and label not in known.classes:
+    if known.classes == ():
+        return SeenAnswer(typical, profile=profile)
+    found, sure = row["label"], _share(row, "msp")
+    label = _labels(found, known.classes or ()) if known.several else str(found)
+    if isinstance(label, str) and known.classes is not None and label not in known.classes:
         label = label.removeprefix("'")  # which CSV puts before what a spreadsheet would run
     return SeenAnswer(typical, sure, label, probabilities, profile=profile)
+
+
+def _labels(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns labels: those of a list, or of a text, where each may carry its probability."""
+    if not isinstance(given, str):
+        return tuple(given)
+    parts = given.split(", ") if given else []
+    plain = (part if part in classes else part.removeprefix("'") for part in parts)
+    return tuple(part if part in classes else part.rpartition(" ")[0] or part for part in plain)
 
 
 def _share(row: Mapping[str, Any], name: str) -> float:

@@ -71,7 +71,7 @@ class Monitor:
         """Adds predictions, and returns whether there has been an alarm.
 
         Raises:
-            OptionError: they are of a model without typicality, or with other classes.
+            OptionError: they are of a model without typicality, or answer with other classes.
         """
         return self.add(answers(prediction))
 
@@ -79,12 +79,16 @@ class Monitor:
         """Adds answers one by one, and returns whether there has been an alarm.
 
         Raises:
-            OptionError: a label is no class of the model.
+            OptionError: a label is no class of the model, or the model chooses one class or several labels, and they do
+                not.
         """
-        for one in found:
-            if self.known.classes is not None and one.label not in self.known.classes:
-                raise OptionError(f"the model has no class {shortened(one.label, 40)!r}: watch its own predictions")
-            self.streams[0].add(one if self.known.classes is not None else one._replace(probabilities=None))
+        known = self.known
+        for one in map(known.watched, found):
+            wrong = [name for name in one.labels if known.classes is not None and name not in known.classes]
+            if wrong or (known.classes != () and not isinstance(one.label, tuple if known.several else str)):
+                given = shortened(str(wrong[0] if wrong else one.label), 40)
+                raise OptionError(f"the model has no class {given!r}: watch its own predictions")
+            self.streams[0].add(one)
         return self.alarmed
 
     @property
@@ -141,20 +145,21 @@ def _known(model: ModelLike) -> Known:
     """Returns what a model's file says of ID inputs.
 
     Raises:
-        OptionError: it is not calibrated, or is multi-label.
+        OptionError: it is not calibrated.
     """
     file = open_onnx(model) if is_onnx(model) else None
     checkpoint = as_checkpoint(model) if file is None else file.checkpoint
-    spec = checkpoint.spec
+    spec, several = checkpoint.spec, False
     if not spec.one_class:  # a service without torch imports no tasks
-        from hydractl.tasks.all_tasks import require_one_class
+        from hydractl.tasks.all_tasks import find_task
 
-        require_one_class(spec, "monitor", "watch the typicality that predict prints")
+        several = (task := find_task(spec.task)).several and not task.numbers
     if checkpoint.ood is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
     fit = checkpoint.ood.fit
     calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
-    classes = None if spec.prompted else tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
+    names = tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
+    classes = None if spec.prompted else names if spec.one_class or several else ()
     return Known(
         calibration=calibration,
         # Samples of shifted data count too, but a file does not say how many: fewer are the safe side.
@@ -163,6 +168,7 @@ def _known(model: ModelLike) -> Known:
         layers=layers,
         classes=classes,
         baseline=fit.baseline,
+        several=several,
     )
 
 
@@ -181,7 +187,7 @@ def _numbers_of_graph(file: OnnxFile) -> tuple[str, int, int]:
 
 
 def answers(found: Answered) -> Iterator[SeenAnswer]:
-    """Yields the answers of predictions, without those that could not be read.
+    """Yields the answers of predictions, without those to what could not be read.
 
     Raises:
         OptionError: they have no typicality.
@@ -189,11 +195,13 @@ def answers(found: Answered) -> Iterator[SeenAnswer]:
     if found.typicality is None:
         raise OptionError("these predictions have no typicality: calibrate the model first")
     names = ("typicality", "msp", "probabilities", "profile")
-    typical, sure, probabilities, profile = (
-        None if (values := getattr(found, name)) is None else np.asarray(values, dtype=np.float64) for name in names
+    typical, *others = (
+        None if (values := getattr(found, name, None)) is None else np.asarray(values, dtype=np.float64)
+        for name in names
     )
-    assert typical is not None and sure is not None and probabilities is not None
-    for at, label in enumerate(found.labels):
-        if label is not None:
-            layers = None if profile is None else profile[at]
-            yield SeenAnswer(float(typical[at]), float(sure[at]), label, probabilities[at], profile=layers)
+    assert typical is not None
+    for at in np.flatnonzero(~np.isnan(typical)):
+        sure, probabilities, profile = (None if values is None else values[at] for values in others)
+        label = found.labels[at] if hasattr(found, "labels") else None
+        confidence = None if sure is None else float(sure)
+        yield SeenAnswer(float(typical[at]), confidence, label, probabilities, profile=profile)

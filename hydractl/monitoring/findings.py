@@ -16,6 +16,7 @@ from hydractl.monitoring.shares import class_shares
 from hydractl.monitoring.stream import RARE, Known, Span, Stream
 
 CHANCE = 0.05  # of naming any layer that did not move
+OF_CLASSES = ("confidence", "accuracy", "labelled", "right", "classes")  # what answers without a confidence lack
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class Findings:
         since: the input after which the evidence rose; None likewise.
         flagged: the share that looks OOD.
         promised: the share of ID inputs that does.
-        confidence: the mean.
+        confidence: the mean; None without classes, and before the first input.
         accuracy: by each method without labels.
         labelled: how many inputs have labels.
         right: the accuracy of these, with a confidence sequence; None without labels.
-        classes: the most frequent first.
+        classes: the most frequent first; of several labels each has a share of its own.
         layers: those of the profile, after an alarm.
         histogram: how many inputs have a typicality in each of 20 bins from 0 to 1.
         history: of each stream.
@@ -87,8 +88,14 @@ class Findings:
     history: Sequence[Sequence[Span]]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON."""
-        return asdict(self)
+        """Returns plain JSON, without what the answers lack."""
+        return asdict(self, dict_factory=_without_classes)
+
+
+def _without_classes(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    lacks = OF_CLASSES if found.get("confidence", 0) is None else ()
+    return {name: value for name, value in found.items() if name not in lacks}
 
 
 def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
@@ -113,6 +120,7 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         sum(one.above for one in streams),
     )
     right, labelled = (sum(getattr(one, name) for one in streams) for name in ("right", "labelled"))
+    classes = _classes(known, streams, inputs)
     return Findings(
         inputs=inputs,
         streams=count,
@@ -123,11 +131,11 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         since=since,
         flagged=_share(sum(one.flagged for one in streams), inputs),
         promised=1 - known.accept,
-        confidence=seen.total / inputs if inputs else None,
-        accuracy=estimates(seen, known.baseline),
+        confidence=seen.total / inputs if inputs and classes else None,
+        accuracy=estimates(seen, known.baseline) if classes else {},
         labelled=labelled,
         right=labelled_accuracy(right, labelled) if labelled else None,
-        classes=_classes(known, streams),
+        classes=classes,
         layers=layers,
         histogram=[int(bin_) for bin_ in np.sum([one.histogram for one in streams], axis=0)],
         history=[tuple(one.history) for one in streams],
@@ -174,19 +182,18 @@ def _layers(known: Known, spans: Sequence[Span]) -> list[LayerChange]:
     return found
 
 
-def _classes(known: Known, streams: Sequence[Stream]) -> list[ClassShare]:
+def _classes(known: Known, streams: Sequence[Stream], inputs: int) -> list[ClassShare]:
     counts: dict[str, int] = dict.fromkeys(known.classes or (), 0)
     for stream in streams:
         for name, count in stream.predicted.items():
             counts[name] = counts.get(name, 0) + count
-    inputs, baseline = sum(counts.values()), known.baseline
-    rows = [row for stream in streams for row in stream.recent]
+    baseline, rows = known.baseline, [row for stream in streams for row in stream.recent]
     estimated: dict[str, ShareEstimate] = {}
     calibrated: dict[str, float] = {}
+    if baseline is not None and known.classes is not None:
+        shares = (count / baseline.samples for count in baseline.labels)
+        calibrated = dict(zip(known.classes, shares, strict=True))
     if baseline is not None and known.classes is not None and rows:
-        calibrated = {
-            name: count / baseline.samples for name, count in zip(known.classes, baseline.labels, strict=True)
-        }
         for name, share, wide in zip(known.classes, *class_shares(rows, baseline.labels), strict=True):
             estimated[name] = ShareEstimate(float(share), max(float(share - wide), 0.0), min(float(share + wide), 1.0))
     found = []

@@ -14,8 +14,8 @@ def prometheus(found: Findings) -> str:
     """Returns the findings in Prometheus' text format 0.0.4."""
     lines = []
     for name, kind, text, samples in _metrics(found):
-        lines += [f"# HELP hydractl_{name} {text}", f"# TYPE hydractl_{name} {kind}"]
-        lines += [f"hydractl_{name}{_labels(labels)} {value}" for labels, value in samples if value is not None]
+        known = [f"hydractl_{name}{_labels(labels)} {value}" for labels, value in samples if value is not None]
+        lines += [f"# HELP hydractl_{name} {text}", f"# TYPE hydractl_{name} {kind}", *known] if known else []
     return "\n".join([*lines, *_histogram(found), ""])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hydractl.monitoring.stream import SeenAnswer
 
@@ -35,9 +35,10 @@ def picked(seen: Sequence[Seen], count: int) -> list[Seen]:
     ['b', 'c']
     """
     ordered = sorted(
-        {each.name: each for each in seen}.values(), key=lambda each: (each.answer.typicality, each.answer.confidence)
+        {each.name: each for each in seen}.values(),
+        key=lambda each: (each.answer.typicality, each.answer.confidence or 0.0),
     )
-    turns: dict[str, int] = {}
+    turns: dict[Any, int] = {}
     ranked = []
     for place, each in enumerate(ordered):
         turn = turns[each.answer.label] = turns.get(each.answer.label, -1) + 1

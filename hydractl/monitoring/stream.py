@@ -35,8 +35,9 @@ class Known:
         scale: the steps of typicality.
         accept: the share of ID inputs that it does not flag.
         layers: how many a profile has; 0 without profiles.
-        classes: the names; None if they may change.
+        classes: the names, or those of labels; none if it answers otherwise; None if they may change.
         baseline: the answers to its labelled samples; None if there are none.
+        several: whether an answer has any number of them.
     """
 
     calibration: str
@@ -45,16 +46,38 @@ class Known:
     layers: int
     classes: tuple[str, ...] | None
     baseline: Baseline | None
+    several: bool = False
+
+    @property
+    def one_class(self) -> bool:
+        """True if the model chooses one class for an input."""
+        return self.classes != () and not self.several
+
+    def watched(self, answer: SeenAnswer) -> SeenAnswer:
+        """Returns an answer without what is not watched of this model."""
+        if self.classes == ():
+            return SeenAnswer(answer.typicality, profile=answer.profile)
+        return answer._replace(probabilities=None) if self.classes is None or self.several else answer
 
 
 class SeenAnswer(NamedTuple):
     """The answer to one input."""
 
     typicality: float
-    confidence: float
-    label: str
-    probabilities: NDArray[np.floating] | None = None  # `[C]`; None where a pipe had none
+    confidence: float | None = None  # None of an answer without classes, like its label
+    label: str | tuple[str, ...] | None = None  # its class, or its labels
+    probabilities: NDArray[np.floating] | None = None  # `[C]`; None where a pipe had none, and of several labels
     profile: NDArray[np.floating] | None = None  # `[L]`, typicality by layer
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its class or labels."""
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Typicality, and confidence if it has one."""
+        return {name: one for name in ("typicality", "confidence") if (one := getattr(self, name)) is not None}
 
 
 class Span(Schema):
@@ -63,7 +86,7 @@ class Span(Schema):
     inputs: Count
     evidence: Number
     low: Count  # typicalities up to 5 %
-    confidence: Number  # the sum
+    confidence: Number | None  # the sum; None without classes
     layers: Items[Count] = ()  # typicalities up to 5 % by each layer
     typical: Items[Number] = ()  # the sum of typicalities by each layer
 
@@ -119,13 +142,14 @@ class Stream:
         self.highest = max(self.highest, value)
         if self.alarm is None and value >= 1 / self.alpha:
             self.alarm = self.evidence.seen
-        total, squares = self.confidence
-        self.confidence = total + answer.confidence, squares + answer.confidence**2
+        sure, (total, squares) = answer.confidence or 0.0, self.confidence
+        self.confidence = total + sure, squares + sure**2
         if self.known.baseline is not None:
-            self.above += answer.confidence >= self.known.baseline.threshold
+            self.above += sure >= self.known.baseline.threshold
         self.flagged += answer.typicality < 1 - self.known.accept - 1e-6
         self.histogram[min(int(answer.typicality * BINS), BINS - 1)] += 1
-        self.predicted[answer.label] = self.predicted.get(answer.label, 0) + 1
+        for label in answer.labels:
+            self.predicted[label] = self.predicted.get(label, 0) + 1
         if answer.probabilities is not None:
             self.recent = [*self.recent[1 - RECENT :], likely(answer.probabilities)]
         self._remember(answer, value, bool(low[RARE]))
@@ -206,7 +230,7 @@ def _joined(first: Span, second: Span) -> Span:
         second,
         inputs=first.inputs + second.inputs,
         low=first.low + second.low,
-        confidence=first.confidence + second.confidence,
+        confidence=None if first.confidence is None else first.confidence + (second.confidence or 0.0),
         layers=summed("layers"),
         typical=summed("typical"),
     )
@@ -215,14 +239,16 @@ def _joined(first: Span, second: Span) -> Span:
 def _check(state: StreamState, known: Known) -> None:
     """Raises ValueError if a stream from outside contradicts itself."""
     seen, classes = state.seen, None if known.classes is None else len(known.classes)
+    predicted, one_class = state.predicted.values(), known.one_class
     shapes = [len(state.low) == len(EDGES) == len(state.capital), len(state.histogram) == BINS]
     shapes += [len(row) == len(SHARES) for row in state.capital]
     shapes += [len(span.layers) == len(span.typical) in (0, known.layers) for span in state.history]
-    shapes += [len(state.history) <= SPANS + 1, len(state.recent) <= RECENT]
+    shapes += [len(state.history) <= SPANS + 1, len(state.recent) <= RECENT * one_class]
     if not all(shapes):
         raise ValueError("lists have other lengths than a state of this model")
     parts = [max(state.low, default=0), state.above, state.flagged, state.alarm or 0, state.labelled]
-    sums = [sum(state.histogram), sum(state.predicted.values()), sum(span.inputs for span in state.history)]
+    parts.append(max(predicted, default=0))
+    sums = [sum(state.histogram), sum(predicted) if one_class else seen, sum(span.inputs for span in state.history)]
     if any(part > seen for part in parts) or any(one != seen for one in sums) or state.right > state.labelled:
         raise ValueError(f"counts do not fit the {seen} inputs")
     if any(place >= (classes or place + 1) for row in state.recent for place, _ in row):

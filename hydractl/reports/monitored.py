@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CLASSES = 12  # in a table or figure
 LONGEST = 300  # characters of a text on the page
-TEXT = "typicality {typical:.4f}, confidence {sure:.4f}"
 
 
 def verdict(found: Findings) -> str:
@@ -91,16 +90,10 @@ def _classes(found: Findings) -> Iterator[Table]:
     notes = []
     if any(one.estimated for one in shown):
         columns += [("by EM, recent inputs", [_percent(one.estimated) for one in shown])]
-        columns += [
-            (
-                "calibration",
-                [
-                    _percent(None if (at := one.calibrated) is None else ShareEstimate(at, at, at), False)
-                    for one in shown
-                ],
-            )
-        ]
         notes.append("By EM: right if only the shares of classes have changed, and confidence is calibrated.")
+    if any(one.calibrated is not None for one in shown):
+        before = (None if (at := one.calibrated) is None else ShareEstimate(at, at, at) for one in shown)
+        columns += [("calibration", [_percent(one, False) for one in before])]
     if len(found.classes) > len(shown):
         notes.append(f"The {CLASSES} most frequent of {len(found.classes)} classes.")
     yield Table(tuple(one.name for one in shown), (("%", tuple(columns)),), (), tuple(notes), head="class")
@@ -126,7 +119,13 @@ def write_monitored(folder: Path, found: Findings, picked: Sequence[Seen], force
     text = (
         environment()
         .get_template("monitor.html")
-        .render(verdict=verdict(found), tables=tables(found), pictures=drawn, picked=list(map(_shown, picked)))
+        .render(
+            verdict=verdict(found),
+            tables=tables(found),
+            pictures=drawn,
+            picked=list(map(_shown, picked)),
+            sure=found.confidence is not None,
+        )
     )
     make_folder(folder.parent, parents=True)
     with write_folder(folder, KIND, force) as new:
@@ -140,8 +139,8 @@ def _shown(one: Seen) -> dict[str, Any]:
     return {
         "name": shortened(one.name, LONGEST),
         "image": _picture(one.name),
-        "said": one.answer.label,
-        "text": TEXT.format(typical=one.answer.typicality, sure=one.answer.confidence),
+        "said": ", ".join(one.answer.labels),
+        "text": ", ".join(f"{name} {number:.4f}" for name, number in one.answer.numbers.items()),
         "why": one.why,
         "profile": None if one.answer.profile is None else [float(share) for share in one.answer.profile],
     }

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hydractl.monitoring.pick import Seen
     from hydractl.reports.table import Table
 
-SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt")  # endings of files that may hold predictions
 WIDTH = 120  # columns outside a terminal
 
 
@@ -60,6 +59,7 @@ class Watched(Result):
 
     def to_json(self) -> dict[str, Any]:
         picks = [{"input": one.name, "predicted": one.answer.label, "why": one.why} for one in self.picked]
+        picks = [{name: value for name, value in one.items() if value is not None} for one in picks]
         return {"alarm": self.alarm, **self.findings.to_json(), "picked": picks}
 
     def lines(self) -> Iterator[str]:
@@ -163,6 +163,8 @@ class MonitorInputs:
         from hydractl.monitoring.pick import picked
         from hydractl.reports.monitored import write_monitored
 
+        if self.labels is not None and not monitor.known.one_class:
+            raise OptionError("`labels` are classes of inputs, which this model does not choose: leave them out")
         labels = {} if self.labels is None else read_picked_labels(Path(self.labels))
         monitor.merge(self.merge)
         before = monitor.streams[0].labelled
@@ -189,6 +191,7 @@ class MonitorInputs:
         """Adds answers, and returns those without labels."""
         from hydractl.inputs.picks import label_of
 
+        chunk = [one._replace(answer=monitor.known.watched(one.answer)) for one in chunk]
         monitor.add(one.answer for one in chunk)
         unlabelled = []
         for one in chunk:
@@ -207,7 +210,7 @@ class MonitorInputs:
 
     def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields the inputs with their answers, as they come."""
-        from hydractl.inputs.saved_answers import are_predictions, saved_answers
+        from hydractl.inputs.saved_answers import SAVED, SavedAnswers, are_predictions, saved_lines
 
         others = []
         for one in several(self.inputs):
@@ -215,10 +218,10 @@ class MonitorInputs:
                 yield from self._piped(monitor, watch)
                 continue
             if isinstance(one, str | Path) and Path(one).suffix.lower() in SAVED and Path(one).is_file():
-                with Path(one).open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                    if are_predictions(first := file.readline()):
-                        yield list(saved_answers(chain([first], file), str(one), monitor.known))
-                        continue
+                lines = saved_lines(Path(one))
+                if are_predictions(first := next(lines, "")):
+                    yield list(SavedAnswers(str(one), monitor.known).read(chain([first], lines)))
+                    continue
             others.append(one)
         if others or several(self.data):
             # Samples of Python are one data set, not a list of names.
@@ -226,9 +229,9 @@ class MonitorInputs:
 
     def _piped(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields what comes through standard input: predictions, or texts to predict."""
-        from hydractl.inputs.saved_answers import are_predictions, saved_answers
+        from hydractl.inputs.saved_answers import SavedAnswers, are_predictions
 
-        chunks = lines_as_they_come()
+        chunks, saved = lines_as_they_come(), SavedAnswers(STDIN, monitor.known)
         first = next(chunks, [""])
         header = next((line for line in first if line.strip()), "")
         if not are_predictions(header):
@@ -236,15 +239,15 @@ class MonitorInputs:
                 if texts := [line for line in lines if line.strip()]:
                     yield self._predicted(watch, text=texts)
         elif header.strip() == "{":  # one object, to its end
-            yield list(saved_answers(chain(first, *chunks), STDIN, monitor.known))
+            yield list(saved.read(chain(first, *chunks)))
         else:
-            yield list(saved_answers(first, STDIN, monitor.known))
+            yield list(saved.read(first))
             for lines in chunks:
                 again = [] if header.startswith("{") else [header]
-                yield list(saved_answers([*again, *lines], STDIN, monitor.known))
+                yield list(saved.read([*again, *lines]))
 
     def _predicted(self, watch: Watcher, **given: Any) -> list[Seen]:
-        from hydractl.inputs.predictions import Predictions
+        from hydractl.inputs.predictions import AnyPredictions
         from hydractl.inputs.stream_monitor import answers
         from hydractl.monitoring.pick import Seen
 
@@ -256,8 +259,8 @@ class MonitorInputs:
             **given,
         )
         found = step.run(watch)
-        assert isinstance(found, Predictions)  # no output is given
-        names = (name for name, label in zip(found.inputs, found.labels, strict=True) if label is not None)
+        assert isinstance(found, AnyPredictions)  # no output is given
+        names = (name for at, name in enumerate(found.inputs) if at not in found.unreadable)
         return [Seen(name, answer) for name, answer in zip(names, answers(found), strict=True)]
 
     @cached_property

@@ -123,7 +123,7 @@ def other_task(prepare: Callable[[], object], data: str = TEXTS) -> Refusal:
 
 def without_classifier(prepare: Callable[[], object], data: str = TEXTS) -> Refusal:
     """A network that embeds, asked for what needs classes."""
-    return Refusal(prepare, f"monitor net {data}", NEW, renewed(data))
+    return Refusal(prepare, f"calibrate net --id-data {data} --sets 90% -o warm", NEW, renewed(data))
 
 
 def sharded() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hydractl.checkpoint.ood import Baseline
 from hydractl.errors import ArtifactError
 from hydractl.monitoring.evidence import Scale
-from hydractl.monitoring.findings import find
+from hydractl.monitoring.findings import OF_CLASSES, find
 from hydractl.monitoring.metrics import prometheus
 from hydractl.monitoring.pick import Seen, picked
 from hydractl.monitoring.stream import SPANS, Known, SeenAnswer, Stream, StreamState
@@ -173,3 +173,28 @@ def test_the_least_typical_come_first_then_the_least_sure_classes_in_turn() -> N
     assert [each.name for each in picked([*seen, seen[0]], 9)] == ["b", "c", "a", "d"]
     odd = Seen("e", SeenAnswer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
     assert odd.why == "odder than 98.0 % of calibration samples, by layers 0 2"
+
+
+def test_a_state_counts_labels_one_by_one_and_none_without_classes() -> None:
+    several, bare = replace(KNOWN, several=True), replace(KNOWN, classes=(), baseline=None)
+    whole = [one._replace(label=("cat", "dog") if at % 3 else ()) for at, one in enumerate(answers(120))]
+    for known, predicted, wrong in (
+        (several, {"cat": 80, "dog": 80}, [{"predicted": {"cat": 121}}, {"recent": [[[0, 0.5]]]}]),
+        (bare, {}, [{"predicted": {"cat": 1}}, {"recent": [[[0, 0.5]]]}]),
+    ):
+        stream = Stream.start(known, 0.05)
+        for one in whole:
+            stream.add(known.watched(one))
+        plain = json.loads(as_text(stream))
+        assert plain["predicted"] == predicted and not plain["recent"]
+        assert (plain["history"][0]["confidence"] is None) == (known is bare)
+        for change in ({}, *wrong):
+            origin = Origin("state", ArtifactError, "write it again")
+            state = parse_json(json.dumps(plain | change), origin).read(StreamState)
+            if change:
+                with pytest.raises(ValueError, match="counts do not fit|class that the model|other lengths"):
+                    Stream.of(state, known, 0.05)
+            else:
+                assert as_text(Stream.of(state, known, 0.05)) == as_text(stream)
+        lacking = [name for name in OF_CLASSES if name not in find(known, 0.05, [stream]).to_json()]
+        assert lacking == (list(OF_CLASSES) if known is bare else [])

@@ -367,7 +367,7 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
         (OptionError, "leave it out", lambda: calibrated(accuracy="90%")),
         (OptionError, "`interval` 1", lambda: calibrated(interval="1")),
         (OptionError, "choose temperature", lambda: calibrated(method="vector")),
-        (OptionError, "needs a model that chooses one class", lambda: hydractl.Monitor(bert)),
+        (OptionError, "no typicality to watch", lambda: hydractl.Monitor(bert)),
         (OptionError, "for text-classification", lambda: hydractl.calibrate(plain, id_data=data, interval="90%")),
         (OptionError, "`query_column` ranks", lambda: evaluated(plain, label_column="relevant", query_column="query")),
     ):

@@ -189,7 +189,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
         ("choose all-layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
         ("leave them out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="90%", **tags)),
         ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, save_logits=tmp_path / "saved", **tags)),
-        ("typicality that predict prints", lambda: hydractl.Monitor(vit)),
         (
             "evaluate the pruned network",
             lambda: hydractl.analyse_noise(vit, vit, corrupt="noise:5", id_data=data, **tags),
