@@ -250,7 +250,8 @@ def _check_outputs(
     proto: ModelProto, outputs: tuple[str, ...], checkpoint: Checkpoint, expected: Sequence[str] | None, origin: Origin
 ) -> None:
     forms = {each.name: _form(each) for each in proto.graph.output}
-    wanted = tuple(expected or output_names(None if checkpoint.ood is None else checkpoint.ood.fit, checkpoint.sets))
+    fit = None if checkpoint.ood is None else checkpoint.ood.fit
+    wanted = tuple(expected or output_names(checkpoint.spec, fit, checkpoint.sets))
     if tuple(forms) != outputs or outputs != wanted:
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
     (_, sizes), spec = forms["member_logits"], checkpoint.spec
@@ -259,9 +260,10 @@ def _check_outputs(
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 
 
-def output_names(fit: OodFit | None, sets: PromisedSets | None) -> tuple[str, ...]:
+def output_names(spec: ModelSpec, fit: OodFit | None, sets: PromisedSets | None) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order, by the score and the sets that it was fitted."""
-    found = ["probabilities", "member_logits", *([] if sets is None else ["sets"])]
+    answer = "embedding" if spec.embeds else "probabilities"
+    found = [answer, "member_logits", *([] if sets is None else ["sets"])]
     if fit is not None:
         found += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else [])]
     return tuple(found)

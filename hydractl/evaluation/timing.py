@@ -275,7 +275,7 @@ def _graph(file: OnnxFile) -> TimedSystem:
     weight = Weight(int(cost.parameters), file.size, int(cost.multiply_adds), performed=int(cost.performed))
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
-        return model.run(inputs)["probabilities"]
+        return next(iter(model.run(inputs).values()))
 
     return TimedSystem(
         (file.name,),

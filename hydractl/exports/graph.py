@@ -68,8 +68,8 @@ class _TensorModel(nn.Module):
             token_type_ids=token_type_ids,
             every_layer=self.fitting,
         )
-        found = _read_by_fits(output) if self.fitting else (getattr(output, name) for name in self.outputs)
-        return tuple(map(_wide, found))
+        others = (getattr(output, name) for name in self.outputs[1:])
+        return tuple(map(_wide, _read_by_fits(output) if self.fitting else (output.probabilities, *others)))
 
 
 def _read_by_fits(output: HydraOutput) -> tuple[Tensor, ...]:
@@ -85,12 +85,13 @@ def _wide(tensor: Tensor) -> Tensor:
 
 def graph_outputs(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
-    return output_names(model.ood_fit, model.sets)
+    return output_names(model.spec, model.ood_fit, model.sets)
 
 
 def trace(model: Hydra, fitting: bool = False) -> Traced:
     """Returns the model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
 
+    A model that embeds gives an `embedding` `[B,P]` in place of probabilities.
     A model that promises sets adds `sets` `[B,C]`, booleans.
     A calibrated model adds `ood_score` and `typicality`, both `[B]`, and for a score of all layers `profile` `[B,L]`.
 
@@ -212,6 +213,10 @@ def to_onnx(traced: Traced) -> ModelProto:
     names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(traced.outputs)}
     with _without_remarks():
         program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
+    inside = (value for node in program.model.graph for value in node.outputs if not value.is_graph_output())
+    for value in inside:
+        if value.name in traced.outputs:  # as that of a table of embeddings, whose operator gives it its name
+            value.name = f"{value.name}_inside"
     proto: ModelProto = program.model_proto
     for key, value in traced.metadata.items():
         proto.metadata_props.add(key=key, value=value)
@@ -247,7 +252,7 @@ def _onnx_runner(file: str) -> Callable[[Inputs], Tensor]:
 
     def run(inputs: Inputs) -> Tensor:
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
-        return torch.from_numpy(session.run(["probabilities"], arrays)[0])
+        return torch.from_numpy(session.run(None, arrays)[0])
 
     return run
 

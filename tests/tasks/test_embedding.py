@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -192,6 +194,15 @@ def test_exports_give_the_same_embeddings(here: Path, fused: Path, name: str, tm
     hydractl.export(here / name, format="onnx", output=tmp_path / "graph.onnx")
     found = hydractl.predict(tmp_path / "graph.onnx", text=TEXTS)
     assert_close(torch.from_numpy(found.embeddings), wanted.embeddings, rtol=0, atol=1e-5)
+    session = onnxruntime.InferenceSession(tmp_path / "graph.onnx")
+    assert [one.name for one in session.get_outputs()][:2] == ["embedding", "member_logits"]
+    [row] = hydractl.analyse_speed({"graph": str(tmp_path / "graph.onnx")}, batch_sizes=1, seconds=0).rows
+    assert row.timing.milliseconds > 0
+    early = onnx.load(tmp_path / "graph.onnx")
+    early.graph.output[0].name = "probabilities"
+    onnx.save(early, tmp_path / "early.onnx")
+    with pytest.raises(CheckpointError, match="outputs are probabilities, .* should be embedding, .*: export it again"):
+        hydractl.predict(tmp_path / "early.onnx", text=TEXTS)
     with pytest.raises(CheckpointError, match="an answer other than one class needs its library"):
         load_onnx(tmp_path / "graph.onnx")
 
