@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.state_folder import StateFolder
+from hydractl.data.labels import unnamed
+from hydractl.data.number_labels import match_to_task
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
@@ -29,7 +31,9 @@ from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
+from hydractl.tasks.all_tasks import find_task
 
+NO_CLASS = "has no class that a model that embeds could be sure of"
 Fit = Callable[[Logits, NDArray[Any]], FittedTemperature | FittedVector]
 #: Opens the folder of answers that were computed under these conditions, plain JSON.
 Keep = Callable[[Mapping[str, Any]], StateFolder]
@@ -123,6 +127,20 @@ def fit_network(
         if kept is not None:
             kept.remove()
         raise
+
+
+def labelled_for(checkpoint: Checkpoint, samples: Samples) -> Samples:
+    """Returns the samples with labels that the answers of a network can be fitted to.
+
+    Raises:
+        DataError: a number is missing, or is none.
+    """
+    task = find_task(checkpoint.spec.task)
+    if not task.labelled:
+        return replace(samples, labels=None, label_names=None, label_problem=NO_CLASS)
+    if task.numbers and samples.label_column is not None:
+        return match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
+    return samples
 
 
 def fit_answers(held: Held, fit: Fit, wanted: Wanted, on_note: Callable[[str], None]) -> Fits:

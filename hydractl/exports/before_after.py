@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.errors import OutputError
+from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.checkpoints import NetworkSystem
 from hydractl.evaluation.comparison import Comparison, describe_data, evaluate_systems
+from hydractl.evaluation.networks import labels_of
 from hydractl.evaluation.onnx_file import OnnxFile
 from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.results import Difference, Results
@@ -22,6 +23,7 @@ from hydractl.evaluation.systems import Running, SystemSpec
 from hydractl.evaluation.timing import Row, Timer, open_timed
 from hydractl.model.hydra import Hydra
 from hydractl.reports.artifact import results
+from hydractl.tasks.all_tasks import find_task
 from hydractl.watch import Watcher
 
 BEFORE, AFTER = "float", "int8"
@@ -61,6 +63,18 @@ def require_fresh(checkpoint: Checkpoint, data: EvaluationData) -> None:
     """Raises DataError if the network was made with samples that it is to be measured on."""
     leaks = find_leaks(checkpoint.name, [checkpoint.provenance], data)
     refuse_leaks(checkpoint.name, leaks, "name `eval_data` that made nothing")
+
+
+def require_accuracy(checkpoint: Checkpoint, data: EvaluationData, running: Running) -> None:
+    """Raises OptionError if the network's answers are not right or wrong on the data to measure on."""
+    task, key = find_task(checkpoint.spec.task), next(key for key in data.sets if key.role == "id")
+    # One logit answers whether, if labels are 0 and 1.
+    labels = labels_of(key, data, checkpoint.labels, checkpoint.spec, running=running) if task.numbers else None
+    if not task.labelled or (labels is not None and labels.dtype.kind == "f"):
+        raise OptionError(
+            f"`max_accuracy_drop` is for answers that are right or wrong, this model is for {task.name}: leave it out, "
+            "and read what changes"
+        )
 
 
 def measure_change(

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
-from hydractl.evaluation.model_calibration import CalibrationData, calibrated, fit_answers, fit_network
+from hydractl.evaluation.answer_kinds import INTERVAL, answer_kind
+from hydractl.evaluation.model_calibration import (
+    CalibrationData,
+    Fit,
+    calibrated,
+    fit_answers,
+    fit_network,
+)
 from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.evaluation.onnx_system import OnnxNetwork, start_onnx
 from hydractl.evaluation.ood_fit import Held, Wanted
@@ -24,11 +31,18 @@ from hydractl.evaluation.promise_fit import WantedPromises
 from hydractl.evaluation.set_answers import Classifier
 from hydractl.evaluation.sets import EvaluationData
 from hydractl.evaluation.systems import Running
-from hydractl.exports.before_after import Change, measure_change, refuse_drop, require_fresh, tell_change
+from hydractl.exports.before_after import (
+    Change,
+    measure_change,
+    refuse_drop,
+    require_accuracy,
+    require_fresh,
+    tell_change,
+)
 from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
-from hydractl.metrics.scaling import fit_temperature
 from hydractl.model.hydra import Hydra
 from hydractl.ood.ood_scores import DEFAULT, find_ood_score
+from hydractl.tasks.all_tasks import find_task
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -62,7 +76,7 @@ class Refit:
             checkpoint,
             self.data,
             self.running,
-            fit=fit_temperature,
+            fit=_fit(checkpoint),
             wanted=_wanted(checkpoint),
             keep=None,
             on_batch=self.on_batch,
@@ -70,9 +84,10 @@ class Refit:
         return calibrated(checkpoint, found, self.data, options={})
 
     def int8_fit(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Returns the network with a temperature and an OOD score fitted to the answers of its graph of eight bits."""
-        model, wanted = self.load(checkpoint), _wanted(checkpoint)
-        weight, bias = (part.detach().double() for part in model.classifier_weights())
+        """Returns the network with all that `calibrate` fits fitted to the answers of its graph of eight bits."""
+        model, wanted, classifier = self.load(checkpoint), _wanted(checkpoint), None
+        if wanted.fixed:
+            classifier = Classifier(*(part.detach().double() for part in model.classifier_weights()))
         traced = trace(model, fitting=True)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "fitting.onnx"
@@ -80,9 +95,8 @@ class Refit:
             graph = start_onnx(open_onnx(path, expected=traced.outputs))
         network = OnnxNetwork(graph, EvaluationData(self.data.sets, self.running.reading.match_labels), self.running)
         inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
-        classifier = Classifier(weight, bias) if wanted.fixed else None
         held = Held(inside, {}, classifier, checkpoint.temperature or 1.0, shifted={}, names=checkpoint.labels)
-        found = fit_answers(held, fit_temperature, wanted, self.running.on_note)
+        found = fit_answers(held, _fit(checkpoint), wanted, self.running.on_note)
         return calibrated(checkpoint, found, self.data, options={"precision": "int8"})
 
 
@@ -103,9 +117,12 @@ def write_int8(
         most: percentage points of accuracy that may be lost beyond chance; None for any.
 
     Raises:
+        OptionError: `most` for answers that are not right or wrong.
         OutputError: more accuracy is lost, the file exists and `force` is not set, or the disk refuses it.
     """
     require_fresh(checkpoint, data)
+    if most is not None:
+        require_accuracy(checkpoint, data, refit.running)
     before = refit.float_fit(checkpoint)
     after = refit.int8_fit(before)
     content = quantized(trace(refit.load(after))).SerializeToString()
@@ -119,9 +136,15 @@ def write_int8(
     return change
 
 
+def _fit(checkpoint: Checkpoint) -> Fit:
+    """Returns the fit of a temperature or of intervals, for the share of those that the file has."""
+    share = INTERVAL if checkpoint.intervals is None else checkpoint.intervals.share
+    return answer_kind(find_task(checkpoint.spec.task), share=share).fit
+
+
 def _wanted(checkpoint: Checkpoint) -> Wanted:
     """Returns the score to fit: the kind that the file has, with its promises, or the default."""
-    fixed = not checkpoint.spec.prompted
+    fixed = checkpoint.spec.one_class and not checkpoint.spec.prompted
     if checkpoint.ood is None:
         return Wanted(DEFAULT, 0.95, BANK, fixed=fixed)
     fit, bank = checkpoint.ood.fit, checkpoint.ood.tensors.get("bank")

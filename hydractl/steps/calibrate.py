@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from hydractl.evaluation.ood_fit import Accepted, Wanted
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
-    from hydractl.tasks.task import TaskRow
 
 
 BANK_SIZE = 4  # MB
-NO_CLASS = "has no class that a model that embeds could be sure of"
 SHIFT_SETS = Option(
     "Inputs that differ from the ID data and are still welcome; repeat it.",
     "Data",
@@ -234,7 +232,7 @@ class Calibrate:
             raise OptionError(
                 f"`interval` {promises.interval} is of numbers, this model is for {task.name}: leave it out"
             )
-        data = self._opened(checkpoint, task)
+        data = self._opened(checkpoint)
         samples = data.inside
         tell_oddities(data.sets.values(), watch)
         for note in form_notes(samples, data.outside.values()):
@@ -268,23 +266,17 @@ class Calibrate:
                 watch.note(str(result))
         return result
 
-    def _opened(self, checkpoint: Checkpoint, task: TaskRow) -> CalibrationData:
-        from hydractl.data.labels import unnamed
-        from hydractl.data.number_labels import match_to_task
+    def _opened(self, checkpoint: Checkpoint) -> CalibrationData:
         from hydractl.data.open import open_samples
-        from hydractl.evaluation.model_calibration import CalibrationData
+        from hydractl.evaluation.model_calibration import CalibrationData, labelled_for
 
         modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        if not task.labelled:
-            samples = replace(samples, labels=None, label_names=None, label_problem=NO_CLASS)
         opened = (
             open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
             for sets in (self.ood_data, self.shift_data)
         )
-        if task.numbers and samples.label_column is not None:
-            samples = match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
-        return CalibrationData(samples, *opened)
+        return CalibrationData(labelled_for(checkpoint, samples), *opened)
 
     def _wanted(self, checkpoint: Checkpoint, data: CalibrationData) -> Wanted:
         """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""
@@ -353,6 +345,8 @@ class Calibrate:
 
     def _check_labels(self, samples: Samples, watch: Watcher) -> None:
         """Notes that confidence stays as it is without labels; raises OptionError for an option that needs them."""
+        from hydractl.evaluation.model_calibration import NO_CLASS
+
         if samples.labels is not None or samples.label_problem == NO_CLASS:
             return
         needs = "method vector" if isinstance(self.method, Vector) else self.promises.first

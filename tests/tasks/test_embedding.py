@@ -280,8 +280,6 @@ def test_what_needs_classes_is_refused(here: Path, fused: Path) -> None:
     with pytest.raises(OptionError, match="no better than one"):
         hydractl.select(here / "st", id_data=data, random=2, budgets="1")
     with needs:
-        hydractl.export(fused, format="onnx", int8=True, id_data=data, output=here / "eight.onnx")
-    with needs:
         hydractl.calibrate(here / "hydra", id_data=data, accuracy="90%")
 
 

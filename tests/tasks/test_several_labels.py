@@ -136,8 +136,6 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     assert graph["id"]["macro_f1"] == pytest.approx(entry["id"]["macro_f1"])
     with pytest.raises(CheckpointError, match="other than one class needs"):
         load_onnx(tmp_path / "graph.onnx")
-    with pytest.raises(OptionError, match="`int8` needs a model that chooses one class"):
-        hydractl.export(ready.checkpoint, output=tmp_path / "eight.onnx", int8=True, id_data=train)
     hydractl.export(ready.checkpoint, output=tmp_path / "folder")
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder", dtype=torch.float64)
     assert_close(theirs(**inputs).logits.sigmoid(), output.probabilities, rtol=0, atol=1e-10)

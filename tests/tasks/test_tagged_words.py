@@ -413,7 +413,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Chec
         ),
         ("leave it out", lambda: hydractl.finetune([model], train_data=data, outlier_data=odd, steps=1)),
         ("by predict instead", lambda: hydractl.analyse_members(ready, data=odd)),
-        ("floating point", lambda: hydractl.export(model, output=tmp_path / "m.onnx", int8=True, id_data=data)),
     ):
         with pytest.raises(OptionError, match=wanted):
             call()
