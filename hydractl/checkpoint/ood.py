@@ -42,7 +42,7 @@ class OodFit:
     samples: Annotated[int, Checked(ge=1)]  # how many ID samples it was fitted on
     # The share of ID samples that should not be flagged, above 0 and up to 1.
     accept: Annotated[float, Checked(gt=0, le=1)]
-    # The share of sure answers that should be right, below 1; None if nobody asked.
+    # The share of sure answers that should be right, below 1, or of each label answered; None if nobody asked.
     accuracy: Annotated[float, Checked(gt=0, lt=1)] | None = None
     # The MSP from which an answer is sure; None likewise, or if each class has its own.
     confidence: Annotated[float, Checked(ge=0, le=1)] | None = None
@@ -50,6 +50,11 @@ class OodFit:
     baseline: Baseline | None = None
     # `[C]`, the MSP from which an answer of each class is sure; None unless it was asked for by class.
     confidences: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
+
+    @property
+    def least(self) -> tuple[float, ...]:
+        """The confidences from which answers are sure, one for all or `[C]`; empty if none are called so."""
+        return self.confidences or (() if self.confidence is None else (self.confidence,))
 
     def sure(self, msp: NDArray[Any], best: NDArray[Any]) -> NDArray[np.bool_] | None:
         """Returns where answers are sure, `[N]`; None if nobody asked.

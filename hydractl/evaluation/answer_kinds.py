@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -105,6 +105,8 @@ class LabelSets(AnswerKind):
     """Any number of labels a sample."""
 
     thresholds: Sequence[float] | None = None  # the probability from which each label is answered; None for one half
+    names: Sequence[str] | None = None  # of the labels
+    precision: float | None = None  # of each label's answers, for thresholds to fit; None for the highest F1
 
     name = "labels"
 
@@ -119,10 +121,10 @@ class LabelSets(AnswerKind):
         return label_set_replicates(table, draws, seed)
 
     def fit(self, member_logits: Logits, labels: Labels) -> FittedTemperature:
-        return fit_label_sets(member_logits, labels)
+        return fit_label_sets(member_logits, labels, self.precision, self.names)
 
     def fitted(self, found: FittedTemperature | None) -> LabelSets:
-        return LabelSets(found.thresholds if isinstance(found, FittedLabels) else None)
+        return replace(self, thresholds=found.thresholds if isinstance(found, FittedLabels) else None)
 
 
 @dataclass(frozen=True)
@@ -236,16 +238,18 @@ def answer_kind(
     names: Sequence[str] | None = None,
     intervals: Intervals | None = None,
     share: float = INTERVAL,
+    precision: float | None = None,
 ) -> AnswerKind:
     """Returns how answers of a task are measured, with what a file brings for them.
 
     Args:
         share: of right numbers, that intervals to fit hold.
+        precision: of each of several labels, for thresholds to fit.
     """
     if not task.labelled:
         return Embeddings()
     if task.numbers:
         return Numbers(task=task, intervals=intervals, share=share)
     if task.several:
-        return LabelSets(thresholds)
+        return LabelSets(thresholds, names, precision)
     return WordLabels(names) if task.tagged else Classes()

@@ -145,7 +145,8 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
     if held.thresholds is not None:
         table = tabulate_label_sets(*held.inside.to_fit_on(), held.temperature, held.thresholds)
-        fit = replace(fit, baseline=_baseline(table.labelled().correct, table.msp, table.prediction.sum(0)))
+        baseline = _baseline(table.labelled().correct, table.msp, table.prediction.sum(0))
+        fit = replace(fit, accuracy=wanted.promises.accuracy, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
     return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept), sets=sets)
 

@@ -139,7 +139,8 @@ def write_int8(
 def _fit(checkpoint: Checkpoint) -> Fit:
     """Returns the fit of a temperature or of intervals, for the share of those that the file has."""
     share = INTERVAL if checkpoint.intervals is None else checkpoint.intervals.share
-    return answer_kind(find_task(checkpoint.spec.task), share=share).fit
+    precision = _promised(checkpoint).accuracy
+    return answer_kind(find_task(checkpoint.spec.task), names=checkpoint.labels, share=share, precision=precision).fit
 
 
 def _wanted(checkpoint: Checkpoint) -> Wanted:

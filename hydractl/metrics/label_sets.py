@@ -15,6 +15,7 @@ from hydractl.metrics.ood_detection import metrics_of_counts
 from hydractl.metrics.prediction_table import Outcomes, PredictionTable, in_order
 from hydractl.metrics.probabilities import log_mean_exp, mean_over_members, sample_chunks, scaled_logits
 from hydractl.metrics.scaling import FittedTemperature, lowest_temperature
+from hydractl.metrics.selective import least_answers, sure_from
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,8 @@ class LabelSetTable(PredictionTable):
 class LabelSetMetrics(ClassificationMetrics):
     """Quality of several labels; accuracy counts samples with every label right, calibration errors are over labels."""
 
+    precision: float  # the share of answered labels that are right, of all labels together
+    recall: float  # the share of the labels there that are answered
     micro_f1: float  # of all labels together
     macro_f1: float  # the mean over labels, 0 for a label that is never found
     mean_ap: float  # average precision, the mean over labels that some samples have
@@ -140,6 +143,8 @@ class _Measured:
             nll=float(self.outcomes.nll[places].mean()),
             ece=binned_gap(self.bins[places].ravel(), gaps, gaps.size),
             adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), sums, gaps.size),
+            precision=float(found.sum() / max(claimed.sum(), 1)),
+            recall=float(found.sum() / max(there.sum(), 1)),
             micro_f1=float(2 * found.sum() / max(claimed.sum() + there.sum(), 1)),
             macro_f1=float((2 * found / np.maximum(claimed + there, 1)).mean()),
             mean_ap=precision,
@@ -166,7 +171,9 @@ class FittedLabels(FittedTemperature):
     thresholds: tuple[float, ...]  # [C]
 
 
-def fit_label_sets(member_logits: Logits, labels: IntArray) -> FittedLabels:
+def fit_label_sets(
+    member_logits: Logits, labels: IntArray, precision: float | None = None, names: Sequence[str] | None = None
+) -> FittedLabels:
     """Returns the temperature with the lowest binary NLL, and the threshold of each label with the highest F1 then.
 
     A label that no sample has keeps the threshold 0.5. `argmax_changed` counts answers that thresholds and temperature
@@ -175,6 +182,11 @@ def fit_label_sets(member_logits: Logits, labels: IntArray) -> FittedLabels:
     Args:
         member_logits: [M,N,C].
         labels: [N,C], 0 or 1.
+        precision: the share of a label's answers that should be right; thresholds are the lowest that reach it then.
+        names: of the labels, for messages.
+
+    Raises:
+        DataError: no threshold of a label shows that precision.
     """
 
     def nll(temperature: float) -> float:
@@ -182,10 +194,28 @@ def fit_label_sets(member_logits: Logits, labels: IntArray) -> FittedLabels:
 
     temperature, before, after, at_bound = lowest_temperature(nll)
     p = tabulate_label_sets(member_logits, labels, temperature).probabilities
-    thresholds = tuple(_threshold(scores, own) for scores, own in zip(p.T, labels.T, strict=True))
+    columns = zip(p.T, labels.T, strict=True)
+    if precision is None:
+        thresholds = tuple(_threshold(*column) for column in columns)
+    else:
+        thresholds = _precise([(scores, own == 1) for scores, own in columns], precision, names)
     answers = [tabulate_label_sets(member_logits, labels, *how).prediction for how in ((), (temperature, thresholds))]
     changed = float((answers[0] != answers[1]).any(axis=-1).mean())
     return FittedLabels(temperature, before, after, at_bound=at_bound, argmax_changed=changed, thresholds=thresholds)
+
+
+def _precise(
+    columns: Sequence[tuple[FloatArray, BoolArray]], precision: float, names: Sequence[str] | None
+) -> tuple[float, ...]:
+    found = [sure_from(*column, precision) for column in columns]
+    lacking = [names[at] if names else str(at) for at, least in enumerate(found) if least is None]
+    if lacking:
+        raise DataError(
+            f"no threshold makes answers of {', '.join(map(repr, lacking))} right {100 * precision:g} % of the time, "
+            f"with 95 % certainty: give more calibration data ({least_answers(precision)} right answers of each label "
+            "at least), or a lower `accuracy`"
+        )
+    return tuple(least for least in found if least is not None)
 
 
 def _threshold(p: FloatArray, labels: IntArray) -> float:

@@ -103,8 +103,11 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
         facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"
         if "accuracy" in fit:
-            least = span(fit.get("confidences") or [fit["confidence"]])
-            facts["sure"] = f"from an MSP of {least}: {100 * fit['accuracy']:g} % of answers are right"
+            right, one = f"{100 * fit['accuracy']:g} % of", fit.get("confidence")
+            if least := fit.get("confidences") or ([] if one is None else [one]):
+                facts["sure"] = f"from an MSP of {span(least)}: {right} answers are right"
+            else:
+                facts["thresholds"] = f"{facts['thresholds']}: {right} the answers with each label are right"
     if (sets := summary.get("sets")) is not None:
         facts["sets"] = (
             f"from a probability of {span(sets['least'])}: {100 * sets['coverage']:g} % hold the right class"

@@ -93,8 +93,11 @@ class Calibrated(MadeModel):
 
     def _promises(self) -> Iterator[str]:
         if self.ood.accuracy is not None:
-            least = span(self.ood.confidences or (self.ood.confidence or 0.0,))
-            yield f"{100 * self.ood.accuracy:g} % of answers are right from a confidence of {least}"
+            share, least = f"{100 * self.ood.accuracy:g} % of", self.ood.least
+            if least:
+                yield f"{share} answers are right from a confidence of {span(least)}"
+            else:
+                yield f"{share} the answers with each label are right"
         if (sets := self.checkpoint.sets) is not None:
             yield f"{100 * sets.coverage:g} % of sets hold the right class, from a probability of {span(sets.least)}"
 
@@ -151,7 +154,8 @@ class Calibrate:
     .state folder beside it holds the finished data sets' answers; after an interruption, `resume` continues from them.
 
     For a multi-label model, the temperature minimises the binary loss, and each label gets the threshold with the
-    highest F1 on these samples. `predict` answers with the labels above their thresholds.
+    highest F1 on these samples; with `accuracy` the lowest from which it is right that often, by the bound below.
+    `predict` answers with the labels above their thresholds.
 
     For a regression, `interval` is the share of intervals around its numbers that hold the right one, by split
     conformal prediction: every second sample fits how the error grows with the members' spread, the others the width.
@@ -244,7 +248,12 @@ class Calibrate:
         ):
             watch = watch if ranks.leads else LOG
             wanted = self._wanted(checkpoint, data)
-            fit = partial(self.method.fit, answer_kind(task, share=promises.interval_share))
+            fit = partial(
+                self.method.fit,
+                answer_kind(
+                    task, names=checkpoint.labels, share=promises.interval_share, precision=promises.shares["accuracy"]
+                ),
+            )
             found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = found.fitted, found.ood
             self._tell(found, watch)
@@ -281,18 +290,19 @@ class Calibrate:
     def _wanted(self, checkpoint: Checkpoint, data: CalibrationData) -> Wanted:
         """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""
         from hydractl.evaluation.ood_fit import Wanted
-        from hydractl.tasks.all_tasks import require_one_class
+        from hydractl.tasks.all_tasks import find_task, require_one_class
 
-        score = self.ood_score or ("auto" if data.outside else DEFAULT)
+        score, task = self.ood_score or ("auto" if data.outside else DEFAULT), find_task(checkpoint.spec.task)
         zero_shot, several = checkpoint.spec.prompted, not checkpoint.spec.one_class
-        words = checkpoint.spec.by_token and self.promises.sets is None and not self.promises.by_class
-        promised = None if words else self.promises.first
+        # Spans, and each of several labels, keep a promise of accuracy too.
+        kept = (task.tagged or (task.several and not task.numbers)) and self.promises.sets is None
+        promised = None if kept and not self.promises.by_class else self.promises.first
         if several and (promised or data.outside or score != DEFAULT):
             given = promised or ("a choice by `ood_data`" if data.outside else score)
             require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")
         if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
-            kept = "a zero-shot model" if zero_shot else score
-            raise OptionError(f"`bank_size` {self.bank_size}: {kept} keeps no bank, only knn does: leave it out")
+            what = "a zero-shot model" if zero_shot else score
+            raise OptionError(f"`bank_size` {self.bank_size}: {what} keeps no bank, only knn does: leave it out")
         if zero_shot and promised:
             raise OptionError(f"{promised} is for models whose classes are fixed, this one is zero-shot: leave it out")
         if zero_shot and score not in ("auto", DEFAULT):

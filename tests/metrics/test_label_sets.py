@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.metrics import average_precision_score, f1_score, log_loss, roc_auc_score
+from sklearn.metrics import average_precision_score, f1_score, log_loss, precision_score, recall_score, roc_auc_score
 
 from hydractl.metrics.label_sets import (
     fit_label_sets,
@@ -30,6 +30,8 @@ def test_equals_scikit_learn(answered: tuple[np.ndarray, np.ndarray]) -> None:
     p = expit(logits / 2).mean(0)
     chosen = p >= thresholds
     assert found.micro_f1 == pytest.approx(f1_score(labels, chosen, average="micro"))
+    assert found.precision == pytest.approx(precision_score(labels, chosen, average="micro"))
+    assert found.recall == pytest.approx(recall_score(labels, chosen, average="micro"))
     assert found.macro_f1 == pytest.approx(f1_score(labels, chosen, average="macro", zero_division=0))
     assert found.mean_ap == pytest.approx(average_precision_score(labels[:, :3], p[:, :3], average="macro"))
     assert found.label_auroc == pytest.approx(roc_auc_score(labels[:, :3], p[:, :3], average="macro"))

@@ -5,6 +5,7 @@ import io
 import json
 from math import log, prod
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from PIL import Image
+from scipy.stats import beta
 from torch.testing import assert_close
 
 import hydractl
@@ -176,12 +178,37 @@ def test_files_say_that_older_versions_cannot_read_them(shared: Path, tmp_path: 
     assert f'\\"format_version\\":{NEWER["multi-label-image-classification"]}' in header
 
 
+def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path: Path) -> None:
+    given: Any = {"id_data": f"{shared}/train.parquet", "label_column": "tags"}
+    made = hydractl.calibrate(shared / "vit", **given, accuracy="20%", output=tmp_path / "m")
+    assert "20 % of the answers with each label are right" in str(made)
+    table = datasets.load_dataset("parquet", data_files=given["id_data"], split="train")
+    model = hydractl.load(tmp_path / "m", dtype=torch.float64)
+    p = model(**model.preprocessor(table["image"])).probabilities.numpy()
+    for at, (name, least) in enumerate(zip(LABELS, model.thresholds, strict=True)):
+        there = np.array([name in own for own in table["tags"]])
+
+        def bound(level: float, scores: np.ndarray = p[:, at], there: np.ndarray = there) -> float:
+            answered = scores >= level - 1e-12
+            right = int((answered & there).sum())
+            return float(beta.ppf(0.05, right, answered.sum() - right + 1)) if right else 0.0
+
+        assert bound(least) >= 0.2 and all(bound(level) < 0.2 for level in p[:, at] if level < least - 1e-9)
+    assert ": 20 % of the answers with each label are right" in str(hydractl.inspect(tmp_path / "m"))
+    shown = hydractl.predict(tmp_path / "m", f"{shared}/test.parquet")
+    assert shown.sure is None and "each is right 20 % of the time" in shown.promise.meaning
+    measured = hydractl.evaluate(tmp_path / "m", **given, bootstrap=0, allow_leak=True).models["m"]["id"]
+    assert measured["precision"] >= 0.2 and 0 <= measured["recall"] <= 1
+    with pytest.raises(DataError, match="'cat'.*`accuracy`"):
+        hydractl.calibrate(shared / "vit", **given, accuracy="99%")
+
+
 def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: Path) -> None:
     vit, data, test = shared / "vit", f"{shared}/train.parquet", f"{shared}/test.parquet"
     tags = {"label_column": "tags"}
     for wanted, call in (
         ("choose temperature", lambda: hydractl.calibrate(vit, id_data=data, method="vector", **tags)),
-        ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", **tags)),
+        ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", by_class=True, **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, sets="90%", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, ood_score="msp", **tags)),
         ("choose all-layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
