@@ -18,7 +18,8 @@ from hydractl.reports.table import markdown_table, result_table
 COLUMNS = ["number", "tokens", "tags", "other", "annotator"]
 CALIBRATION = 500  # sentences of the test file
 MEMBERS, DROPPED = 3, 24  # of 72 heads
-SETTINGS = {"lr": 3e-4, "batch": 32, "warmup": 0.1, "length_window": 30, "freeze_below": 3}
+EPOCHS, MORE = 10, 3
+SETTINGS = {"lr": 2e-4, "batch": 32, "warmup": 0.1, "length_window": 30}
 
 
 def read(folder: Path, name: str) -> datasets.Dataset:
@@ -49,13 +50,13 @@ def main(folder: Path, model: str, treebank: Path, *others: str) -> None:
     known = {" ".join(words) for words in train["tokens"]}
     held = new(read(treebank, "en_ewt-ud-test").shuffle(seed=0), known)
     calibration, test = held.select(range(CALIBRATION)), held.select(range(CALIBRATION, len(held)))
-    ensemble = trained([model] * MEMBERS, train, epochs=3, new_classifier="zeros")
-    network = ensemble[-1]
-    pruned = [hydractl.prune(network, method="random", seed=seed, budget=DROPPED) for seed in range(MEMBERS - 1)]
-    pruned.append(hydractl.prune(network, method="taylor", id_data=train, samples=500, budget=DROPPED))
-    members = trained([one.checkpoint for one in pruned], train, epochs=1)
-    together = hydractl.fuse(ensemble, separate="all")
-    systems = {"network": network, "Hydra": hydractl.fuse(members), "Deep Ensemble": together}
+    starts = trained([model] * MEMBERS, train, EPOCHS, new_classifier="zeros")
+    pruned = [hydractl.prune(starts[0], method="random", seed=seed, budget=DROPPED) for seed in range(MEMBERS - 1)]
+    pruned.append(hydractl.prune(starts[0], method="taylor", id_data=train, samples=500, budget=DROPPED))
+    members = trained([one.checkpoint for one in pruned], train, MORE)
+    ensemble = trained(starts, train, MORE)  # as long as the members
+    systems = {"network": ensemble[0], "Hydra": hydractl.fuse(members)}
+    systems["Deep Ensemble"] = hydractl.fuse(ensemble, separate="all")
     report = hydractl.evaluate(
         {
             name: hydractl.calibrate(one, id_data=calibration, output=folder / name.replace(" ", "-"), force=True)
