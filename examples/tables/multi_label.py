@@ -20,14 +20,15 @@ import hydractl
 from hydractl.reports.table import markdown_table, result_table
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-SIZES = {"train": 4000, "calibration": 1000, "test": 1000}
+SIZES = {"train": 4000, "search": 500, "calibration": 1000, "test": 1000}
 TRAINED = {"settings": {"lr": 1e-3, "batch": 64, "warmup": 0.1}, "batch_size": 64}
 ANSWERS = {
     "problem_type": "multi_label_classification",
     "id2label": dict(enumerate(NAMES)),
     "label2id": {name: at for at, name in enumerate(NAMES)},
 }
-MEMBERS = 3
+MEMBERS, EPOCHS, MORE, DROPPED = 3, 10, 3, 4
+OBJECTIVES = ("acc", "ood", "avg")
 
 
 def pasted(digits: np.ndarray, targets: np.ndarray, count: int, seed: int) -> datasets.Dataset:
@@ -50,23 +51,47 @@ def trained(networks: Sequence[object], data: Path, epochs: int) -> list[object]
     return [one.checkpoint for one in found.networks]
 
 
+def pruned(network: object, train: str) -> list[object]:
+    """Members of the network, each without 4 of its 16 heads: two at random, one by Taylor scores."""
+    found = [hydractl.prune(network, method="random", budget=DROPPED, seed=seed) for seed in range(MEMBERS - 1)]
+    found.append(hydractl.prune(network, method="taylor", budget=DROPPED, id_data=train, samples=500))
+    return [one.checkpoint for one in found]
+
+
+def by_circuits(network: object, folder: Path) -> list[object]:
+    """Members of the network without the first 4 heads of its circuits, searched for by F1 and AUROC against noise."""
+    sets = {"id_data": f"{folder}/search.parquet", "ood_data": f"{folder}/noise.parquet"}
+    found = hydractl.extract_circuit(network, **sets, objective=",".join(OBJECTIVES), budget=DROPPED)
+    for name, ranking in found.rankings.items():
+        print(f"circuit {name}: {', '.join(map(str, (step.head for step in ranking.steps)))}\n")
+    each = (found.circuits[name] for name in OBJECTIVES)
+    return [hydractl.prune(network, method="circuit", circuit=one, budget=DROPPED).checkpoint for one in each]
+
+
+def noise(count: int) -> datasets.Dataset:
+    """Images of random pixels."""
+    pixels = np.random.default_rng(8).integers(256, size=(count, SIDE, SIDE), dtype=np.uint8)
+    return datasets.Dataset.from_dict({"image": [Image.fromarray(one) for one in pixels]}).cast_column(
+        "image", datasets.Image()
+    )
+
+
 def main(folder: Path) -> None:
     digits = load_digits()
     pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-    parts = np.array_split(np.random.default_rng(0).permutation(len(pixels)), 3)  # no digit is in two sets
+    parts = np.array_split(np.random.default_rng(0).permutation(len(pixels)), len(SIZES))  # no digit is in two sets
     for seed, ((name, count), own) in enumerate(zip(SIZES.items(), parts, strict=True)):
         pasted(pixels[own], digits.target[own], count, seed).to_parquet(folder / f"{name}.parquet")
     photographs(1000).to_parquet(folder / "photographs.parquet")
-    ensemble = trained(
-        [untrained(folder / f"untrained{seed}", seed, **ANSWERS) for seed in range(MEMBERS)], folder, epochs=10
+    noise(500).to_parquet(folder / "noise.parquet")
+    starts = trained(
+        [untrained(folder / f"untrained{seed}", seed, **ANSWERS) for seed in range(MEMBERS)], folder, EPOCHS
     )
-    network = ensemble[0]
-    train, heads = f"{folder}/train.parquet", {"budget": 4}
-    pruned = [hydractl.prune(network, method="random", seed=seed, **heads) for seed in range(MEMBERS - 1)]
-    pruned.append(hydractl.prune(network, method="taylor", id_data=train, samples=500, **heads))
-    members = trained([one.checkpoint for one in pruned], folder, epochs=3)
-    together = hydractl.fuse(ensemble, separate="all")
-    systems = {"network": network, "Hydra": hydractl.fuse(members), "Deep Ensemble": together}
+    members = trained(pruned(starts[0], f"{folder}/train.parquet"), folder, MORE)
+    searched = trained(by_circuits(starts[0], folder), folder, MORE)
+    ensemble = trained(starts, folder, MORE)  # as long as the members
+    systems = {"network": ensemble[0], "Hydra": hydractl.fuse(members), "Hydra, circuits": hydractl.fuse(searched)}
+    systems["Deep Ensemble"] = hydractl.fuse(ensemble, separate="all")
     calibration = f"{folder}/calibration.parquet"
     report = hydractl.evaluate(
         {name: hydractl.calibrate(one, id_data=calibration) for name, one in systems.items()},
