@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hydractl.errors import DataError
 from hydractl.inputs.predictions import UNREADABLE
 from hydractl.monitoring.pick import Seen
 from hydractl.monitoring.stream import Known, SeenAnswer
+from hydractl.text import shortened
 
 NEEDED = ("input", "typicality")  # columns of predictions
 SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them
@@ -126,9 +128,15 @@ def _labels(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
     """Returns labels: those of a list, or of a text, where each may carry its probability."""
     if not isinstance(given, str):
         return tuple(given)
-    parts = given.split(", ") if given else []
-    plain = (part if part in classes else part.removeprefix("'") for part in parts)
-    return tuple(part if part in classes else part.rpartition(" ")[0] or part for part in plain)
+    # A label may hold a comma itself, and CSV puts ' before what a spreadsheet would run.
+    names = "|".join(map(re.escape, sorted(classes, key=len, reverse=True)))
+    listed, found, at = re.compile(rf"'??({names})(?: \d\.\d\d)?(?:, |$)"), [], 0
+    while at < len(given):
+        if (next_one := listed.match(given, at)) is None:
+            raise ValueError(f"the model has no label {shortened(given[at:], 40)!r}")
+        found.append(next_one[1])
+        at = next_one.end()
+    return tuple(found)
 
 
 def _share(row: Mapping[str, Any], name: str) -> float:

@@ -17,10 +17,11 @@ from hydractl.errors import DataError, OptionError
 from hydractl.inputs.stream_monitor import answers
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.monitoring.stream import SeenAnswer
-from tests.cli.conftest import LABELS, Command, save_vit
+from tests.cli.conftest import Command, save_vit
 from tests.tasks.corpus import save_tagger, sentences
 from tests.tasks.encoders import save_encoder
 
+TAGS = ("salt, pepper", "=salt", 'say "salt"')  # which lists of labels and CSV must tell apart
 COUNT = 300  # calibration samples, and those of each stream
 
 
@@ -43,8 +44,11 @@ def grey() -> list[np.ndarray[Any, Any]]:
 
 
 def labels(folder: Path, draw: np.random.Generator) -> Case:
-    vit = save_vit(folder / "vit", problem_type="multi_label_classification", initializer_range=0.5)
-    tags = [[LABELS[at] for at in np.flatnonzero(draw.integers(0, 2, 3))] for _ in range(COUNT)]
+    more: Any = {"problem_type": "multi_label_classification", "initializer_range": 0.5}
+    vit = save_vit(
+        folder / "vit", **more, id2label=dict(enumerate(TAGS)), label2id={tag: at for at, tag in enumerate(TAGS)}
+    )
+    tags = [[TAGS[at] for at in np.flatnonzero(draw.integers(0, 2, 3))] for _ in range(COUNT)]
     features = datasets.Features(image=datasets.Image(), tags=datasets.List(datasets.Value("string")))
     table = datasets.Dataset.from_dict({"image": pictures(draw), "tags": tags}, features=features)
     library.calibrate(vit, id_data=table, label_column="tags", output=folder / "model")
@@ -186,10 +190,13 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
     assert found.findings.accuracy.keys() == {"mean confidence", "ATC"}
     assert "calibration" in str(found) and "by EM" not in str(found)
     with pytest.raises(DataError, match="row 1: has no msp"):
-        (tmp_path / "x.csv").write_text("input,typicality,label\na,0.5,cat\n")
+        (tmp_path / "x.csv").write_text("input,typicality,label\na,0.5,=salt\n")
         library.monitor(case.model, tmp_path / "x.csv")
+    (tmp_path / "y.csv").write_text('input,typicality,msp,label\na,0.5,0.5,"=salt, cow"\n')
+    with pytest.raises(DataError, match="row 1: the model has no label 'cow'"):
+        library.monitor(case.model, tmp_path / "y.csv")
     other = embeddings(tmp_path / "other", np.random.default_rng(0))
     predictions = library.load(other.model).predict(other.same)
-    for wrong in (SeenAnswer(0.5, 0.5, ("cat", "cow")), SeenAnswer(0.5, 0.5, "cat"), *answers(predictions)):
+    for wrong in (SeenAnswer(0.5, 0.5, (TAGS[0], "cow")), SeenAnswer(0.5, 0.5, TAGS[0]), *answers(predictions)):
         with pytest.raises(OptionError, match="the model has no class"):
             library.Monitor(case.model).add([wrong])
