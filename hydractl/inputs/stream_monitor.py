@@ -149,11 +149,8 @@ def _known(model: ModelLike) -> Known:
     """
     file = open_onnx(model) if is_onnx(model) else None
     checkpoint = as_checkpoint(model) if file is None else file.checkpoint
-    spec, several = checkpoint.spec, False
-    if not spec.one_class:  # a service without torch imports no tasks
-        from hydractl.tasks.all_tasks import find_task
-
-        several = (task := find_task(spec.task)).several and not task.numbers
+    spec = checkpoint.spec
+    several = spec.problem_type == "multi_label_classification"  # a service without torch imports no tasks
     if checkpoint.ood is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
     fit = checkpoint.ood.fit

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +156,8 @@ def test_what_predict_wrote_says_the_same(case: Case, hydractl: Command, tmp_pat
 
 def test_an_onnx_file_is_watched_as_its_source(case: Case, tmp_path: Path) -> None:
     library.export(case.model, output=tmp_path / "m.onnx")
+    without = "import sys, hydractl; hydractl.Monitor(sys.argv[1]); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", without, tmp_path / "m.onnx"], check=True)
     for samples, alarm in ((case.same, False), (case.other, True)):
         found, expected = (library.monitor(one, data=data(samples)) for one in (tmp_path / "m.onnx", case.model))
         assert found.alarm is alarm and found.to_json().keys() == expected.to_json().keys()
