@@ -155,6 +155,8 @@ def _known(model: ModelLike) -> Known:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
     fit = checkpoint.ood.fit
     calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
+    if several:  # other thresholds answer with other labels
+        calibration = hashlib.sha256(json.dumps([calibration, checkpoint.thresholds]).encode()).hexdigest()
     names = tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
     classes = None if spec.prompted else names if spec.one_class or several else ()
     return Known(

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 import hydractl as library
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import ArtifactError, DataError, OptionError
+from hydractl.inputs.arguments import as_checkpoint
 from hydractl.inputs.stream_monitor import answers
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.monitoring.stream import SeenAnswer
@@ -199,6 +200,9 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
     (tmp_path / "y.csv").write_text('input,typicality,msp,label\na,0.5,0.5,"=salt, cow"\n')
     with pytest.raises(DataError, match="row 1: the model has no label 'cow'"):
         library.monitor(case.model, tmp_path / "y.csv")
+    library.Monitor(case.model).save(tmp_path / "state.json")
+    with pytest.raises(ArtifactError, match="is of another calibration"):
+        library.Monitor(replace(as_checkpoint(case.model), thresholds=(0.1, 0.5, 0.5)), state=tmp_path / "state.json")
     other = embeddings(tmp_path / "other", np.random.default_rng(0))
     predictions = library.load(other.model).predict(other.same)
     for wrong in (SeenAnswer(0.5, 0.5, (TAGS[0], "cow")), SeenAnswer(0.5, 0.5, TAGS[0]), *answers(predictions)):
