@@ -22,7 +22,7 @@ from hydractl.text import shortened
 KEY = "hydractl"
 #: 7 without sets and confidences by class, 6 without models that embed, 5 without tasks of several labels and of
 #: numbers, 4 without a baseline, 3 without a confidence of sure answers, 2 without units and an OOD score.
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 #: The fields that a manifest and a checkpoint have alike.
 CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
@@ -65,7 +65,7 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2, 3, 4, 5, 6, 7, 8]
+    format_version: Literal[2, 3, 4, 5, 6, 7, 8, 9]
     spec: ModelSpec
     ood: OodFit | None = None
     thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
@@ -95,6 +95,8 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _version(checkpoint: Checkpoint) -> int:
+    if checkpoint.ood is not None and checkpoint.ood.fit.accuracy is not None and not checkpoint.ood.fit.least:
+        return 9
     if checkpoint.sets is not None or (checkpoint.ood is not None and checkpoint.ood.fit.confidences is not None):
         return 8
     if (newer := NEWER.get(checkpoint.spec.task)) is not None:

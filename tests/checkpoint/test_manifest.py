@@ -91,7 +91,7 @@ def test_every_damage_to_a_manifest_is_one_line(hydra: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("part", "changes", "finding"),
     [
-        ("whole", {"format_version": 9}, "format_version is 9, this hydractl reads up to 8: update hydractl"),
+        ("whole", {"format_version": 10}, "format_version is 10, this hydractl reads up to 9: update hydractl"),
         ("whole", {"members": 3}, "heads.vision.0 has 2 members, the file has 3"),
         ("whole", {"labels": ["a"]}, "labels are 1, the network has 0 classes"),
         ("whole", {"sets": SETS}, "sets are of a network that chooses one of fixed classes"),
