@@ -61,7 +61,7 @@ class Findings:
         promised: the share of ID inputs that does.
         confidence: the mean; None without classes, and before the first input.
         accuracy: by each method without labels.
-        labelled: how many inputs have labels.
+        labelled: how many inputs have labels; None without classes.
         right: the accuracy of these, with a confidence sequence; None without labels.
         classes: the most frequent first; of several labels each has a share of its own.
         layers: those of the profile, after an alarm.
@@ -80,7 +80,7 @@ class Findings:
     promised: float
     confidence: float | None
     accuracy: Mapping[str, ShareEstimate]
-    labelled: int
+    labelled: int | None
     right: ShareEstimate | None
     classes: Sequence[ClassShare]
     layers: Sequence[LayerChange]
@@ -94,7 +94,8 @@ class Findings:
 
 def _without_classes(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    lacks = OF_CLASSES if found.get("confidence", 0) is None else ()
+    # Before the first input no model has a mean confidence; spans have nothing else to tell.
+    lacks = OF_CLASSES if found.get("labelled", found.get("confidence", 0)) is None else ()
     return {name: value for name, value in found.items() if name not in lacks}
 
 
@@ -133,7 +134,7 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         promised=1 - known.accept,
         confidence=seen.total / inputs if inputs and classes else None,
         accuracy=estimates(seen, known.baseline) if classes else {},
-        labelled=labelled,
+        labelled=None if known.classes == () else labelled,
         right=labelled_accuracy(right, labelled) if labelled else None,
         classes=classes,
         layers=layers,

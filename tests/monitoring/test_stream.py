@@ -196,5 +196,6 @@ def test_a_state_counts_labels_one_by_one_and_none_without_classes() -> None:
                     Stream.of(state, known, 0.05)
             else:
                 assert as_text(Stream.of(state, known, 0.05)) == as_text(stream)
-        lacking = [name for name in OF_CLASSES if name not in find(known, 0.05, [stream]).to_json()]
-        assert lacking == (list(OF_CLASSES) if known is bare else [])
+        for one in (stream, Stream.start(known, 0.05)):
+            lacking = [name for name in OF_CLASSES if name not in find(known, 0.05, [one]).to_json()]
+            assert lacking == (list(OF_CLASSES) if known is bare else [])
