@@ -210,8 +210,10 @@ def _precise(
     found = [sure_from(*column, precision) for column in columns]
     lacking = [names[at] if names else str(at) for at, least in enumerate(found) if least is None]
     if lacking:
+        more = len(lacking) - 1
+        others = f" and of {more} other label{'s' * (more != 1)}" if more else ""
         raise DataError(
-            f"no threshold makes answers of {', '.join(map(repr, lacking))} right {100 * precision:g} % of the time, "
+            f"no threshold makes answers of {lacking[0]!r}{others} right {100 * precision:g} % of the time, "
             f"with 95 % certainty: give more calibration data ({least_answers(precision)} right answers of each label "
             "at least), or a lower `accuracy`"
         )

@@ -200,7 +200,7 @@ def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path
     assert shown.sure is None and "each is right 20 % of the time" in shown.promise.meaning
     measured = hydractl.evaluate(tmp_path / "m", **given, bootstrap=0, allow_leak=True).models["m"]["id"]
     assert measured["precision"] >= 0.2 and 0 <= measured["recall"] <= 1
-    with pytest.raises(DataError, match="'cat'.*`accuracy`"):
+    with pytest.raises(DataError, match="'cat' and of 2 other labels right 99 %.*`accuracy`"):
         hydractl.calibrate(shared / "vit", **given, accuracy="99%")
 
 
