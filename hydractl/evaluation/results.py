@@ -116,7 +116,7 @@ class LabelledMetrics:
     neighbours: Share | None = None  # of embeddings: those by the first system that are kept among the ten nearest
     ndcg10: Share | None = None  # of one number or logit, by query
     mrr: Share | None = None
-    precision: Share | None = None  # of spans of labelled words,
+    precision: Share | None = None  # of several labels, and of spans of labelled words,
     recall: Share | None = None
     span_f1: Share | None = None
     span_ece: Share | None = None  # by the least confidence of their words
