@@ -130,6 +130,8 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     tensors[QUANTILES] = _ascending(thinned(totals(found.welcome)))
     if row.by_layer is not None:
         tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in found.welcome]))
+    if not all(tensor.isfinite().all() for tensor in tensors.values()):
+        raise DataError(f"the OOD score {row.name} has no finite fit to these samples: are all alike? give others")
     _tell_bank(row, tensors, len(found.fitting.fold), on_note)
     accepted = _accepted(found, wanted.accept)
     fit = OodFit(row.name, accepted.samples, wanted.accept)

@@ -160,3 +160,10 @@ def test_thinned_quantiles_keep_the_promise(count: int) -> None:
     for flagged in (1, 50, 200):
         # A new sample is above the k-th largest of 1000 as rarely as k / 1001.
         assert count - kept[-flagged] <= flagged * (count + 1) / 1001
+
+
+def test_samples_that_are_all_alike_are_refused() -> None:
+    one = held(200, 0)
+    alike = replace(one.inside, hidden=[np.ones_like(layer) for layer in one.inside.hidden])
+    with pytest.raises(DataError, match="alike"):
+        fit_ood(replace(one, inside=alike), Wanted("all-layers", 0.9, 64), lambda text: None)
