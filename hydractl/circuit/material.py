@@ -62,8 +62,6 @@ class Material:
         sets = [self.batches(replace(samples, labels=None), batch_size, share) for samples in self.ood.values()]
         outside = JoinedBatches(sets, sizes, advance)
         prompts = prompt_batches(self.prompts, batch_size)
-        known = own.labels if self.model.task.numbers else None
-        variance = None if known is None else known.var(0)
         return ScoringData(
             inside,
             len(own),
@@ -72,7 +70,7 @@ class Material:
             prompts=prompts,
             ranks=ranks,
             ood_sets=sizes,
-            variance=variance,
+            variance=self.model.task.variance(own.labels),
         )
 
     @property

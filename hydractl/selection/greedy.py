@@ -37,7 +37,7 @@ class CandidateLogits:
     @cached_property
     def variance(self) -> FloatArray | None:
         """The variance of labels that are numbers, `[C]`."""
-        return self.labels.var(0) if self.task.numbers else None
+        return self.task.variance(self.labels)
 
     def judged(self, chosen: Sequence[int], number: int = 0) -> Iterator[Judged]:
         """Yields how good the mean of the chosen candidates is, chunk by chunk of the ID samples or of an OOD set.

@@ -20,6 +20,7 @@ from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
 from hydractl.selection.pool import CandidatePool
 from hydractl.surgery.fusion import fuse
+from hydractl.tasks.regression import require_varied
 from hydractl.watch import Watcher
 
 
@@ -75,7 +76,12 @@ class SelectionRun:
         return store
 
     def answers(self, pool: CandidatePool) -> CandidateLogits:
-        """Returns the logits of all candidates on all samples."""
+        """Returns the logits of all candidates on all samples.
+
+        Raises:
+            DataError: data that cannot be read, or numbers that are all alike, before any state is begun.
+        """
+        require_varied(self.data.variance)
         networks: list[Answering] = [self._candidates([candidate.dropped for candidate in pool.dropped])]
         material, store = self.material, self.store(pool)
         if pool.files:

@@ -120,11 +120,16 @@ def judge_numbers(
         DataError: labels that are all alike.
     """
     assert labels is not None and variance is not None  # OOD samples are refused: numbers have no confidence
-    if not variance.all():
-        raise DataError("all samples have the same number, and R2 compares errors with its variance: give more data")
+    require_varied(variance)
     logits, wanted = answer(torch.from_numpy(members), 1.0), torch.from_numpy(labels)
     shares = 1 - (link(logits) - wanted).square() / torch.from_numpy(variance)
     return Judged(shares.mean(-1).numpy(), None, losses(logits[None], wanted).numpy())
+
+
+def require_varied(variance: FloatArray | None) -> None:
+    """Raises DataError if it is 0 for a number, as then R2 has no meaning; None is of other tasks."""
+    if variance is not None and not variance.all():
+        raise DataError("all samples have the same number, and R2 compares errors with its variance: give more data")
 
 
 regression = partial(

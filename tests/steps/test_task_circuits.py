@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 
 import hydractl
 from hydractl.circuit.circuit_file import SearchJournal
-from hydractl.errors import OptionError
+from hydractl.errors import DataError, OptionError
 from hydractl.tasks.all_tasks import TASKS, find_task
 from tests.cli.conftest import LABELS, WORDS, save_vit
 from tests.tasks.corpus import save_tagger, sentences
@@ -116,6 +116,20 @@ def test_what_needs_a_confidence_is_refused_where_there_is_none(key: str, tmp_pa
     ):
         with pytest.raises(OptionError, match="`ood_data` .*: leave it out"):
             call()
+
+
+def test_numbers_that_are_all_alike_are_refused_and_leave_nothing_behind(tmp_path: Path) -> None:
+    here = place("r2", tmp_path)
+    alike = here.data.remove_columns("score").add_column("score", [0.1] * 14)  # whose variance is not 0 when computed
+    assert np.full(14, 0.1).var() > 0
+    asked = {"id_data": alike, **COLUMNS["r2"], "output": tmp_path / "written.json"}
+    for call in (
+        lambda: hydractl.extract_circuit(here.model, **asked, budget=1),
+        lambda: hydractl.select(here.model, **asked, random=2, budgets="1", members="1"),
+    ):
+        with pytest.raises(DataError, match="the same number"):
+            call()
+        assert not [*tmp_path.glob("written*")]
 
 
 @pytest.mark.parametrize("key", ["f1", "r2", "token_accuracy"])
