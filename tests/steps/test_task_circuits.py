@@ -143,7 +143,8 @@ def test_members_are_selected_by_the_measure_of_their_task(key: str, tmp_path: P
     whole = next(iter(baseline.values()))["baseline"]
     assert {name: content["baseline"][name] for name in whole} == pytest.approx(whole, abs=1e-6)
     assert content["curve"][0][key] >= whole[key]
-    assert key.replace("_", " ") in next(iter(chosen.lines()))
+    head = next(iter(chosen.lines()))
+    assert f" {here.task.measured} " in head and ("loss" if key == "r2" else "NLL") in head
     found = hydractl.predict(chosen.checkpoint, here.data)
     if key == "f1":
         there = [set(one) for one in here.data["tags"]]
