@@ -34,6 +34,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.evaluation.results import Results
+    from hydractl.tasks.task import TaskRow
 
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
@@ -128,7 +129,7 @@ class Build(BuildOptions):
                 "matplotlib", *(["accelerate"] if self.data.train_data else [])
             )  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
-        self._check_task(network)
+        task = self._check_task(network)
         planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
         thin = thinning(self, network, limits)
@@ -162,10 +163,7 @@ class Build(BuildOptions):
         if self.dry_run:
             return Built(stages, folder)
         if not self.data.ood_data:
-            watch.note(
-                "note: without OOD data, heads are drawn at random, no circuit is searched, and members do not learn "
-                "to be uncertain; give `ood_data` for these"
-            )
+            watch.note(without_ood_data(task))
         self._refuse_leaks(stages[-1].step, network, taught=taught)
         self._begin(planned, latency)
         return self._built(stages, latency, watch)
@@ -191,8 +189,12 @@ class Build(BuildOptions):
 
             require_fit([as_checkpoint(teacher) for teacher in self.learning.teacher], as_checkpoint(self.model))
 
-    def _check_task(self, network: Checkpoint) -> None:
-        """Raises OptionError for a network that embeds, and for OOD data that answers of the network make no use of."""
+    def _check_task(self, network: Checkpoint) -> TaskRow:
+        """Returns the network's task.
+
+        Raises:
+            OptionError: the network embeds, or its answers make no use of the OOD data.
+        """
         from hydractl.tasks.all_tasks import find_task
 
         task = find_task(network.spec.task)
@@ -202,6 +204,7 @@ class Build(BuildOptions):
         recipe = Hyperparameters(self.learning.recipe, self.learning.settings).changed_recipe()
         if task.tagged and self.data.train_data and self.data.ood_data and recipe.outlier_weight:
             raise OptionError("words learn nothing from outliers: add `settings` outlier_weight=0")
+        return task
 
     def _teachers_go_together(self, watch: Watcher) -> bool:
         """Returns whether the teachers make one file, which the Hydra can be compared with; notes why not."""
@@ -303,6 +306,15 @@ class Build(BuildOptions):
 
 
 build = function(Build)
+
+
+def without_ood_data(task: TaskRow) -> str:
+    """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one."""
+    lost = "heads are drawn at random, no circuit is searched"
+    if not task.confident:
+        return f"note: {lost}: {task.name} has no confidence that OOD data could be told apart by"
+    unsure = "" if task.tagged else ", and members do not learn to be uncertain"
+    return f"note: without OOD data, {lost}{unsure}; give `ood_data` for these"
 
 
 def cautions(report: Results) -> Iterator[str]:

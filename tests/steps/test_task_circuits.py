@@ -13,6 +13,7 @@ from sklearn.metrics import r2_score
 import hydractl
 from hydractl.circuit.circuit_file import SearchJournal
 from hydractl.errors import DataError, OptionError
+from hydractl.steps.build import without_ood_data
 from hydractl.tasks.all_tasks import TASKS, find_task
 from tests.cli.conftest import LABELS, WORDS, save_vit
 from tests.tasks.corpus import save_tagger, sentences
@@ -195,6 +196,12 @@ def test_builds_are_planned_for_what_a_task_has(tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionError, match=wanted):
             hydractl.build(**asked, dry_run=True)
+
+
+def test_a_build_without_ood_data_is_told_of_them_where_its_task_can_use_them() -> None:
+    notes = {task.key: without_ood_data(task) for task in TASKS}
+    assert {key for key, note in notes.items() if "give `ood_data`" in note} == {"accuracy", "f1", "token_accuracy"}
+    assert {key for key, note in notes.items() if "learn to be uncertain" in note} == {"accuracy", "f1"}
 
 
 @pytest.mark.slow
