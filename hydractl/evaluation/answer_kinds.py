@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from hydractl.checkpoint.contents import Intervals
-from hydractl.checkpoint.ood import OodFit
 from hydractl.data.samples import Labels
 from hydractl.errors import OptionError
 from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.metrics.bootstrap import classification_replicates, draw_places
-from hydractl.metrics.checks import BoolArray, FloatArray, Logits
+from hydractl.metrics.checks import FloatArray, Logits
 from hydractl.metrics.label_sets import (
     FittedLabels,
     fit_label_sets,
@@ -66,10 +65,6 @@ class AnswerKind(Protocol):
         """Returns what calibration fits to labelled answers; raises OptionError for answers that no label can fit."""
         raise OptionError(f"{self.name} have no labels that anything could be fitted to")
 
-    def sure(self, _table: Any, _fit: OodFit) -> tuple[BoolArray, BoolArray] | None:
-        """Returns which answers a file calls sure, and which are right; None if it promises nothing of this kind."""
-        return None
-
     def fitted(self, _found: FittedTemperature | None) -> AnswerKind:
         """Returns the kind with what was fitted instead of what its file brought."""
         return self
@@ -94,10 +89,6 @@ class Classes(AnswerKind):
 
     def fit(self, member_logits: Logits, labels: Labels) -> FittedTemperature:
         return fit_temperature(member_logits, labels)
-
-    def sure(self, table: PredictionTable, fit: OodFit) -> tuple[BoolArray, BoolArray] | None:
-        found = fit.sure(table.msp, table.prediction)
-        return None if found is None else (found, table.labelled().correct)
 
 
 @dataclass(frozen=True)
@@ -147,11 +138,6 @@ class WordLabels(Classes):
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return word_replicates(table, draws, seed)
-
-    def sure(self, table: PredictionTable, fit: OodFit) -> tuple[BoolArray, BoolArray] | None:
-        spans = table.spans if isinstance(table, WordTable) else None
-        found = None if spans is None else fit.sure(spans.confidence, np.zeros(0, np.int64))
-        return None if spans is None or found is None else (found, spans.correct)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 
 from hydractl.checkpoint.contents import PromisedSets
+from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError
+from hydractl.evaluation.results import Sure
 from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import least_probability, least_samples
@@ -58,6 +60,15 @@ class LabelledAnswers:
         """True where an answer is right, `[N]`."""
         return np.asarray(self.best == self.labels)
 
+    @property
+    def promised(self) -> tuple[FloatArray, BoolArray, IntArray]:
+        """The MSP of the answers that may be sure, whether they are right, and their classes; spans have class 0."""
+        msp = self.probabilities.max(-1)
+        if self.sentences is None:
+            return msp, self.right, self.best
+        spans = find_spans(self.names, self.sentences, self.best, msp, labels=self.labels)
+        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
+
 
 def fit_sets(known: LabelledAnswers, wanted: WantedPromises) -> PromisedSets | None:
     """Returns the probabilities from which classes are in a set; None if no sets are wanted.
@@ -92,10 +103,7 @@ def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...
     accuracy = wanted.accuracy
     if accuracy is None:
         return None
-    msp, right, best = known.probabilities.max(-1), known.right, known.best
-    if known.sentences is not None:
-        spans = find_spans(known.names, known.sentences, best, msp, labels=known.labels)
-        msp, right, best = spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
+    msp, right, best = known.promised
     groups = {"": np.ones(len(best), bool)}
     if wanted.by_class:
         groups = {name: best == one for one, name in enumerate(known.names)}
@@ -113,6 +121,15 @@ def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...
             f"lower `accuracy`{_without(wanted.by_class)}"
         )
     return tuple(least for least in found.values() if least is not None)
+
+
+def measure_sure(known: LabelledAnswers, fit: OodFit) -> Sure | None:
+    """Returns how sure answers do, or spans of words; None if a file promises nothing of them, or there are none."""
+    msp, right, best = known.promised
+    sure = fit.sure(msp, best)
+    if sure is None or fit.accuracy is None or not len(sure):
+        return None
+    return Sure(fit.accuracy, float(sure.mean()), float(right[sure].mean()) if sure.any() else None)
 
 
 def _too_few(what: str, counts: dict[str, int], least: int, kind: str, *, by_class: bool) -> DataError:

@@ -13,7 +13,8 @@ from hydractl.checkpoint.contents import PromisedSets
 from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.answer_kinds import AnswerKind, Classes, EmbeddingTable
-from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets
+from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, measure_sure
+from hydractl.evaluation.results import Sure
 from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
@@ -54,6 +55,7 @@ class SystemPredictions:
     scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
     queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
+    sure: Sure | None = None  # how the sure answers to the in-distribution data do; None at another temperature
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
     confident: bool = False  # whether scores are minus the system's own confidence
@@ -120,18 +122,22 @@ def predict_sets(
         reads = "logits" if predictor.scores_itself else reads
     found: dict[SetKey, _Measured] = {}
     sets: ConformalMetrics | None = None
+    sure: Sure | None = None
     for key in keys:
         if key.role != "calibration":
             one = answered(key, reads)
             found[key] = _measure(one, settled, scorer)
             if key.role == "id" and settled.sets is not None:
                 sets = _measured_sets(one, settled.sets, settled.temperature, predictor.labels)
+            if key.role == "id" and head is not None and head.fit.least and chosen.wanted_temperature is None:
+                sure = measure_sure(LabelledAnswers.of(one, settled.temperature, predictor.labels), head.fit)
     inside = next((part for key, part in found.items() if key.role == "id"), None)
     return SystemPredictions(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
         {key: part.scores for key, part in found.items()},
         sets=sets,
+        sure=sure,
         correct={key: part.correct for key, part in found.items() if part.correct is not None},
         confident=predictor.confident,
         own=None if head is None else head.fit,

@@ -20,7 +20,6 @@ from hydractl.evaluation.results import (
     Resampled,
     Selective,
     ShiftMeans,
-    Sure,
     System,
     SystemTemperature,
     Typicality,
@@ -84,7 +83,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
         selective=_selective(predictions, settings) if by_class else None,
         score=OWN if predictions.confident else None if predictions.own is None else predictions.own.score,
         typicality=_typicality(predictions),
-        sure=_sure(predictions, settings),
+        sure=predictions.sure,
         ood=ood,
         ood_means=group_means(ood),
         shift=shift or None,
@@ -175,17 +174,6 @@ def _typicality(predictions: SystemPredictions) -> Typicality | None:
     if predictions.own is None or predictions.flagged is None:
         return None
     return Typicality(predictions.own.accept, 1 - predictions.flagged)
-
-
-def _sure(predictions: SystemPredictions, settings: Settings) -> Sure | None:
-    """Returns how the file's sure answers do; None without any, or at another temperature than theirs."""
-    own, table = predictions.own, predictions.tables.get(id_key(predictions))
-    if own is None or own.accuracy is None or table is None or settings.wanted_temperature is not None:
-        return None
-    if (found := predictions.calibration.kind.sure(table, own)) is None:
-        return None
-    sure, right = found
-    return Sure(own.accuracy, float(sure.mean()), float(right[sure].mean()) if sure.any() else None)
 
 
 def _diversity(table: object) -> dict[str, float]:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from hydractl.checkpoint.ood import OodFit
 from hydractl.errors import DataError
-from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
+from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure, measure_sure
+from hydractl.evaluation.results import Sure
 from hydractl.metrics.conformal import prediction_sets
 
 NAMES = ("cat", "dog", "owl")
@@ -73,3 +75,11 @@ def test_too_few_samples_are_refused_with_the_number_it_takes() -> None:
         fit_sure(known, WantedPromises(accuracy=0.9, by_class=True))
     with pytest.raises(DataError, match="no confidence makes answers of class 'owl' right 90 % of the time"):
         fit_sure(drawn(900, 0), WantedPromises(accuracy=0.9, by_class=True))
+
+
+def test_words_without_a_span_have_no_share_of_sure_ones() -> None:
+    fit, names = OodFit("msp", 9, 0.95, accuracy=0.9, confidence=0.6), ("O", "B-PER")
+    outside, span = np.float32([[0.7, 0.3]] * 3), np.float32([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6]])
+    labels = sentences = np.array([0, 1, 1])
+    assert measure_sure(LabelledAnswers(outside, labels, names, sentences), fit) is None
+    assert measure_sure(LabelledAnswers(span, labels, names, sentences), fit) == Sure(0.9, 1.0, 1.0)

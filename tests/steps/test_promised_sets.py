@@ -95,6 +95,16 @@ def test_an_evaluation_measures_them(hydractl: Command, promised: Path, images: 
     assert not {"conformal", "sure"} & library.evaluate(promised, id_data=images, temperature=2.0).models["m"].keys()
 
 
+def test_an_evaluation_calls_sure_what_predictions_do(owner: Path) -> None:
+    known = labelled(owner, random_images(200, 7))
+    for swapped in range(4, 12):  # of whose calibration samples one has just the confidence that makes it sure
+        data = [(image, LABELS[0] if at % swapped == 0 else name) for at, (image, name) in enumerate(known)]
+        made = library.calibrate(owner, id_data=data, accuracy="60%")
+        sure = library.load(made).predict([image for image, _ in data]).sure
+        found = library.evaluate(made, id_data=data, bootstrap=0, allow_leak=True).report
+        assert next(iter(found.models.values())).sure.share == float(sure.double().mean()), swapped
+
+
 def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> None:
     files = sorted(map(str, images.rglob("*.png")))[:6]
     expected = library.load(promised).predict(files)
