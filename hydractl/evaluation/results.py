@@ -154,7 +154,7 @@ class Typicality:
 
 @dataclass(frozen=True)
 class Sure:
-    """The share of ID answers that the file calls sure, how many of them are right, and the share that it promises."""
+    """The share of ID answers or spans that the file calls sure, how many are right, and the share that it promises."""
 
     accuracy: Share  # promised
     share: Share

@@ -239,7 +239,9 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     for name, system in models.items():
         if (sure := system.sure) is not None:
             right = "" if sure.right is None else f", {100 * sure.right:.1f} % of them right"
-            yield f"{name} is sure of {100 * sure.share:.1f} % of ID{right}; {100 * sure.accuracy:.1f} % are promised."
+            of = "ID" if system.id.span_f1 is None else "the spans that it finds in ID"
+            found = f"{100 * sure.share:.1f} % of {of}{right}"
+            yield f"{name} is sure of {found}; {100 * sure.accuracy:.1f} % are promised."
         if system.exposed:
             yield f"Training of {name} saw OOD data of the kind of {_listed(system.exposed)}: gains there do not count."
         for leak in system.leaks or ():
