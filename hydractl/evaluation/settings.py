@@ -112,7 +112,7 @@ class Settings:
         if self.ood_score not in (None, DEFAULT, *([BASELINE] if confident else [])):
             raise OptionError(f"`ood_score` {self.ood_score} reads one class a sample: choose {DEFAULT}")
         if self.temperature is not None and not confident:
-            raise OptionError("`temperature` is of classes and labels, a model gives numbers: calibrate it instead")
+            raise OptionError("`temperature` is of classes and labels, a model answers with neither: leave it out")
 
     @cached_property
     def wanted_temperature(self) -> float | Literal["fit"] | None:

@@ -363,7 +363,7 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
         (DataError, "from 0 to 1, as the model.s sigmoid", lambda: evaluated(shared / "sigmoid")),
         (OptionError, "choose all-layers", lambda: evaluated(ood_score="msp")),
         (OptionError, "calibrate the model, or choose", lambda: evaluated(ood_data=test)),
-        (OptionError, "`temperature` is of", lambda: evaluated(temperature=2.0)),
+        (OptionError, "`temperature` .* answers with neither: leave it out", lambda: evaluated(temperature=2.0)),
         (OptionError, "leave it out", lambda: calibrated(accuracy="90%")),
         (OptionError, "`interval` 1", lambda: calibrated(interval="1")),
         (OptionError, "choose temperature", lambda: calibrated(method="vector")),
