@@ -258,7 +258,7 @@ class Exported(Result):
 
     Attributes:
         output: the file or folder.
-        difference: the largest one between a graph's probabilities and the model's.
+        difference: the largest one between a graph's answers and the model's.
         report: the numbers of the model and of a graph of eight bits.
         rows: their time and size.
     """
@@ -336,7 +336,7 @@ class Export:
         output, chosen = Path(self.output), self.format or format_of(self.output)()
         found = chosen.write(as_checkpoint(self.model), output, self.force, watch)
         if found.difference is not None:
-            watch.note(f"{output}: probabilities within {found.difference:.1g} of the model's")
+            watch.note(f"{output}: answers within {found.difference:.1g} of the model's")
         return found
 
 

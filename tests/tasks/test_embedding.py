@@ -176,7 +176,10 @@ def test_scores_find_the_heads_that_move_the_embedding(here: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["m1", "calibrated"])
-def test_exports_give_the_same_embeddings(here: Path, fused: Path, name: str, tmp_path: Path) -> None:
+def test_exports_give_the_same_embeddings(
+    here: Path, fused: Path, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hydractl")
     wanted = hydractl.load(here / name).predict(TEXTS)
     hydractl.export(here / name, format="hf", output=tmp_path / "hf")
     if name == "m1":  # a stock network: heads that are gone have columns of zeros
@@ -192,6 +195,7 @@ def test_exports_give_the_same_embeddings(here: Path, fused: Path, name: str, tm
         assert_close(output.typicality, wanted.typicality)
         assert output.member_embeddings.shape == (4, 2, 16)
     hydractl.export(here / name, format="onnx", output=tmp_path / "graph.onnx")
+    assert "graph.onnx: answers within" in caplog.text
     found = hydractl.predict(tmp_path / "graph.onnx", text=TEXTS)
     assert_close(torch.from_numpy(found.embeddings), wanted.embeddings, rtol=0, atol=1e-5)
     session = onnxruntime.InferenceSession(tmp_path / "graph.onnx")
