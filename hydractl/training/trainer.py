@@ -200,7 +200,8 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
         if not unread or data.validation is not None or data.outliers is not None:
             raise OptionError(
                 f"{checkpoint.name}: embeds, and learns from another network alone: name it as `teacher`, with "
-                "`teacher_weight` 1, without validation or outliers; or train a classifier with `new_classifier` zeros"
+                "`settings` teacher_weight=1, without validation or outliers; or train a classifier with "
+                "`new_classifier` zeros"
             )
         return checkpoint, replace(training, data=replace(data, train=with_some_class(data.train)))
     if checkpoint.labels is None:

@@ -239,7 +239,7 @@ def test_a_member_learns_from_the_network(here: Path) -> None:
     )
     near, far = (F.cosine_similarity(teacher, one).mean() for one in (after, before))
     assert near > far + 0.05
-    with pytest.raises(OptionError, match="learns from another network alone"):
+    with pytest.raises(OptionError, match="as `teacher`, with `settings` teacher_weight=1"):
         hydractl.finetune(here / "m1", **learning)
 
 
