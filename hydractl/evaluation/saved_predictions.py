@@ -247,7 +247,7 @@ class SavedPredictions:
         if row.reads == "layers" and QUANTILES in found:  # the scores lie beside the logits
             return OodHead(fit, {QUANTILES: found[QUANTILES].double()})
         classifier = self.classifier
-        members, classes, width = (1, 0, 0) if classifier is None else classifier.weight.shape
+        members, classes, width = (1, len(self.labels or ()), 0) if classifier is None else classifier.weight.shape
         fitted.verify(str(path), {"M": members, "C": classes, "D": width})
         return OodHead.of(fitted, "cpu", torch.float64)
 

@@ -105,6 +105,17 @@ def test_an_evaluation_calls_sure_what_predictions_do(owner: Path) -> None:
         assert next(iter(found.models.values())).sure.share == float(sure.double().mean()), swapped
 
 
+def test_saved_predictions_are_as_sure(owner: Path, images: Path, tmp_path: Path) -> None:
+    known = labelled(owner, random_images(200, 7))
+    library.calibrate(
+        owner, id_data=known, accuracy="10%", by_class=True, ood_score="msp", output=tmp_path / "m.safetensors"
+    )
+    given = {"id_data": images, "bootstrap": 0}
+    library.evaluate(tmp_path / "m.safetensors", **given, save_logits=tmp_path / "saved")
+    expected = library.evaluate(tmp_path / "m.safetensors", **given).models["m"]["sure"]
+    assert library.evaluate(f"predictions:{tmp_path}/saved/m", bootstrap=0).models["m"]["sure"] == expected
+
+
 def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> None:
     files = sorted(map(str, images.rglob("*.png")))[:6]
     expected = library.load(promised).predict(files)
