@@ -45,7 +45,7 @@ def are_predictions(line: str) -> bool:
     return set(NEEDED) <= set(next(csv.reader([line], delimiter=_separator(line)), []))
 
 
-class SavedAnswers:
+class AnswerReader:
     """Reads the answers that `predict` wrote, all at once or as they come."""
 
     def __init__(self, where: str, known: Known) -> None:

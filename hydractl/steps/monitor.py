@@ -210,7 +210,7 @@ class MonitorInputs:
 
     def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields the inputs with their answers, as they come."""
-        from hydractl.inputs.saved_answers import SAVED, SavedAnswers, are_predictions, saved_lines
+        from hydractl.inputs.saved_answers import SAVED, AnswerReader, are_predictions, saved_lines
 
         others = []
         for one in several(self.inputs):
@@ -220,7 +220,7 @@ class MonitorInputs:
             if isinstance(one, str | Path) and Path(one).suffix.lower() in SAVED and Path(one).is_file():
                 lines = saved_lines(Path(one))
                 if are_predictions(first := next(lines, "")):
-                    yield list(SavedAnswers(str(one), monitor.known).read(chain([first], lines)))
+                    yield list(AnswerReader(str(one), monitor.known).read(chain([first], lines)))
                     continue
             others.append(one)
         if others or several(self.data):
@@ -229,9 +229,9 @@ class MonitorInputs:
 
     def _piped(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields what comes through standard input: predictions, or texts to predict."""
-        from hydractl.inputs.saved_answers import SavedAnswers, are_predictions
+        from hydractl.inputs.saved_answers import AnswerReader, are_predictions
 
-        chunks, saved = lines_as_they_come(), SavedAnswers(STDIN, monitor.known)
+        chunks, saved = lines_as_they_come(), AnswerReader(STDIN, monitor.known)
         first = next(chunks, [""])
         header = next((line for line in first if line.strip()), "")
         if not are_predictions(header):
