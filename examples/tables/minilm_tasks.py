@@ -51,8 +51,8 @@ def relatedness(folder: Path, name: str) -> pd.DataFrame:
 TASKS = {
     "emotions": Texts(
         emotions,
-        {"train": ("train.tsv", 3000), "search": ("dev.tsv", 500), "calibration": ("test.tsv", 1000),
-         "test": ("test.tsv", 3000)},
+        {"train": ("train.tsv", 2000), "search": ("dev.tsv", 500), "calibration": ("test.tsv", 1000),
+         "test": ("test.tsv", 2000)},
     ),
     "relatedness": Texts(
         relatedness,

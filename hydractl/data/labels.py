@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hydractl.model.hydra import Hydra
 
+LARGEST = 2**53  # of numbers that may be classes: up to here floating point holds all whole ones
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
 TRUTH = ("False", "True")  # the names of booleans
 NUMBER = re.compile(r"(\d+)(\.0+)?")  # a class called 1, 01 or 1.0
@@ -50,11 +51,10 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
         return label_words(values)
     if kind == "bool":
         return _numbers(values), TRUTH
-    if re.fullmatch(r"u?int\d+", kind):
-        return _numbers(values), None
     # A column of whole numbers with gaps is read as floating point.
     values = [None if value != value else value for value in values]
-    if kind.startswith("float") and all(value is None or value.is_integer() for value in values):
+    whole = re.fullmatch(r"u?int\d+|float\d+", kind) is not None
+    if whole and all(value is None or (value == value // 1 and abs(value) <= LARGEST) for value in values):
         return _numbers(values), None
     return f"column {column} holds {kind}, not classes"
 

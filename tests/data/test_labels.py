@@ -36,7 +36,12 @@ def test_reads(values: list[object], feature: object, labels: list[int], names: 
 
 @pytest.mark.parametrize(
     ("values", "feature"),
-    [([0.5], Value("float32")), ([1.0, float("inf")], Value("float64"))],
+    [
+        ([0.5], Value("float32")),
+        ([1e160], Value("float64")),
+        ([2**60], Value("int64")),
+        ([1.0, float("inf")], Value("float64")),
+    ],
 )
 def test_says_what_is_no_class(values: list[object], feature: object) -> None:
     table = datasets.Dataset.from_dict({"x": values}, features=datasets.Features({"x": feature}))
