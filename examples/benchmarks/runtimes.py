@@ -9,8 +9,13 @@ bfloat16, from the same graphs).
 
 A round calls every system once, in turns; figures are medians over rounds. Cells (a network and a batch size) that do
 not fit into the minutes are named and skipped, the dearest first. FOLDER keeps graphs and finished cells, so that
-another run goes on with what is left; each run writes the table so far as JSON and Markdown. `--avx2` limits torch and
-OpenVINO by switches of their libraries, without bfloat16, which AVX2 does not multiply; onnxruntime has no such switch.
+another run goes on with what is left; each run writes the table so far as JSON and Markdown.
+
+All systems of a network stay open. With 512 tokens at batch size 8 they take more than 24 GiB of memory: choose
+`--lengths 16 128` on a smaller machine.
+
+`--avx2` limits torch and OpenVINO by switches of their libraries, without bfloat16, which AVX2 does not multiply;
+onnxruntime has no such switch.
 """
 
 import argparse

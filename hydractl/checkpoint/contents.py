@@ -32,6 +32,9 @@ class Acceptance:
     msp: Annotated[float, Checked(ge=0, le=1)]
 
 
+INTERVAL = 0.9  # the share of right numbers that intervals hold, unless another is asked for
+
+
 @dataclass(frozen=True)
 class Intervals:
     """The intervals around numbers, each fitted by itself: C of everything.

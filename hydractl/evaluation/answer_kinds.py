@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 
-from hydractl.checkpoint.contents import Intervals
+from hydractl.checkpoint.contents import INTERVAL, Intervals
 from hydractl.data.samples import Labels
 from hydractl.errors import OptionError
 from hydractl.evaluation.set_answers import SetAnswers
@@ -35,8 +35,6 @@ from hydractl.metrics.styles import OURS, Style
 from hydractl.metrics.word_spans import WordTable, tabulate_words, word_metrics, word_replicates
 from hydractl.tasks.embedding import mean_embedding
 from hydractl.tasks.task import TaskRow
-
-INTERVAL = 0.9  # the share of numbers that intervals hold
 
 
 class AnswerKind(Protocol):

@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import INTERVAL, Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
-from hydractl.evaluation.answer_kinds import INTERVAL, answer_kind
+from hydractl.evaluation.answer_kinds import answer_kind
 from hydractl.evaluation.model_calibration import (
     CalibrationData,
     Fit,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydractl.bounds import parse_share
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import INTERVAL, Checkpoint
 from hydractl.errors import OptionError
 from hydractl.options import option
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from hydractl.evaluation.promise_fit import WantedPromises
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
-
-INTERVAL = "90%"
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,9 @@ class Promises:
         None, "Find the confidence from which answers are right that often, as 0.99 or 99%.", metavar="SHARE"
     )
     interval: str | None = option(
-        None, f"Share of intervals around numbers that hold the right one. Default: {INTERVAL}.", metavar="SHARE"
+        None,
+        f"Share of intervals around numbers that hold the right one. Default: {100 * INTERVAL:g}%.",
+        metavar="SHARE",
     )
     sets: str | None = option(
         None, "Find prediction sets that hold the right class that often, as 0.95 or 95%.", metavar="SHARE"
@@ -113,7 +113,7 @@ class Promises:
     @property
     def interval_share(self) -> float:
         """The share of numbers that intervals hold."""
-        return parse_share("interval", self.interval or INTERVAL)
+        return INTERVAL if self.interval is None else parse_share("interval", self.interval)
 
     @property
     def first(self) -> str | None:
