@@ -19,7 +19,8 @@ from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, assemble, numbers_of, resample
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.reports.verdict import JUDGED, recommended
+from hydractl.reports.columns import JUDGED
+from hydractl.reports.verdict import recommended
 
 CLASSES = 10
 SHARED, OWN = 1.0, 0.5  # standard deviations of noise
@@ -46,8 +47,13 @@ def compared(generator: np.random.Generator, samples: int, resamples: int) -> tu
         numbers = numbers_of(found, None, Settings())
         parts.append(SystemNumbers(name, numbers, resample(found, Settings(), resamples, 0)))
     systems = assemble(parts)
-    gains = [column.outcome(systems["hydra"]) == "better" for column in JUDGED.values()]
-    return recommended(systems)[0] == "hydra", any(gains)
+    paired = {column: column.paired(systems["hydra"]) for column in JUDGED.values()}
+    better = {
+        column: (one.interval[0] if column.better == "higher" else -one.interval[1])
+        for column, one in paired.items()
+        if one
+    }
+    return recommended(systems)[0] == "hydra", max(better.values()) > 0
 
 
 def main(comparisons: str, resamples: str, sizes: str) -> None:

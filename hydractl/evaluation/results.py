@@ -360,6 +360,8 @@ class System:
     seeds: Items[System] | None = None  # the entry of each seed
     intervals: Resampled[Interval] | None = None
     difference: Resampled[Difference] | None = None  # to the first system of the report
+    # By OOD set, AUROC and FPR95 by the system's own score less those by the MSP.
+    own_less_msp: Mapping[str, Mapping[str, Difference]] | None = None
     rivals: Mapping[str, Resampled[Difference]] | None = None  # to each other system, of the one that `compare` names
 
     @property

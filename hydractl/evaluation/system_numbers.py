@@ -318,7 +318,12 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
             estimates = combined(_Estimate, combined(_mean_array, *drawn), system.resampled)
             first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
-            system = replace(system, intervals=combined(_interval, estimates), difference=difference)
+            system = replace(
+                system,
+                intervals=combined(_interval, estimates),
+                difference=difference,
+                own_less_msp=None if system.typicality is None else _own_less_msp(estimates.ood or {}) or None,
+            )
             drawn_of[name] = estimates
         systems[name] = system
     if compare in drawn_of:
@@ -378,6 +383,15 @@ class _Estimate(NamedTuple):
 def _difference(theirs: _Estimate, ours: _Estimate) -> Difference:
     found = _Estimate(ours.draws - theirs.draws, ours.number - theirs.number)
     return Difference(found.number, percentile_interval(found.centred))
+
+
+def _own_less_msp(sets: Mapping[str, Mapping[str, _Estimate]]) -> dict[str, dict[str, Difference]]:
+    """Returns by OOD set the differences of a system's own score to the MSP."""
+    return {
+        name: {key: _difference(one[f"msp_{key}"], one[key]) for key in ("auroc", "fpr95")}
+        for name, one in sets.items()
+        if "msp_auroc" in one
+    }
 
 
 def _interval(found: _Estimate) -> Interval:

@@ -6,7 +6,8 @@ score was drawn.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, fields
-from typing import Any
+from statistics import NormalDist
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from hydractl.metrics.ood_detection import OodMetrics, metrics_of_counts, rank_s
 from hydractl.metrics.prediction_table import PredictionTable
 
 LEVEL = 0.95  # share of the resampled values inside an interval
+POWER = 0.8  # the probability that the samples show a true gain of the size found
+
+Outcome = Literal["better", "worse", "within chance"]
 
 
 def draw_places(sizes: Sequence[int], replicates: int = 1000, seed: int = 0) -> Iterator[list[IntArray]]:
@@ -33,6 +37,24 @@ def percentile_interval(values: FloatArray) -> tuple[float, float]:
     """Returns the bounds of the middle 95 % of resampled values [draws]."""
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
+
+
+def outcome(value: float, interval: tuple[float, float], higher_is_better: bool, compared: int) -> Outcome:
+    """Classifies a difference, Bonferroni-corrected for how many numbers are compared.
+
+    The correction widens the interval as that of a normal distribution. A gain must also be so large that the samples
+    show one of its size with the probability POWER, since what barely shows is overestimated.
+
+    >>> [outcome(value, (value - 1, value + 1), True, 1) for value in (1.5, 1.3, -1.1)]
+    ['better', 'within chance', 'worse']
+    """
+    normal, (low, high) = NormalDist(), interval
+    sign = 1 if higher_is_better else -1
+    to_loss, to_gain = (value - low, high - value) if higher_is_better else (high - value, value - low)
+    alone, corrected = (normal.inv_cdf(1 - (1 - LEVEL) / 2 / numbers) for numbers in (1, compared))
+    if sign * value > to_loss * (corrected + normal.inv_cdf(POWER)) / alone:
+        return "better"
+    return "worse" if -sign * value > to_gain * corrected / alone else "within chance"
 
 
 def classification_replicates(table: PredictionTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:

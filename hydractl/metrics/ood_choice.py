@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydractl.metrics.bootstrap import percentile_interval, sets_replicates
+from hydractl.metrics.bootstrap import outcome, percentile_interval, sets_replicates
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.ood.ood_scores import BASELINE
@@ -37,12 +37,23 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Worse:
+    """A metric of one OOD set in which the chosen score is worse than the MSP beyond chance; both 0..1."""
+
+    set: str
+    metric: str  # AUROC or FPR95
+    baseline: float
+    chosen: float
+
+
+@dataclass(frozen=True)
 class Choice:
     """The OOD score that was chosen, what each score does on the sets given, and how well the choice carries over."""
 
     score: str
     rated: tuple[RatedScore, ...]
     left_out: Mapping[str, LeftOut]
+    worse: tuple[Worse, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yields a table, the chosen score marked, and the sets left out in turn."""
@@ -60,6 +71,16 @@ class Choice:
                 f"without {name} the choice is {other.score}: AUROC {100 * other.auroc:.1f} there, "
                 f"{BASELINE} {100 * other.baseline:.1f}"
             )
+
+    def warnings(self) -> Iterator[str]:
+        """Yields where the score does harm: sets on which it is worse than the MSP, and those worse than a coin."""
+        for one in self.worse:
+            change = f"{one.metric} {100 * one.baseline:.1f} to {100 * one.chosen:.1f} %"
+            yield f"OOD score {self.score} is worse than {BASELINE} on {one.set}: {change}"
+        [chosen] = (one for one in self.rated if one.score == self.score)
+        for of, auroc in chosen.auroc.items():
+            if auroc < 0.5:
+                yield f"OOD score {self.score} is worse than a coin on {of}: AUROC {100 * auroc:.1f} %"
 
 
 def choose_score(
@@ -80,10 +101,8 @@ def choose_score(
     sets = list(outside[BASELINE])
     measured = {name: {of: ood_metrics(inside[name], outside[name][of]) for of in sets} for name in inside}
     auroc = {name: np.array([found[of].auroc for of in sets]) for name, found in measured.items()}
-    drawn = {}
-    for name in inside:
-        found = sets_replicates(inside[name], outside[name], replicates)
-        drawn[name] = np.stack([found[of]["auroc"] for of in sets])  # [sets,draws]
+    draws = {name: sets_replicates(inside[name], outside[name], replicates) for name in inside}
+    drawn = {name: np.stack([found[of]["auroc"] for of in sets]) for name, found in draws.items()}  # [sets,draws]
     every = range(len(sets))
     best = _best(auroc, every)
     left_out = {}
@@ -99,7 +118,14 @@ def choose_score(
         )
         for name in inside
     )
-    return Choice(named or _simplest(auroc, drawn, every), rated, left_out)
+    score = named or _simplest(auroc, drawn, every)
+    worse = []
+    for of, field in ((of, field) for of in sets for field in ("auroc", "fpr95")):
+        before, after = (getattr(measured[name][of], field) for name in (BASELINE, score))
+        interval = percentile_interval(draws[score][of][field] - draws[BASELINE][of][field])
+        if outcome(after - before, interval, field == "auroc", 2 * len(sets)) == "worse":
+            worse.append(Worse(of, field.upper(), before, after))
+    return Choice(score, rated, left_out, tuple(worse))
 
 
 def _best(auroc: Mapping[str, FloatArray], places: Sequence[int]) -> str:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, System
+from hydractl.metrics.bootstrap import Outcome, outcome
 
 MAIN = frozenset({"acc %", "kept nbrs %", "MSE", "NLL", "ECE %"})
 FEW = 3  # OOD sets without a group that have columns of their own where there is little room
 
-Outcome = Literal["better", "worse", "within chance"]
 #: The mark of an outcome beside a number; the arrow means better or worse, whichever way the number went.
 MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance": ""}
 
@@ -62,13 +62,14 @@ class Column:
         return found
 
     def outcome(self, entry: System) -> Outcome | None:
-        """Returns how a number compares with the first system's; None if that is unknown or no direction is better."""
-        found = self.paired(entry)
-        if found is None or self.better is None:
+        """Returns how a number compares with the first system's; None if that is unknown or no direction is better.
+
+        Every mark, sentence and JSON entry comes from this one test, corrected for the numbers that a verdict judges.
+        """
+        difference = self.paired(entry)
+        if difference is None or self.better is None:
             return None
-        if not found.beyond_chance:
-            return "within chance"
-        return "better" if (found.interval[0] > 0) == (self.better == "higher") else "worse"
+        return outcome(difference.value, difference.interval, self.better == "higher", numbers_judged(entry))
 
     def show(self, value: float) -> str:
         """Returns a number of this column as text."""
@@ -122,6 +123,36 @@ class Column:
         compared = [entry for entry in entries if self.paired(entry) is not None]
         winners = [entry for entry in compared if self._shown(entry) == best] or compared
         return None if any(self.outcome(entry) == "within chance" for entry in winners) else best
+
+
+#: The metrics of a verdict by their keys in JSON.
+JUDGED = {
+    "accuracy": Column("accuracy", ("id", "accuracy"), "percent", "higher"),
+    "neighbours": Column("kept neighbours", ("id", "neighbours"), "percent", "higher"),
+    "mse": Column("MSE", ("id", "mse"), "plain", "lower"),
+    "nll": Column("NLL", ("id", "nll"), "plain", "lower"),
+    "ece": Column("ECE", ("id", "ece"), "percent", "lower"),
+    "mean_auroc": Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"),
+    "mean_fpr95": Column("mean FPR95", ("ood_means", "all", "fpr95"), "percent", "lower"),
+}
+
+
+def judged_sets(entry: System) -> dict[str, dict[str, Column]]:
+    """Returns the detection metrics that a verdict judges on each OOD set; none for a single set, which is the mean."""
+    compared = entry.difference.ood or {} if entry.difference else {}
+    return {
+        name: {
+            "auroc": Column(f"AUROC of {name}", ("ood", name, "auroc"), "percent", "higher"),
+            "fpr95": Column(f"FPR95 of {name}", ("ood", name, "fpr95"), "percent", "lower"),
+        }
+        for name in (compared if len(compared) > 1 else ())
+    }
+
+
+def numbers_judged(entry: System) -> int:
+    """Returns for how many numbers the outcomes of a system are corrected, at least 1."""
+    columns = [*JUDGED.values(), *(column for pair in judged_sets(entry).values() for column in pair.values())]
+    return max(sum(column.paired(entry) is not None for column in columns), 1)
 
 
 def count_text(value: float) -> str:

@@ -1,33 +1,21 @@
 """Gains and losses of a system against another beyond chance, and the lines below a report's table."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from shlex import quote
-from statistics import NormalDist
 from typing import Any
 
 from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, System
-from hydractl.metrics.bootstrap import LEVEL
+from hydractl.metrics.bootstrap import Outcome, outcome
 from hydractl.metrics.styles import OURS, STYLES
 from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
-from hydractl.reports.columns import Column, Outcome
+from hydractl.reports.columns import JUDGED, Column, judged_sets, numbers_judged
 
 LEAK = "†"
 FEW = 100  # samples below which no system is recommended against the first
 TOLERATED = 0.02  # the loss of accuracy or mean AUROC that samples must rule out before a system is recommended
-POWER = 0.8  # the probability that the samples show a true gain of the size claimed
-
-#: The metrics of a verdict by their keys in JSON.
-JUDGED = {
-    "accuracy": Column("accuracy", ("id", "accuracy"), "percent", "higher"),
-    "neighbours": Column("kept neighbours", ("id", "neighbours"), "percent", "higher"),
-    "mse": Column("MSE", ("id", "mse"), "plain", "lower"),
-    "nll": Column("NLL", ("id", "nll"), "plain", "lower"),
-    "ece": Column("ECE", ("id", "ece"), "percent", "lower"),
-    "mean_auroc": Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"),
-    "mean_fpr95": Column("mean FPR95", ("ood_means", "all", "fpr95"), "percent", "lower"),
-}
+COIN = 0.5  # the AUROC of a score that tells nothing
 
 
 @dataclass(frozen=True)
@@ -58,10 +46,17 @@ class Verdict:
     parameters: float | None
     samples: float | None = None  # labelled samples it was measured on; None where unknown
     uncounted: tuple[Judgement, ...] = ()  # on OOD sets of the kind that training saw
+    sets: Mapping[str, tuple[Judgement, ...]] = field(default_factory=dict)  # detection of each OOD set
+    below_coin: tuple[str, ...] = ()  # OOD sets that the system ranks worse than a coin, with the AUROC
 
     def of(self, outcome: Outcome) -> list[Judgement]:
         """Returns the metrics with this outcome."""
         return [judgement for judgement in self.judgements if judgement.outcome == outcome]
+
+    @property
+    def losses(self) -> list[Judgement]:
+        """The metrics that are worse beyond chance, also on a single OOD set."""
+        return [*self.of("worse"), *(one for each in self.sets.values() for one in each if one.outcome == "worse")]
 
     @property
     def gains(self) -> bool:
@@ -71,13 +66,15 @@ class Verdict:
     def sentence(self) -> str:
         """Returns the verdict in one sentence."""
         parts = []
-        for outcome in ("better", "worse"):
-            if found := self.of(outcome):
-                parts.append(f"{outcome} in {_listed([f'{one.metric} ({one.text})' for one in found])}")
+        for way, judgements in (("better", self.of("better")), ("worse", self.losses)):
+            if judgements:
+                parts.append(f"{way} in {_listed([f'{one.metric} ({one.text})' for one in judgements])}")
         if parts and not self.gains:
             parts.insert(0, "nothing is better beyond chance")
         if even := self.of("within chance"):
             parts.append(f"{_listed([one.metric for one in even])} within chance")
+        if self.below_coin:
+            parts.append(f"worse than a coin on {_listed(self.below_coin)}")
         if self.uncounted:
             listed = _listed([f"{one.metric} ({one.text})" for one in self.uncounted])
             parts.append(f"not counted, on OOD sets of the kind that training saw: {listed}")
@@ -90,7 +87,8 @@ class Verdict:
             ending: of the files, which have the names of systems.
         """
         model, network = (f"{name}{ending}" for name in (self.system, self.other))
-        better, worse = (_listed([one.metric for one in self.of(way)] or [""]) for way in ("better", "worse"))
+        ways = (self.of("better"), self.losses)
+        better, worse = (_listed([one.metric for one in judgements] or [""]) for judgements in ways)
         if not better:
             return self.other, f"Deploy {network}: {model} is better in nothing beyond chance."
         if doubt := self._doubt():
@@ -105,7 +103,8 @@ class Verdict:
         """Returns its part of a report."""
         return {
             "against": self.other,
-            **{judgement.key: judgement.to_json() for judgement in self.judgements},
+            **_by_key(self.judgements),
+            **({"sets": sets} if (sets := {name: _by_key(each) for name, each in self.sets.items()}) else {}),
             "cost_ratio": {"multiply_adds": self.multiply_adds, "parameters": self.parameters},
             "sentence": self.sentence(),
         }
@@ -126,6 +125,10 @@ class Verdict:
         known = {"the multiply-adds": self.multiply_adds, "the parameters": self.parameters}
         ratios = [f"{ratio:.2f} times {name}" for name, ratio in known.items() if ratio is not None]
         return f"; at {_listed(ratios)}" if ratios else ""
+
+
+def _by_key(judgements: Sequence[Judgement]) -> dict[str, Any]:
+    return {judgement.key: judgement.to_json() for judgement in judgements}
 
 
 def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
@@ -189,7 +192,31 @@ def _verdict(models: Mapping[str, System], name: str, other: str, found: Resampl
         parameters=parameters,
         samples=models[name].id.samples,
         uncounted=_judgements({key: JUDGED[key] for key in JUDGED if deciding[key] != JUDGED[key]}, compared),
+        sets=_on_sets(compared, models[other]),
+        below_coin=tuple(below_coin(compared)),
     )
+
+
+def _on_sets(compared: System, other: System) -> dict[str, tuple[Judgement, ...]]:
+    """Returns the judgements on each OOD set, whose texts say both numbers."""
+    judged = {}
+    for name, columns in judged_sets(compared).items():
+        ends = {
+            key: [column.show(column.value(one) or 0) for one in (other, compared)] for key, column in columns.items()
+        }
+        judged[name] = tuple(
+            replace(one, text=f"{' to '.join(ends[one.key])}, {one.text}") for one in _judgements(columns, compared)
+        )
+    return judged
+
+
+def below_coin(entry: System) -> Iterator[str]:
+    """Yields the OOD sets whose AUROC is below that of a coin, beyond chance where that is known, with the AUROC."""
+    for name, numbers in entry.ood.items():
+        ends = (entry.intervals.ood or {}).get(name, {}).get("auroc") if entry.intervals else None
+        low, high = ends or (numbers.auroc, numbers.auroc)
+        if outcome(numbers.auroc - COIN, (low - COIN, high - COIN), True, numbers_judged(entry)) == "worse":
+            yield f"{name} (AUROC {100 * numbers.auroc:.2f} %)"
 
 
 def _unseen(column: Column) -> Column:
@@ -200,12 +227,27 @@ def _unseen(column: Column) -> Column:
 
 
 def own_score(file: str, entry: System) -> Iterator[str]:
-    """Yields what the OOD score that a file brings gains over the MSP, in a sentence, if it detects better."""
+    """Yields what the OOD score that a file brings gains over the MSP if it detects better, and the sets it loses."""
     mean = entry.ood_means.get("all")
     if entry.typicality and mean and mean.msp_auroc is not None and mean.auroc > mean.msp_auroc:
         by_own, by_msp = 100 * mean.auroc, 100 * mean.msp_auroc
-        found = f"mean AUROC {by_own:.1f} by its own score ({entry.score}), {by_msp:.1f} by the {BASELINE}"
-        yield f"{file}: {found}, at no extra cost."
+        gain = f"mean AUROC {by_own:.1f} by its own score ({entry.score}), {by_msp:.1f} by the {BASELINE}"
+        yield f"{file}: {gain}, at no extra cost."
+    yield from own_losses(file, entry)
+
+
+def own_losses(name: str, entry: System) -> Iterator[str]:
+    """Yields, in a sentence, the OOD sets that a system's own score tells worse than the MSP beyond chance."""
+    by_set = entry.own_less_msp or {}
+    losses = []
+    for of, differences in by_set.items():
+        for key, title, better in (("auroc", "AUROC", True), ("fpr95", "FPR95", False)):
+            found = differences[key]
+            if outcome(found.value, found.interval, better, 2 * len(by_set)) == "worse":
+                now, before = (100 * getattr(entry.ood[of], part) for part in (key, f"msp_{key}"))
+                losses.append(f"{title} of {of} ({before:.2f} to {now:.2f})")
+    if losses:
+        yield f"{name} detects worse by its own score ({entry.score}) than by the {BASELINE}: {_listed(losses)}."
 
 
 def marked(name: str, entry: System) -> str:
@@ -220,9 +262,7 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
         full: whether the table shows every metric.
     """
     models = report.models
-    if any(entry.difference for entry in models.values()):
-        yield f"▲ better, ▼ worse than {next(iter(models))} beyond chance (paired 95 % interval)."
-        yield "Verdicts correct for the number of metrics, and call better only what these samples suffice for."
+    yield from _compared(models)
     style = report.options.get("style", OURS.name)
     score = report.options.get("ood_score", BASELINE)
     if any(system.ood for system in models.values()):
@@ -249,6 +289,17 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
             yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak.used_as)}): flattered."
     if not report.complete:
         yield "Interrupted: systems are missing."
+
+
+def _compared(models: Mapping[str, System]) -> Iterator[str]:
+    """Yields what marks mean, and the OOD sets on which a system's score does harm."""
+    if differing := [entry for entry in models.values() if entry.difference]:
+        corrected = f"paired 95 % interval, corrected for {max(map(numbers_judged, differing))} numbers"
+        yield f"▲ better, ▼ worse than {next(iter(models))} beyond chance ({corrected}; ▲: with 80 % power too)."
+    for name, system in models.items():
+        yield from own_losses(name, system)
+        if not system.difference and (sets := list(below_coin(system))):
+            yield f"{name} is worse than a coin on {_listed(sets)}."
 
 
 def _scored(models: Mapping[str, System], score: str) -> Iterator[str]:
@@ -288,39 +339,21 @@ def _fitted(models: Mapping[str, System]) -> Iterator[str]:
 
 
 def _judgements(columns: Mapping[str, Column], entry: System) -> tuple[Judgement, ...]:
-    """Returns the outcomes of the metrics that have a difference, corrected for the number of them."""
-    found = {key: paired for key, column in columns.items() if (paired := column.paired(entry)) is not None}
-    return tuple(_judgement(key, columns[key], one, len(found)) for key, one in found.items())
+    """Returns the outcomes of the metrics that have a difference."""
+    return tuple(
+        _judgement(key, column, difference, result)
+        for key, column in columns.items()
+        if (difference := column.paired(entry)) and (result := column.outcome(entry))
+    )
 
 
-def _judgement(key: str, column: Column, found: Difference, metrics: int) -> Judgement:
-    """Returns the outcome of a metric, of which so many are looked at.
-
-    Bonferroni's correction widens the interval as that of a normal distribution. A gain must also be so large that the
-    samples show one of its size with the probability POWER, since what barely shows is overestimated.
-    """
-    normal = NormalDist()
-    corrected = normal.inv_cdf(1 - (1 - LEVEL) / 2 / metrics)
-    sign = 1 if column.better == "higher" else -1
-    gain = sign * found.value
-    below, above = _reach(found, sign)
-    one = normal.inv_cdf((1 + LEVEL) / 2)
-    outcome: Outcome = "within chance"
-    if gain > below * (corrected + normal.inv_cdf(POWER)) / one:
-        outcome = "better"
-    elif -gain > above * corrected / one:
-        outcome = "worse"
-    value, low, high = map(column.signed, (found.value, *found.interval))
+def _judgement(key: str, column: Column, difference: Difference, result: Outcome) -> Judgement:
+    value, low, high = map(column.signed, (difference.value, *difference.interval))
     text = f"{value}{' points' if column.kind == 'percent' else ''}, 95 % {low} to {high}"
-    risky = key in ("accuracy", "mean_auroc") and outcome == "within chance"
-    return Judgement(key, column.name, found, outcome, text=text, risk=(below - gain) / TOLERATED if risky else 0.0)
-
-
-def _reach(found: Difference, sign: int) -> tuple[float, float]:
-    """Returns how far the interval reaches from the difference towards a loss and towards a gain."""
-    low, high = found.interval
-    below, above = found.value - low, high - found.value
-    return (below, above) if sign > 0 else (above, below)
+    risky = key in ("accuracy", "mean_auroc") and result == "within chance"  # both are better if higher
+    return Judgement(
+        key, column.name, difference, result, text=text, risk=-difference.interval[0] / TOLERATED if risky else 0.0
+    )
 
 
 def _rounded(samples: float) -> int:

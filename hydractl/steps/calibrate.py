@@ -376,6 +376,8 @@ class Calibrate:
         if found.ood.choice is not None:
             for line in found.ood.choice.lines():
                 watch.note(line)
+            for line in found.ood.choice.warnings():
+                watch.warn(line)
         for name, (before, after) in found.ood.shift.items():
             watch.note(
                 f"note: {100 * before:.1f} % of {name} would be flagged, {100 * after:.1f} % are with it taken in"

@@ -32,3 +32,19 @@ def test_the_simplest_is_chosen_within_chance() -> None:
     found = choose_score(inside, noise, 100)
     assert (found.score, found.left_out) == ("msp", {})
     assert choose_score(inside, noise, 100, named="knn").score == "knn"
+
+
+def test_sets_on_which_the_choice_is_worse_than_the_baseline_are_named() -> None:
+    inside = {"msp": scores(0, 0), "knn": scores(0, 1)}
+    outside = {
+        "msp": {"far": scores(0.3, 2), "textures": scores(0.8, 3), "near": scores(0.2, 4)},
+        "knn": {"far": scores(4, 5), "textures": scores(-0.6, 6), "near": scores(1.5, 7)},
+    }
+    found = choose_score(inside, outside, 200)
+    assert found.score == "knn"
+    # AUROC of two normal distributions a deviation apart is phi(d / sqrt 2): .71 falls to .34.
+    worse = {(one.set, one.metric): (one.baseline, one.chosen) for one in found.worse}
+    assert worse[("textures", "AUROC")] == pytest.approx((0.71, 0.34), abs=0.06)
+    assert {name for name, _ in worse} == {"textures"}
+    assert sum("textures" in line for line in found.warnings()) == len(worse) + 1  # the last: worse than a coin
+    assert choose_score(inside, outside, 200, named="msp").worse == ()

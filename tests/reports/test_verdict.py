@@ -20,10 +20,10 @@ from hydractl.evaluation.results import (
     Typicality,
 )
 from hydractl.reports.artifact import join_reports, read_report, report_json, results
-from hydractl.reports.columns import main_groups
+from hydractl.reports.columns import JUDGED, main_groups
 from hydractl.reports.page import html_page
 from hydractl.reports.table import latex_table, markdown_table, result_table
-from hydractl.reports.verdict import JUDGED, caption, own_score, recommended, rivalries, verdicts
+from hydractl.reports.verdict import caption, own_score, recommended, rivalries, verdicts
 from tests.reports.test_table import printed, result
 
 PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
@@ -142,9 +142,80 @@ def test_what_costs_no_more_and_is_as_good_is_what_to_deploy(
     assert rivalries(joined.models) == []
 
 
-@pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
+@pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.02, 0.1, "better")])
 def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expected: str) -> None:
     assert JUDGED["accuracy"].outcome(system(accuracy=(0.05, low, high))) == expected
+
+
+def on_sets(**sets: tuple[float, float, float, float]) -> dict[str, System]:
+    """Two systems by the AUROC of sets: of the first, of the second, and the interval of the difference."""
+    names = {name: (before, after) for name, (before, after, *_) in sets.items()}
+    first, second = (
+        replace(PLAIN, ood={name: Ood(auroc=both[at], fpr95=0.5, ood_share=0.5) for name, both in names.items()})
+        for at in (0, 1)
+    )
+    ood = {
+        name: {"auroc": Difference(after - before, (low, high)), "fpr95": Difference(0.0, (-0.1, 0.1))}
+        for name, (before, after, low, high) in sets.items()
+    }
+    even = {"all": {"auroc": Difference(0.0, (-0.05, 0.05))}}
+    return {"vit": first, "network": replace(second, difference=Resampled({}, ood, even))}
+
+
+def test_a_set_that_got_worse_is_named_in_every_form_though_the_mean_did_not() -> None:
+    models = on_sets(
+        textures=(0.6413, 0.4021, -0.28, -0.2), letters=(0.6, 0.72, 0.08, 0.16), noise=(0.7, 0.71, 0, 0.02)
+    )
+    verdict = verdicts(models)["network"]
+    assert [one.metric for one in verdict.losses] == ["AUROC of textures"]
+    report = results(models, DataInfo(), {})
+    written = report_json(report)["models"]["network"]["verdict"]
+    assert {name: one["auroc"]["outcome"] for name, one in written["sets"].items()} == {
+        "textures": "worse", "letters": "better", "noise": "within chance"}  # fmt: skip
+    for text in (
+        printed(models, 1000),
+        markdown_table(result_table(report)),
+        html_page(report, {}),
+        written["sentence"],
+    ):
+        assert "64.13 to 40.21" in text and "coin on textures" in text and "coin on noise" not in text
+    # Nothing gained: the network stays; a gain elsewhere names the set that pays for it.
+    assert recommended(models)[0] == "vit"
+    gain = Resampled({"nll": Difference(-0.1, (-0.11, -0.09))}, models["network"].difference.ood)  # type: ignore[union-attr]
+    chosen, why = recommended({**models, "network": replace(models["network"], difference=gain)})
+    assert chosen == "network" and "NLL" in why and "AUROC of textures" in why
+
+
+def test_arrows_and_sentences_are_one_test() -> None:
+    """An interval beside 0 of one number among nine is chance, in the table as in the sentence."""
+    random = [Difference(value, (value - 0.02, value + 0.02)) for value in (-0.05, -0.024, 0.021, 0.03, 0.05)]
+    for difference in random:
+        found = {name: replace(difference, value=difference.value) for name in ("accuracy", "nll", "ece")}
+        models = on_sets(one=(0.6, 0.6, -0.1, 0.1), two=(0.6, 0.6, -0.1, 0.1))
+        sets = models["network"].difference
+        models["network"] = replace(models["network"], difference=replace(sets, id=found))  # type: ignore[type-var]
+        outcomes = {one.key: one.outcome for one in verdicts(models)["network"].judgements}
+        report = results(models, DataInfo(), {})
+        for brief in (True, False):
+            columns = {name: cells for _, group in result_table(report, brief=brief).groups for name, cells in group}
+            shown = {key: columns[name][1].outcome for key, name in (("accuracy", "acc %"), ("nll", "NLL"))}
+            assert shown == {key: outcomes[key] for key in shown}
+        written = report_json(report)["models"]["network"]["verdict"]
+        assert {key: written[key]["outcome"] for key in outcomes} == outcomes
+        # Eight numbers: accuracy, NLL, ECE, the mean AUROC, two metrics of two sets.
+        corrected = NormalDist().inv_cdf(1 - 0.05 / 16) / NormalDist().inv_cdf(0.975)
+        assert (outcomes["accuracy"] == "worse") == (-difference.value > 0.02 * corrected)
+        assert any("corrected for 8" in line for line in caption(report))
+
+
+def test_a_single_system_says_where_its_own_score_or_a_coin_is_better() -> None:
+    losing = {"textures": {"auroc": Difference(-0.24, (-0.28, -0.2)), "fpr95": Difference(0.0, (-0.1, 0.1))}}
+    ood = {"textures": Ood(auroc=0.4, msp_auroc=0.64, fpr95=0.9, msp_fpr95=0.9, ood_share=0.5)}
+    alone = replace(PLAIN, ood=ood, score="layers", typicality=Typicality(0.95, 0.95), own_less_msp=losing)
+    lines = list(caption(results({"network": alone}, DataInfo(), {})))
+    assert any("coin on textures" in line for line in lines)
+    for sentences in (lines, own_score("network", alone)):
+        assert any("AUROC of textures (64.00 to 40.00)" in line for line in sentences)
 
 
 def compared(**of_b: tuple[float, float, float]) -> Results:
