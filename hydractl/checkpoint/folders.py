@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.output import claim, part_of, require_folder_of, write_bytes, writing
+from hydractl.checkpoint.output import claim, make_folder, part_of, require_folder_of, write_bytes, writing
 from hydractl.errors import OutputError
 
 #: A file in every folder we make: its kind, and the names of the files that we put there.
@@ -24,14 +24,12 @@ def refuse_folder(path: Path, kind: str, force: bool) -> None:
     Raises:
         OutputError: something else is there, or `force` is not set.
     """
+    require_folder_of(path, parents=True)
     if os.path.lexists(path) and not path.is_dir():
         raise OutputError(f"{path}: is a file, the output is a folder: name another output")
     if path.is_symlink():
         raise OutputError(f"{path}: is a link: name the folder itself")
-    if not path.is_dir():
-        require_folder_of(path)
-        return
-    if not any(path.iterdir()):
+    if not path.is_dir() or not any(path.iterdir()):
         return
     if foreign := foreign_file(path, kind):
         raise OutputError(f"{path}: holds {foreign}, which hydractl did not write: name another folder")
@@ -47,6 +45,7 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
         OutputError: see `refuse_folder`; or the disk refuses it.
     """
     refuse_folder(path, kind, force)
+    make_folder(path.parent, parents=True)
     temporary = part_of(path)
     with claim(path):
         _remove(temporary)  # nobody else writes it, so a killed run has left it

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 PART = ".part"  # how names of unfinished files end
 MEMBER = "{member}"
+ATTEMPTS = 100  # to lock a file that vanishes again and again
+_REMEDIES = {
+    errno.ENOSPC: "free some space or name another output",
+    errno.EDQUOT: "free some space or name another output",
+    errno.ENAMETOOLONG: "give a shorter name",
+}
 
 
 def output_paths(output: str | Path, names: Sequence[str]) -> list[Path]:
@@ -59,8 +65,9 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
 
     Raises:
         OutputError: it exists and `force` is not set, is an input or no regular file, or its folder is missing
-            or read-only.
+            or takes no file.
     """
+    require_folder_of(path)
     if path.is_dir():
         raise OutputError(f"{path}: is a folder, the output is a file: name another output")
     if os.path.lexists(path):
@@ -70,15 +77,28 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
             raise OutputError(f"{path}: is read by this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
-    require_folder_of(path)
 
 
-def require_folder_of(path: Path) -> None:
-    """Raises OutputError if the folder of an output is missing or read-only."""
-    if not path.parent.is_dir():
+def require_folder_of(path: Path, parents: bool = False) -> None:
+    """Checks that a file or folder can be made at `path`, by a nameless file in the folder that would hold it.
+
+    Args:
+        parents: whether folders on the way are made.
+
+    Raises:
+        OutputError: the folder is missing or takes no file, or the name is too long.
+    """
+    from tempfile import TemporaryFile
+
+    folder = next((parent for parent in path.parents if os.path.lexists(parent)), path.parent)
+    with writing(path, folder):
+        for name in path.relative_to(folder).parts:
+            with suppress(FileNotFoundError):
+                (folder / name).lstat()
+        # /proc and the like allow writing by their mode, and refuse it all the same.
+        TemporaryFile(dir=folder).close()
+    if folder != path.parent and not parents:
         raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise OutputError(f"{path}: folder {path.parent} is read-only: name another output")
 
 
 def _is_read(path: Path, given: object) -> bool:
@@ -91,15 +111,18 @@ def _is_read(path: Path, given: object) -> bool:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns an error of the disk while the block runs into OutputError."""
+def writing(path: Path, folder: Path | None = None) -> Iterator[None]:
+    """Turns an error of the disk while the block runs into OutputError.
+
+    Args:
+        folder: the one that is written in, for the message.
+    """
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        remedies = {errno.ENOENT: "create its folder first", errno.EACCES: "name another output"}
-        remedy = remedies.get(error.errno or 0, "free some space or name another output")
-        raise OutputError(f"{path}: cannot write: {reason}: {remedy}") from error
+        place = "" if folder is None else f" in {folder}"
+        remedy = _REMEDIES.get(error.errno or 0, "name another output")
+        raise OutputError(f"{path}: cannot write{place}: {error.strerror or error}: {remedy}") from error
 
 
 class _File(FileIO):
@@ -232,14 +255,18 @@ def claim(path: Path) -> Iterator[None]:
     Raises:
         OutputError: another process has claimed it, which the message names, or the folder cannot be written to.
     """
+    require_folder_of(path)
     place = _beside(path, ".lock")
     with writing(path):
-        path.parent.stat()  # a folder that is missing is an error; the lock would make it
-        while (held := _locked(place)) is None:
+        for _ in range(ATTEMPTS):
+            if (held := _locked(place)) is not None:
+                break
             # A lock file that has gone since belonged to a run that has just ended.
             with suppress(FileNotFoundError):
                 holder = place.read_text(errors="replace")[:20] or "that gives no number"  # its disk was full
                 raise OutputError(f"{path}: process {holder} is writing it: wait for it, or name another output")
+        else:
+            raise OutputError(f"{path}: cannot be locked: name another output")
     try:
         with suppress(OSError):  # on a full disk the message of another process lacks the number
             place.write_text(str(os.getpid()))

@@ -4,7 +4,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -164,7 +164,7 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Des
 
     Raises:
         OptionError: stdout is closed, would get several things, or something other than JSON.
-        OutputError: a file exists and `force` is not set.
+        OutputError: a file exists and `force` is not set, or a folder takes no file.
     """
     streamed = str(values.get("output")) == STDOUT
     if streamed:
@@ -179,12 +179,26 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Des
         )
     values.update(dict.fromkeys(printed))
     files = {form: Path(values[form]) for form in FORMS if form not in of_step and values.get(form) is not None}
+    _refuse_places(options_of(command), values)
     for file in files.values():
-        import_module("hydractl.checkpoint.output").refuse_existing(file, values["force"])
+        from hydractl.checkpoint.output import refuse_existing
+
+        refuse_existing(file, values["force"])
     form = printed[0] if printed else None
     if (form or streamed) and console.is_closed(sys.stdout):
         raise OptionError(f"`{form or 'output'}` -: standard output is closed: name a file")
     return _Destinations(command, streamed=streamed, printed=form, files=files, force=bool(values["force"]))
+
+
+def _refuse_places(options: Sequence[Declared], values: Mapping[str, Any]) -> None:
+    """Raises OutputError for a place that takes no file, before the step imports what it computes with."""
+    from hydractl.checkpoint.output import require_folder_of
+
+    for option in options:
+        place = values.get(option.name)
+        if option.option.heading == "Output" and option.name != "token" and isinstance(place, str | Path):
+            path = Path(place)
+            require_folder_of(path / "file" if os.path.isdir(path) else path, option.option.metavar == "FOLDER")
 
 
 def _default(command: Command, option: Declared) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.folders import write_folder
-from hydractl.checkpoint.output import make_folder, write_bytes
+from hydractl.checkpoint.output import write_bytes
 from hydractl.data.files import read_bytes
 from hydractl.errors import DataError
 from hydractl.monitoring.accuracy import ASSUMPTIONS, ShareEstimate
@@ -127,7 +127,6 @@ def write_monitored(folder: Path, found: Findings, picked: Sequence[Seen], force
             sure=found.confidence is not None,
         )
     )
-    make_folder(folder.parent, parents=True)
     with write_folder(folder, KIND, force) as new:
         write_bytes(new / PAGE, text.encode())
         write_bytes(new / "monitor.json", f"{printable_json(found.to_json())}\n".encode())

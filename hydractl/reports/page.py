@@ -33,8 +33,7 @@ def refuse_existing_report(folder: Path, force: bool) -> None:
     Raises:
         OutputError: the folder holds a report and `force` is not set, or it holds anything else.
     """
-    if folder.parent.is_dir():  # else it is made when there is something to put in it
-        refuse_folder(folder, KIND, force)
+    refuse_folder(folder, KIND, force)
 
 
 def write_report(folder: Path, report: Results, force: bool = False, full: bool = False) -> Path:
@@ -58,7 +57,6 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
         PAGE: html_page(report, {name: inline(figure, name) for name, figure in figures.items()}, folder),
         **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
     }
-    make_folder(folder.parent, parents=True)
     with write_folder(folder, KIND, force) as new:
         make_folder(new / "figures")
         for name, text in texts.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.heads import member_heads
-from hydractl.checkpoint.output import claim, write_bytes
+from hydractl.checkpoint.output import claim, require_folder_of, write_bytes
 from hydractl.circuit.objective import require_confidence
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.arguments import as_checkpoint, as_member
@@ -169,10 +169,11 @@ class Build(BuildOptions):
         return self._built(stages, latency, watch)
 
     def _check(self) -> None:
-        """Raises OptionError for what a step would refuse hours later."""
+        """Raises OptionError or OutputError for what a step would refuse hours later."""
         for name, value in {"id_data": self.data.id_data, "output": self.output}.items():
             if not value:
                 raise OptionError(f"`{name}` is missing: give it")
+        require_folder_of(self.folder, parents=True)
         if not isinstance(self.reading.classes, str | Path | None):
             raise OptionError("`classes`: a build takes a file with one name a line: write one")
         searched = {"search": self.search, "search_samples": self.search_samples, "draws": self.choice.draws}

@@ -3,7 +3,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +69,13 @@ def test_long_names_that_begin_alike_are_two_outputs(tmp_path: Path) -> None:
 def test_pipes_and_missing_folders_are_no_outputs(name: str, message: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OutputError, match=message), write_atomically(tmp_path / name, force=True):
+        pass
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that refuses files even to root")
+@pytest.mark.parametrize("write", [claim, write_atomically])
+def test_a_folder_that_refuses_files_is_no_place_to_wait_for(write: Callable[[Path], Any]) -> None:
+    with pytest.raises(OutputError, match="cannot write in /proc"), write(Path("/proc/new")):
         pass
 
 

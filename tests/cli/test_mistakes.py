@@ -1,9 +1,8 @@
 """The commonest mistakes: what a user types, what the one line of the error names, and the command that then works."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import datasets
@@ -15,8 +14,9 @@ from transformers import ViTForImageClassification, ViTImageProcessor
 
 import hydractl as hydractl_
 from hydractl.cli.commands import COMMANDS
+from hydractl.cli.derive import options_of
 from hydractl.errors import OptionError
-from hydractl.options import declared
+from hydractl.options import declared, flags_of
 from tests.cli.conftest import Command, save_circuit, save_images, save_vit
 
 
@@ -207,18 +207,32 @@ def test_the_error_names_what_is_wrong_and_the_remedy_works(hydractl: Command, h
         hydractl(*remedy.split(), "--quiet", code=0)
 
 
-@pytest.mark.parametrize(
-    "command", ["score-heads vit --method taylor --id-data pets -o", "evaluate vit --id-data pets --report"]
-)
-def test_a_read_only_folder_is_refused_before_the_work(
-    hydractl: Command, here: Path, command: str, monkeypatch: pytest.MonkeyPatch
+def outputs() -> Iterator[tuple[str, str]]:
+    """Every command that writes, with what it requires, and each of its options that name an output."""
+    for command in COMMANDS:
+        options = options_of(command)
+        words = [command.name, *(["-o", "made"] if command.writes else [])]
+        for option in options:
+            if option.required:
+                words += [] if option.option.positional else flags_of(option)[:1]
+                words.append(str((*option.choices, "nothing")[0]))
+        written = [
+            one
+            for one in options
+            if one.option.heading == "Output" and one.type not in (bool, int) and one.name != "token"
+        ]
+        yield from ((" ".join(words), flags_of(option)[0]) for option in written)
+
+
+@pytest.mark.parametrize("name", ["/proc/new", "/sys/new", "/dev/full/new", "vit/config.json/new", "n" * 300])
+@pytest.mark.parametrize(("command", "option"), list(outputs()))
+def test_a_place_that_takes_no_file_is_refused_before_the_model_is_opened(
+    hydractl: Command, here: Path, command: str, option: str, name: str
 ) -> None:
-    Path("kept").mkdir()
-    access = os.access  # root may write anywhere
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "kept" and access(path, mode))
-    result = hydractl(*command.split(), "kept/new", code=1)
-    assert result.err == "error: kept/new: folder kept is read-only: name another output\n"
-    assert not os.listdir("kept")
+    ending = {"--plot": ".png", "--picked": ".csv"}.get(option, "")
+    result = hydractl(*command.split(), option, f"{name}{ending}", code=1)
+    assert result.err.startswith(f"error: {name[:200]}")
+    assert result.err.count("\n") == 1
 
 
 def test_every_command_that_reads_labels_can_match_them_by_index() -> None:
