@@ -77,8 +77,8 @@ class Checkpoint:
     tensors: TensorMap
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    # What calibration fits: whatever changes the weights drops it by `without_calibration`.
     temperature: float | None = None
-    # All that calibration fits belongs to these weights: whatever changes these drops it.
     acceptance: Acceptance | None = None
     thresholds: tuple[float, ...] | None = None  # `[C]`, the probability from which each of several labels is answered
     intervals: Intervals | None = None
@@ -98,10 +98,14 @@ class Checkpoint:
         return self.layout.members
 
     def with_layout(self, layout: Layout, spec: ModelSpec, tensors: TensorMap) -> Checkpoint:
-        """Returns a network of other members: what these keep and share, and its tensors; no fit is of it."""
+        """Returns a network of other members, not calibrated: what these keep and share, and its tensors."""
         kept, shared, units = layout.heads, layout.shared, layout.units
         other = replace(self, spec=spec, heads=kept, shared=shared, units=units, tensors=tensors)
-        return replace(other, intervals=None, ood=None)
+        return other.without_calibration()
+
+    def without_calibration(self) -> Checkpoint:
+        """Returns the network without anything that calibration fits, all of which belongs to its very weights."""
+        return replace(self, temperature=None, acceptance=None, thresholds=None, intervals=None, sets=None, ood=None)
 
     @property
     def dtype(self) -> torch.dtype:

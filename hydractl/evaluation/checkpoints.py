@@ -208,8 +208,6 @@ def check_together(checkpoints: Sequence[Checkpoint]) -> None:
         for what, one, two in (
             ("classes", first.labels, other.labels),
             ("preprocessing", first.preprocessing, other.preprocessing),
-            ("thresholds", first.thresholds, other.thresholds),
-            ("prediction sets", first.sets, other.sets),
             ("temperatures", first.temperature or 1.0, other.temperature or 1.0),
         ):
             if one != two:

@@ -200,14 +200,15 @@ def calibrated(
         options: those that determine the result.
     """
     seen = {"search_data": {name: one.sketch() for name, one in given.used.items()}}
-    fitted = found.fitted
-    if fitted is None:
-        warm = checkpoint
-    elif isinstance(fitted, FittedVector):
-        warm = with_scaled_classes(replace(checkpoint, temperature=None), fitted.scale, fitted.shift)
-    else:
-        warm = replace(checkpoint, temperature=fitted.temperature)
-    recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
-    thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else checkpoint.thresholds
-    intervals = checkpoint.intervals if fitted is None else getattr(fitted, "intervals", None)
-    return replace(recorded, ood=found.ood.fitted, sets=found.ood.sets, thresholds=thresholds, intervals=intervals)
+    fitted, result = found.fitted, checkpoint
+    if isinstance(fitted, FittedVector):
+        result = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
+    logits: Checkpoint | FittedTemperature | FittedVector = checkpoint if fitted is None else fitted
+    return replace(
+        with_provenance(result, "calibrate", [checkpoint], {**options, **seen}),
+        temperature=None if isinstance(fitted, FittedVector) else logits.temperature,
+        thresholds=getattr(logits, "thresholds", None),
+        intervals=getattr(logits, "intervals", None),
+        sets=found.ood.sets,
+        ood=found.ood.fitted,
+    )

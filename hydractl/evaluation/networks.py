@@ -63,15 +63,19 @@ class Networks:
         return self.models[0].labels
 
     @property
+    def alone(self) -> bool:
+        """True if one network answers as it was calibrated: neither several nor draws."""
+        return len(self.models) == 1 and self.dropout is None
+
+    @property
     def kind(self) -> AnswerKind:
         first = self.models[0]
-        # Intervals are of one network as it was calibrated, not of several or of draws.
-        intervals = first.intervals if len(self.models) == 1 and self.dropout is None else None
-        return answer_kind(first.task, thresholds=first.thresholds, names=self.labels, intervals=intervals)
+        thresholds, intervals = (first.thresholds, first.intervals) if self.alone else (None, None)
+        return answer_kind(first.task, thresholds=thresholds, names=self.labels, intervals=intervals)
 
     @property
     def promised_sets(self) -> PromisedSets | None:
-        return self.models[0].sets
+        return self.models[0].sets if self.alone else None
 
     @property
     def temperature(self) -> float:
@@ -99,9 +103,11 @@ class Networks:
     @cached_property
     def ood_head(self) -> OodHead | None:
         first = self.models[0].ood_head
-        if first is None or (len(self.models) == 1 and self.dropout is None):
+        if first is None or self.alone:
             return first
-        self.running.on_note("the OOD scores in the files were fitted to single networks: scored by the MSP")
+        self.running.on_note(
+            "OOD scores, thresholds, intervals and sets were fitted to single networks: scored by the MSP, without them"
+        )
         return None
 
     @property

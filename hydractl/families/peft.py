@@ -88,7 +88,7 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
         own.add(name)
         tensors[name] = _stacked(name, table[name], base, read)
     layout = replace(base.layout.pick(spec, [0] * len(read)), shared=frozenset(table) - own)
-    whole = replace(base.with_layout(layout, spec, tensors), temperature=None, thresholds=None, sets=None)
+    whole = base.with_layout(layout, spec, tensors)
     whole.verify()
     return whole
 

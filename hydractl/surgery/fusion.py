@@ -54,10 +54,8 @@ def fuse(
         fused, is_shared = _fuse(members, layout, names, merged=_merges(first, names[0], kept_separate), dtype=dtype)
         tensors |= fused
         shared |= set(names) if is_shared else set()
-    # A temperature was fitted to one member; the mean of several is calibrated differently.
-    temperature = first.temperature if len(members) == first.members else None
     whole = first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors)
-    return with_dtype(replace(whole, temperature=temperature), dtype)
+    return with_dtype(whole, dtype)
 
 
 def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) -> Checkpoint:
@@ -80,7 +78,7 @@ def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) ->
     for name in slots(first.spec):
         tensors |= _fuse(members, first.layout, [name], merged=True, dtype=dtype)[0]
     whole = first.with_layout(first.layout, first.spec, tensors)
-    return with_dtype(replace(whole, temperature=None, thresholds=None, sets=None), dtype)
+    return with_dtype(whole, dtype)
 
 
 def _members(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None) -> list[Checkpoint]:

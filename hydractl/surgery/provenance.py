@@ -45,12 +45,7 @@ def with_provenance(
     seen = chain(*(search_data(checkpoint.provenance) for checkpoint in inputs), (options.get(SEEN) or {}).items())
     remembered = merged(seen, result.name)
     return replace(
-        result,
-        acceptance=None,  # it was fitted to the inputs, as thresholds, intervals and sets were
-        thresholds=None,
-        intervals=None,
-        sets=None,
-        ood=None,
+        result.without_calibration(),
         provenance={
             "command": command,
             "options": own,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +86,7 @@ def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
 def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     """Returns the checkpoint of some of its members, in the order given; they share what they shared.
 
-    A subset loses what was fitted to all members together, such as a temperature.
+    All of them in their order are the checkpoint as it is; others lose its calibration.
 
     Raises:
         OptionError: a member that does not exist, or one given twice.
@@ -95,14 +94,11 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     if not members or len(set(members)) < len(members) or not all(0 <= m < checkpoint.members for m in members):
         listed, most = ",".join(map(str, members)), checkpoint.members - 1
         raise OptionError(f"{checkpoint.name}: members {listed}: choose from 0 to {most}, each once")
-    if len(members) == checkpoint.members == 1:
+    if list(members) == list(range(checkpoint.members)):
         return checkpoint
     name = f"{checkpoint.name}:{','.join(map(str, members))}"
-    fitted: dict[str, Any] = {"temperature": None, "acceptance": None, "sets": None, "ood": None}
     if len(members) == 1:
-        return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
-    if len(members) == checkpoint.members:
-        del fitted["temperature"]  # which does not depend on their order
+        return replace(split_members(checkpoint)[members[0]], name=name)
     layout, tensors = checkpoint.layout.pick(checkpoint.spec, members), {}
     for key, slot in checkpoint.slots().items():
         tensor, division = checkpoint.tensors[key], layout.division(slot, checkpoint.spec)
@@ -113,7 +109,7 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
             tensors[key] = _kept_by_any(checkpoint, slot, tensor, division)
         else:
             tensors[key] = tensor
-    return replace(checkpoint.with_layout(layout, checkpoint.spec, tensors), name=name, **fitted)
+    return replace(checkpoint.with_layout(layout, checkpoint.spec, tensors), name=name)
 
 
 def _kept_by_any(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, division: Division) -> LazyTensor:

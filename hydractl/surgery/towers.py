@@ -36,17 +36,12 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
     table = slots(spec)
     fits = whole.prompted and what == "image"
     return replace(
-        checkpoint,
+        checkpoint.without_calibration(),
         spec=spec,
         heads={tower: checkpoint.heads[tower]},
         units={tower: checkpoint.units[tower]} if tower in checkpoint.units else {},
         shared=checkpoint.shared & table.keys(),
         tensors={name: checkpoint.tensors[name] for name in table},
         labels=None,
-        temperature=None,
-        acceptance=None,
-        thresholds=None,
-        sets=None,
-        intervals=None,
         ood=checkpoint.ood if fits else None,
     )

@@ -66,8 +66,7 @@ def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
     """Returns the checkpoint a network was built from with its present numbers, in the checkpoint's own dtypes."""
     numbers = model.state_dict()
     tensors = {name: in_memory(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
-    # A temperature and an OOD score belong to the weights they were fitted to.
-    return replace(checkpoint, tensors=tensors, temperature=None, thresholds=None, intervals=None, sets=None, ood=None)
+    return replace(checkpoint.without_calibration(), tensors=tensors)
 
 
 def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below: int = 0) -> frozenset[str]:
@@ -172,5 +171,4 @@ def with_new_classifier(
     numbers = {label: number for number, label in enumerate(labels)}
     names = {str(number): label for label, number in numbers.items()}
     config = {**checkpoint.config, "id2label": names, "label2id": numbers, "num_labels": len(labels)}
-    whole = replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors)
-    return replace(whole, temperature=None, thresholds=None, intervals=None, sets=None, ood=None)
+    return replace(checkpoint.without_calibration(), spec=spec, config=config, labels=labels, tensors=tensors)

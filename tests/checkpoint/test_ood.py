@@ -8,19 +8,26 @@ import pytest
 import torch
 
 import hydractl
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, trunk_depth
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, PromisedSets, identity, trunk_depth
 from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, fingerprint, read, write
 from hydractl.checkpoint.ood import FittedOod, OodFit
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import to_checkpoint
+from hydractl.model.assembly import from_checkpoint, to_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
-from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads, pick_members, split_members
+from hydractl.surgery.fusion import fuse, soup
+from hydractl.surgery.numbers import with_scaled_classes
+from hydractl.surgery.provenance import with_provenance
+from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
+from hydractl.surgery.towers import as_embedding
+from hydractl.training.ensembles import spread
+from hydractl.training.network import network_checkpoint, with_new_classifier
 from tests.conftest import build_reference
+from tests.model.test_adapters import LORA, RECIPE
 
 QUANTILES = 20
 
@@ -89,17 +96,51 @@ def test_statistics_are_part_of_what_determines_an_answer(plain: Checkpoint) -> 
     assert fingerprint(one) != fingerprint(other)
 
 
+def calibrated(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with everything that calibration fits."""
+    sizes = (0.5,) * (checkpoint.spec.classes or 0)
+    return replace(
+        with_ood(checkpoint, "mahalanobis"),
+        temperature=2.0,
+        acceptance=Acceptance(0.9, 0.5),
+        thresholds=sizes,
+        intervals=Intervals(0.9, sizes, sizes, sizes),
+        sets=PromisedSets(0.9, 100, (0.1,)),
+    )
+
+
+FITTED = ("temperature", "acceptance", "thresholds", "intervals", "sets", "ood")
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        lambda one: drop_heads(one, member_heads(one.heads, 0)[:1]),
-        lambda one: fuse([one, one]),
-        lambda one: pick_members(fuse([one, one]), [0]),
-        lambda one: split_members(with_ood(fuse([one, one]), "knn"))[0],
+        lambda one: drop_heads(calibrated(one), member_heads(one.heads, 0)[:1]),
+        lambda one: drop_units(calibrated(one), member_units(one.layout, one.spec, 0)[:1]),
+        lambda one: fuse([calibrated(one), one]),
+        lambda one: fuse([calibrated(fuse([one, one]))]),
+        lambda one: soup([calibrated(one), one]),
+        lambda one: pick_members(calibrated(fuse([one, one])), [0]),
+        lambda one: pick_members(calibrated(fuse([one, one])), [1, 0]),
+        lambda one: pick_members(calibrated(fuse([one, one, one])), [0, 1]),
+        lambda one: split_members(calibrated(fuse([one, one])))[0],
+        lambda one: with_scaled_classes(calibrated(one), [2.0] * 5, [0.0] * 5),
+        lambda one: with_new_classifier(calibrated(one), ("cat", "dog"), "zeros"),
+        lambda one: network_checkpoint(from_checkpoint(one), calibrated(one)),
+        lambda one: spread(calibrated(one), LORA, RECIPE, 0),
+        lambda one: as_embedding(calibrated(one), "image"),
+        lambda one: with_provenance(calibrated(one), "select", [one], {}),
     ],
 )
-def test_other_weights_have_no_score(plain: Checkpoint, change: Callable[[Checkpoint], Checkpoint]) -> None:
-    assert change(with_ood(plain, "mahalanobis")).ood is None
+def test_other_weights_or_members_have_nothing_that_was_fitted(
+    plain: Checkpoint, change: Callable[[Checkpoint], Checkpoint]
+) -> None:
+    assert [name for name in FITTED if getattr(change(plain), name) is not None] == []
+
+
+def test_all_members_in_their_order_are_the_network_as_it_was_calibrated(plain: Checkpoint) -> None:
+    whole = calibrated(fuse([plain, plain]))
+    assert pick_members(whole, [0, 1]) is whole
 
 
 @pytest.mark.parametrize(
