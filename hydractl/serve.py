@@ -74,7 +74,7 @@ class ServedModel:
         probabilities, typicality = found["probabilities"], found.get("typicality")
         msp, best = probabilities.max(-1), probabilities.argmax(-1)
         names = checkpoint.labels or [f"LABEL_{number}" for number in range(probabilities.shape[-1])]
-        fit = None if checkpoint.ood is None else checkpoint.ood.fit
+        fit = checkpoint.calibration.fit
         return Served(
             [names[one] for one in best],
             probabilities,

@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from hydractl.checkpoint.ood import MOST_QUANTILES, OodFit
+from hydractl.checkpoint.calibration import MOST_QUANTILES, OodFit
 from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint

@@ -7,56 +7,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
+from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
-from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.schema import Checked, Items
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """The confidence above which a sample looks ID, of a file that was calibrated before there was `FittedOod`."""
-
-    rate: Annotated[float, Checked(gt=0, le=1)]  # the share of ID samples to accept, above 0 and up to 1
-    # The least maximum softmax probability of an accepted sample, 0 to 1, after the temperature.
-    msp: Annotated[float, Checked(ge=0, le=1)]
-
-
-INTERVAL = 0.9  # the share of right numbers that intervals hold, unless another is asked for
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """The intervals around numbers, each fitted by itself: C of everything.
-
-    The error of a number has the standard deviation `sqrt((scale * spread)^2 + floor^2)`, where the spread is that
-    between members. `width` of these on each side hold the right number in the share `share` of samples.
-    """
-
-    share: Annotated[float, Checked(gt=0, lt=1)]
-    scale: Items[Annotated[float, Checked(ge=0)]]
-    floor: Items[Annotated[float, Checked(gt=0)]]
-    width: Items[Annotated[float, Checked(ge=0)]]
-
-
-@dataclass(frozen=True)
-class PromisedSets:
-    """Sets of classes that hold the right one of ID samples as often as promised."""
-
-    coverage: Annotated[float, Checked(gt=0, lt=1)]
-    samples: Annotated[int, Checked(ge=1)]  # how many it was fitted on
-    # The probability from which a class is in the set: one for all, or `[C]`, each fitted on samples of its class.
-    least: Items[Annotated[float, Checked(ge=0, le=1)]]
 
 
 @dataclass(frozen=True)
@@ -77,13 +40,8 @@ class Checkpoint:
     tensors: TensorMap
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
-    # What calibration fits: whatever changes the weights drops it by `without_calibration`.
-    temperature: float | None = None
-    acceptance: Acceptance | None = None
-    thresholds: tuple[float, ...] | None = None  # `[C]`, the probability from which each of several labels is answered
-    intervals: Intervals | None = None
-    sets: PromisedSets | None = None
-    ood: FittedOod | None = None  # no part of the network's identity
+    # It belongs to these weights: whatever changes them drops it. No part of the network's identity.
+    calibration: Calibration = NOT_CALIBRATED
     provenance: Mapping[str, Any] = field(default_factory=dict)
     units: KeptUnits = field(default_factory=dict)
 
@@ -98,14 +56,10 @@ class Checkpoint:
         return self.layout.members
 
     def with_layout(self, layout: Layout, spec: ModelSpec, tensors: TensorMap) -> Checkpoint:
-        """Returns a network of other members, not calibrated: what these keep and share, and its tensors."""
+        """Returns a network of other members: what these keep and share, and its tensors; no fit is of it."""
         kept, shared, units = layout.heads, layout.shared, layout.units
         other = replace(self, spec=spec, heads=kept, shared=shared, units=units, tensors=tensors)
-        return other.without_calibration()
-
-    def without_calibration(self) -> Checkpoint:
-        """Returns the network without anything that calibration fits, all of which belongs to its very weights."""
-        return replace(self, temperature=None, acceptance=None, thresholds=None, intervals=None, sets=None, ood=None)
+        return replace(other, calibration=NOT_CALIBRATED)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -135,8 +89,8 @@ class Checkpoint:
                 )
         if self.spec.adapter is not None:
             self._verify_adapter()
-        if self.ood is not None:
-            self.ood.verify(self.name, self._ood_sizes())
+        if self.calibration.ood is not None:
+            self.calibration.ood.verify(self.name, self._ood_sizes())
 
     def _ood_sizes(self) -> dict[str, int]:
         """Returns the sizes of what an OOD score stores, by the letters of its axes."""

@@ -2,32 +2,28 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, PromisedSets, identity, tensors_identity
+from hydractl.checkpoint.calibration import NOT_CALIBRATED, PREFIX, WrittenCalibration
+from hydractl.checkpoint.contents import Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import Kept, KeptUnits, tidy
-from hydractl.checkpoint.ood import PREFIX, FittedOod, OodFit
 from hydractl.checkpoint.slots import slots
-from hydractl.checkpoint.spec import NEWER, ModelSpec, spec_to_json
-from hydractl.checkpoint.tensors import TensorMap, selected, write_safetensors
+from hydractl.checkpoint.spec import ModelSpec, spec_to_json
+from hydractl.checkpoint.tensors import TensorMap, write_safetensors
 from hydractl.errors import CheckpointError
-from hydractl.schema import Checked, Document, Items, Origin, Schema, parse_json, shown
+from hydractl.schema import Checked, Items, Origin, Schema, parse_json, shown
 from hydractl.text import shortened
 
 KEY = "hydractl"
-#: 7 without sets and confidences by class, 6 without models that embed, 5 without tasks of several labels and of
-#: numbers, 4 without a baseline, 3 without a confidence of sure answers, 2 without units and an OOD score.
-FORMAT_VERSION = 9
+FORMAT_VERSION = 1
 
 #: The fields that a manifest and a checkpoint have alike.
-CARRIED = ("family", "config", "labels", "preprocessing", "temperature", "provenance")
-#: The spec of a source's config.json by the table of its architecture, given what messages call it, family, config.
-SpecOf = Callable[[str, str, Mapping[str, Any]], ModelSpec]
+CARRIED = ("family", "config", "labels", "preprocessing", "provenance")
 
 
 def _kinds_fit(files: dict[str, Any]) -> dict[str, Any]:
@@ -45,93 +41,59 @@ Preprocessing = Annotated[dict[str, Any], Checked(_kinds_fit)]
 
 
 class _Manifest(Schema):
-    """The fields of every version."""
+    """The manifest of a file."""
 
+    format_version: Literal[1]
     family: Annotated[str, Checked(min_length=1, max_length=100)]
     config: dict[str, Any]
+    spec: ModelSpec
     members: Annotated[int, Checked(ge=1, le=1000)]
     heads: dict[Literal["vision", "text"], Items[Items[Items[int]]]]
     separate: Items[str]
+    provenance: dict[str, Any]
+    units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
     labels: Items[str] | None = None
     preprocessing: Preprocessing = field(default_factory=dict)
-    temperature: Annotated[float, Checked(gt=0, le=1e6)] | None = None
-    acceptance: Acceptance | None = None
-    sparse: bool = False  # written beside pruned single weights once; a reader needs nothing of it
-    provenance: dict[str, Any]
-
-
-class _Version1(_Manifest):
-    format_version: Literal[1]
-
-
-class _Version2(_Manifest):
-    format_version: Literal[2, 3, 4, 5, 6, 7, 8, 9]
-    spec: ModelSpec
-    ood: OodFit | None = None
-    thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
-    intervals: Intervals | None = None
-    sets: PromisedSets | None = None
-    units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = field(default_factory=dict)
+    calibration: WrittenCalibration | None = None
 
 
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
         **{key: getattr(checkpoint, key) for key in CARRIED},
-        "format_version": _version(checkpoint),
+        "format_version": FORMAT_VERSION,
         "spec": spec_to_json(checkpoint.spec),
         "members": checkpoint.members,
         "heads": checkpoint.heads,
         # One member shares everything with itself: only what is stored per member needs saying.
         "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
-        **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
-        **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
-        **({} if checkpoint.intervals is None else {"intervals": asdict(checkpoint.intervals)}),
-        **({} if checkpoint.sets is None else {"sets": asdict(checkpoint.sets)}),
-        **({} if checkpoint.ood is None else {"ood": checkpoint.ood.fit.to_json()}),
+        **({"calibration": fitted} if (fitted := checkpoint.calibration.to_json()) else {}),
         **({"units": checkpoint.units} if checkpoint.units else {}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
 
-def _version(checkpoint: Checkpoint) -> int:
-    if checkpoint.ood is not None and checkpoint.ood.fit.accuracy is not None and not checkpoint.ood.fit.least:
-        return 9
-    if checkpoint.sets is not None or (checkpoint.ood is not None and checkpoint.ood.fit.confidences is not None):
-        return 8
-    if (newer := NEWER.get(checkpoint.spec.task)) is not None:
-        return newer
-    if checkpoint.ood is not None and checkpoint.ood.fit.baseline is not None:
-        return 5
-    if checkpoint.ood is not None and checkpoint.ood.fit.accuracy is not None:
-        return 4
-    return 3 if checkpoint.units or checkpoint.ood is not None else 2
-
-
 def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns hashes of the weights and of all other content, which determine what is computed with a checkpoint."""
     settings = to_metadata(checkpoint)[KEY].encode()
-    fitted = {} if checkpoint.ood is None else {"ood": tensors_identity(checkpoint.ood.tensors)}
+    ood = checkpoint.calibration.ood
+    fitted = {} if ood is None else {"ood": tensors_identity(ood.tensors)}
     return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest(), **fitted}
 
 
-def from_metadata(
-    name: str, metadata: Mapping[str, str], tensors: TensorMap, spec_of: SpecOf | None = None
-) -> Checkpoint:
+def from_metadata(name: str, metadata: Mapping[str, str], tensors: TensorMap) -> Checkpoint:
     """Returns the checkpoint that a file's header metadata describes.
 
     Args:
         name: what messages call the file.
         metadata: with a manifest in it.
         tensors: those of the file.
-        spec_of: reads the spec of version 1, whose files name an architecture in its place.
 
     Raises:
-        CheckpointError: not a manifest, of a newer version, a field missing or of the wrong kind, of version 1
-            without `spec_of`, or not what the tensors are.
+        CheckpointError: not a manifest, of a newer version, a field missing or of the wrong kind, or not what the
+            tensors are.
     """
-    document, tensors = _without_kept_features(_manifest(name, metadata), tensors)
-    checkpoint = _described(document, *_read(name, document, spec_of), name, tensors)
+    checkpoint = _described(name, metadata, tensors)
     checkpoint.verify()
     return checkpoint
 
@@ -142,92 +104,40 @@ def without_tensors(name: str, metadata: Mapping[str, str]) -> Checkpoint:
     Raises:
         CheckpointError: see `from_metadata`.
     """
-    document = _manifest(name, metadata)
-    return _described(document, *_read(name, document, None), name, {})
+    return _described(name, metadata, {})
 
 
-def _manifest(name: str, metadata: Mapping[str, str]) -> Document:
-    return parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
-
-
-def _described(document: Document, manifest: _Manifest, spec: ModelSpec, name: str, tensors: TensorMap) -> Checkpoint:
-    table = slots(spec)
+def _described(name: str, metadata: Mapping[str, str], tensors: TensorMap) -> Checkpoint:
+    document = parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
+    origin, version = document.origin, document.fields.get("format_version")
+    if type(version) is int and version > FORMAT_VERSION:
+        raise origin.refusal(
+            f"format_version is {shown(version)}, this hydractl reads {FORMAT_VERSION}", "update hydractl"
+        )
+    manifest = document.read(_Manifest)
+    spec, written, table = manifest.spec, manifest.calibration, slots(manifest.spec)
     if unknown := sorted(set(manifest.separate) - table.keys()):
-        raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
+        raise origin.refusal(f"separate: the network has no {unknown[0]}")
     if manifest.labels is not None and len(manifest.labels) != spec.classes:
-        raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
-    thresholds, intervals = (getattr(manifest, name, None) for name in ("thresholds", "intervals"))
-    if thresholds is not None and len(thresholds) != spec.classes:
-        raise document.origin.refusal(f"thresholds are {len(thresholds)}, the network has {spec.classes or 0} classes")
-    sizes = set() if intervals is None else {len(getattr(intervals, name)) for name in ("scale", "floor", "width")}
-    if sizes - {spec.classes}:
-        raise document.origin.refusal(f"intervals are of {max(sizes)} numbers, the network has {spec.classes or 0}")
-    sets = manifest.sets if isinstance(manifest, _Version2) else None
-    if sets is not None and (spec.prompted or not spec.one_class):
-        raise document.origin.refusal("sets are of a network that chooses one of fixed classes, this one does not")
-    if sets is not None and len(sets.least) not in (1, spec.classes):
-        raise document.origin.refusal(f"sets.least are {len(sets.least)}, the network has {spec.classes} classes")
-    fit = manifest.ood if isinstance(manifest, _Version2) else None
+        raise origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
     statistics: TensorMap = {}
-    if fit is not None:
+    if written is not None and written.ood is not None:
         statistics = {key.removeprefix(PREFIX): tensor for key, tensor in tensors.items() if key.startswith(PREFIX)}
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(PREFIX)}
+    try:
+        calibration = NOT_CALIBRATED if written is None else written.read(spec, statistics)
+    except ValueError as error:
+        raise origin.refusal(str(error)) from None
     return Checkpoint(
         **{key: getattr(manifest, key) for key in CARRIED},
         name=name,
         spec=spec,
-        heads=_kept_heads(document.origin, manifest, spec),
+        heads=_kept_heads(origin, manifest, spec),
         shared=frozenset(table) - frozenset(manifest.separate),
         tensors=tensors,
-        acceptance=manifest.acceptance,
-        thresholds=thresholds,
-        intervals=intervals,
-        sets=sets,
-        ood=None if fit is None else FittedOod(fit, statistics),
-        units=_kept_units(document.origin, manifest, spec),
+        calibration=calibration,
+        units=_kept_units(origin, manifest, spec),
     )
-
-
-def _read(name: str, document: Document, spec_of: SpecOf | None) -> tuple[_Manifest, ModelSpec]:
-    version, origin = document.fields.get("format_version"), document.origin
-    if type(version) is int and version > FORMAT_VERSION:
-        raise origin.refusal(
-            f"format_version is {shown(version)}, this hydractl reads up to {FORMAT_VERSION}", "update hydractl"
-        )
-    if type(version) is not int or version != 1:
-        manifest = document.read(_Version2, extra="forbid")
-        return manifest, manifest.spec
-    old = document.read(_Version1)
-    if spec_of is None:
-        raise origin.refusal("format_version 1 needs the table of an architecture", "open it with hydractl.load")
-    return old, spec_of(name, old.family, old.config)
-
-
-def _without_kept_features(document: Document, tensors: TensorMap) -> tuple[Document, TensorMap]:
-    """Returns a file whose members keep features of shared MLPs by early tensors `.kept`, with units in their place."""
-    spec, heads, separate = (document.fields.get(key) for key in ("spec", "heads", "separate"))
-    if not (isinstance(spec, dict) and isinstance(heads, dict) and isinstance(separate, list)):
-        return document, tensors
-    adapter = spec.get("adapter")
-    if not isinstance(adapter, dict) or adapter.get("kind") != "kept-features":
-        return document, tensors
-    units: dict[str, list[object]] = {}
-    left = {name: tensor for name, tensor in tensors.items() if not name.endswith(".mlp.fc2.kept")}
-    for tower, layers in heads.items():
-        units[tower] = [None] * len(layers)
-        for layer in range(len(layers)):
-            prefix = f"{tower}.layers.{layer}.mlp"
-            if (tensor := tensors.get(f"{prefix}.fc2.kept")) is None:
-                continue
-            kept = tensor.load().long()
-            units[tower][layer] = kept.tolist()
-            for part in ("fc1.weight", "fc1.bias", "factor.weight", "factor.bias", "fc2.weight"):
-                name, axis = f"{prefix}.{part}", int(part == "fc2.weight")
-                if name in left and kept.numel() and int(kept.min()) >= 0 and int(kept.max()) < left[name].shape[axis]:
-                    left[name] = selected(left[name], axis, kept.unique().tolist())
-    fields = {**document.fields, "format_version": 3, "spec": {**spec, "adapter": None}, "units": units}
-    fields["separate"] = [name for name in separate if not str(name).endswith(".kept")]
-    return parse_json(json.dumps(fields), document.origin), left
 
 
 def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHeads:
@@ -243,8 +153,6 @@ def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHea
 
 def _kept_units(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptUnits:
     """Returns the kept units, checked likewise."""
-    if not isinstance(manifest, _Version2):
-        return {}
     if unknown := sorted(manifest.units.keys() - {tower.name for tower in spec.towers}):
         raise origin.refusal(f"units are of a {unknown[0]} tower, the network has none")
     for tower in spec.towers:
@@ -270,21 +178,18 @@ def _check_kept(origin: Origin, place: str, layers: Sequence[Kept | None], sizes
                 raise origin.refusal(f"{place}.{layer} keeps {found}, possible are 0 to {most - 1}, ascending")
 
 
-def read(path: str | Path, spec_of: SpecOf | None = None) -> Checkpoint:
+def read(path: str | Path) -> Checkpoint:
     """Reads the checkpoint in a file of ours; its tensors stay on disk until somebody asks.
 
-    Args:
-        spec_of: reads the spec of a file of version 1, which holds the source's config in its place.
-
     Raises:
-        CheckpointError: not a file of ours, damaged, of a newer version, or of version 1 without `spec_of`.
+        CheckpointError: not a file of ours, damaged, or of a newer version.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"{path}: no such file: check the name")
     tensors, metadata = open_weights(Path(path))
     if KEY not in metadata:
         raise CheckpointError(f"{path}: was not written by hydractl: open it with hydractl.load")
-    return from_metadata(str(path), metadata, tensors, spec_of)
+    return from_metadata(str(path), metadata, tensors)
 
 
 def write(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None:
@@ -295,7 +200,8 @@ def write(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
     metadata = to_metadata(checkpoint)
-    statistics = {} if checkpoint.ood is None else checkpoint.ood.tensors
+    ood = checkpoint.calibration.ood
+    statistics = {} if ood is None else ood.tensors
     tensors = {**checkpoint.tensors, **{f"{PREFIX}{key}": tensor for key, tensor in statistics.items()}}
     from_metadata(checkpoint.name, metadata, tensors)  # refuses what could not be read again
     write_safetensors(Path(path), tensors, metadata, force)

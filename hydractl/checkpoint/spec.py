@@ -64,12 +64,6 @@ PROBLEM_TYPES: dict[Task, str] = {
     "image-probability": SIGMOID,
     "text-probability": SIGMOID,
 }
-#: The first version of the file format that a reader of a task needs, where it is not the second.
-NEWER: dict[Task, int] = {
-    **dict.fromkeys(PROBLEM_TYPES, 6),
-    **dict.fromkeys(EMBEDDINGS.values(), 7),
-    "token-classification": 7,
-}
 
 
 @dataclass(frozen=True)

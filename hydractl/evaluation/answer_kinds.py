@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 
-from hydractl.checkpoint.contents import INTERVAL, Intervals
+from hydractl.checkpoint.calibration import INTERVAL, NOT_CALIBRATED, Calibration, Intervals
 from hydractl.data.samples import Labels
 from hydractl.errors import OptionError
 from hydractl.evaluation.set_answers import SetAnswers
@@ -217,23 +217,23 @@ class Embeddings(AnswerKind):
 
 def answer_kind(
     task: TaskRow,
+    calibration: Calibration = NOT_CALIBRATED,
     *,
-    thresholds: Sequence[float] | None = None,
     names: Sequence[str] | None = None,
-    intervals: Intervals | None = None,
     share: float = INTERVAL,
     precision: float | None = None,
 ) -> AnswerKind:
-    """Returns how answers of a task are measured, with what a file brings for them.
+    """Returns how answers of a task are measured.
 
     Args:
+        calibration: what a file brings for them.
         share: of right numbers, that intervals to fit hold.
         precision: of each of several labels, for thresholds to fit.
     """
     if not task.labelled:
         return Embeddings()
     if task.numbers:
-        return Numbers(task=task, intervals=intervals, share=share)
+        return Numbers(task=task, intervals=calibration.intervals, share=share)
     if task.several:
-        return LabelSets(thresholds, names, precision)
+        return LabelSets(calibration.thresholds, names, precision)
     return WordLabels(names) if task.tagged else Classes()

@@ -208,7 +208,7 @@ def check_together(checkpoints: Sequence[Checkpoint]) -> None:
         for what, one, two in (
             ("classes", first.labels, other.labels),
             ("preprocessing", first.preprocessing, other.preprocessing),
-            ("temperatures", first.temperature or 1.0, other.temperature or 1.0),
+            ("temperatures", first.calibration.divisor, other.calibration.divisor),
         ):
             if one != two:
                 raise OptionError(

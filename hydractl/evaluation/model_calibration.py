@@ -200,15 +200,20 @@ def calibrated(
         options: those that determine the result.
     """
     seen = {"search_data": {name: one.sketch() for name, one in given.used.items()}}
-    fitted, result = found.fitted, checkpoint
-    if isinstance(fitted, FittedVector):
-        result = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
-    logits: Checkpoint | FittedTemperature | FittedVector = checkpoint if fitted is None else fitted
-    return replace(
-        with_provenance(result, "calibrate", [checkpoint], {**options, **seen}),
-        temperature=None if isinstance(fitted, FittedVector) else logits.temperature,
-        thresholds=getattr(logits, "thresholds", None),
-        intervals=getattr(logits, "intervals", None),
-        sets=found.ood.sets,
-        ood=found.ood.fitted,
-    )
+    fitted = found.fitted
+    if fitted is None:
+        warm = checkpoint
+    elif isinstance(fitted, FittedVector):
+        warm = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
+    else:
+        warm = checkpoint
+    calibration = replace(checkpoint.calibration, ood=found.ood.fitted, sets=found.ood.sets)
+    if fitted is not None:
+        calibration = replace(
+            calibration,
+            temperature=None if isinstance(fitted, FittedVector) else fitted.temperature,
+            thresholds=fitted.thresholds if isinstance(fitted, FittedLabels) else calibration.thresholds,
+            intervals=getattr(fitted, "intervals", None),
+        )
+    recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
+    return replace(recorded, calibration=calibration)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hydractl.checkpoint.contents import PromisedSets
+from hydractl.checkpoint.calibration import Calibration, PromisedSets
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch, Batches, make_batches, no_word
 from hydractl.data.labels import unnamed
@@ -68,14 +68,18 @@ class Networks:
         return len(self.models) == 1 and self.dropout is None
 
     @property
+    def calibration(self) -> Calibration:
+        """What was fitted to its answers; the temperature alone where several networks or draws answer."""
+        fitted = self.models[0].calibration
+        return fitted if self.alone else Calibration(fitted.temperature)
+
+    @property
     def kind(self) -> AnswerKind:
-        first = self.models[0]
-        thresholds, intervals = (first.thresholds, first.intervals) if self.alone else (None, None)
-        return answer_kind(first.task, thresholds=thresholds, names=self.labels, intervals=intervals)
+        return answer_kind(self.models[0].task, self.calibration, names=self.labels)
 
     @property
     def promised_sets(self) -> PromisedSets | None:
-        return self.models[0].sets if self.alone else None
+        return self.calibration.sets
 
     @property
     def temperature(self) -> float:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.contents import Checkpoint, PromisedSets
+from hydractl.checkpoint.calibration import Calibration
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import KEY, without_tensors
-from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.errors import CheckpointError, require
@@ -239,9 +239,10 @@ def _described(proto: ModelProto, name: str, origin: Origin) -> tuple[_Beside, C
     texts = {key: metadata[key] for key in ("outputs", "precision") if key in metadata}
     parsed = {key: parse_json(metadata[key], origin).value for key in ("cost", "labels", QUANTILES) if key in metadata}
     beside, checkpoint = document({**texts, **parsed}, origin).read(_Beside), without_tensors(name, metadata)
-    if checkpoint.ood is not None and all(row.name != checkpoint.ood.fit.score for row in OOD_SCORES):
-        raise origin.refusal(f"its OOD score {checkpoint.ood.fit.score} is not known", "update hydractl")
-    if bool(beside.quantiles) != (checkpoint.ood is not None):
+    fit = checkpoint.calibration.fit
+    if fit is not None and all(row.name != fit.score for row in OOD_SCORES):
+        raise origin.refusal(f"its OOD score {fit.score} is not known", "update hydractl")
+    if bool(beside.quantiles) != (fit is not None):
         raise origin.refusal(f"{QUANTILES} and an OOD score go together")
     return beside, replace(checkpoint, labels=beside.labels) if checkpoint.spec.prompted else checkpoint
 
@@ -250,8 +251,7 @@ def _check_outputs(
     proto: ModelProto, outputs: tuple[str, ...], checkpoint: Checkpoint, expected: Sequence[str] | None, origin: Origin
 ) -> None:
     forms = {each.name: _form(each) for each in proto.graph.output}
-    fit = None if checkpoint.ood is None else checkpoint.ood.fit
-    wanted = tuple(expected or output_names(checkpoint.spec, fit, checkpoint.sets))
+    wanted = tuple(expected or output_names(checkpoint.spec, checkpoint.calibration))
     if tuple(forms) != outputs or outputs != wanted:
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
     (_, sizes), spec = forms["member_logits"], checkpoint.spec
@@ -260,11 +260,11 @@ def _check_outputs(
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 
 
-def output_names(spec: ModelSpec, fit: OodFit | None, sets: PromisedSets | None) -> tuple[str, ...]:
+def output_names(spec: ModelSpec, calibration: Calibration) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order, by the score and the sets that it was fitted."""
     answer = "embedding" if spec.embeds else "probabilities"
-    found = [answer, "member_logits", *([] if sets is None else ["sets"])]
-    if fit is not None:
+    found = [answer, "member_logits", *([] if calibration.sets is None else ["sets"])]
+    if (fit := calibration.fit) is not None:
         found += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else [])]
     return tuple(found)
 

@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.contents import Acceptance, Intervals, PromisedSets
-from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.calibration import Calibration, PromisedSets
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
@@ -114,39 +113,14 @@ class OnnxModel:
         return self.graph.file.checkpoint.labels
 
     @property
-    def temperature(self) -> float:
-        """The number that divides its logits."""
-        return self.graph.file.checkpoint.temperature or 1.0
+    def calibration(self) -> Calibration:
+        """What was fitted to its answers."""
+        return self.graph.file.checkpoint.calibration
 
     @property
     def task(self) -> TaskRow:
         """The row of its task."""
         return find_task(self.spec.task)
-
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        """The probability from which each label is answered, where a sample has several."""
-        return self.graph.file.checkpoint.thresholds
-
-    @property
-    def intervals(self) -> Intervals | None:
-        """The intervals around its numbers."""
-        return self.graph.file.checkpoint.intervals
-
-    @property
-    def sets(self) -> PromisedSets | None:
-        """The promise of its prediction sets; None without one."""
-        return self.graph.file.checkpoint.sets
-
-    @property
-    def acceptance(self) -> Acceptance | None:
-        return self.graph.file.checkpoint.acceptance
-
-    @property
-    def ood_fit(self) -> OodFit | None:
-        """The fit of its OOD score; None without one."""
-        fitted = self.graph.file.checkpoint.ood
-        return None if fitted is None else fitted.fit
 
     @cached_property
     def preprocessor(self) -> Preprocessor:
@@ -190,16 +164,15 @@ class OnnxNetwork:
 
     @property
     def temperature(self) -> float:
-        return self.model.temperature
+        return self.model.calibration.divisor
 
     @property
     def kind(self) -> AnswerKind:
-        model = self.model
-        return answer_kind(model.task, thresholds=model.thresholds, names=model.labels, intervals=model.intervals)
+        return answer_kind(self.model.task, self.model.calibration, names=self.model.labels)
 
     @property
     def promised_sets(self) -> PromisedSets | None:
-        return self.model.sets
+        return self.model.calibration.sets
 
     @property
     def cost(self) -> Cost:
@@ -207,7 +180,7 @@ class OnnxNetwork:
 
     @cached_property
     def ood_head(self) -> OodHead | None:
-        fit = self.model.ood_fit
+        fit = self.model.calibration.fit
         quantiles = torch.tensor(self.model.graph.file.quantiles, dtype=torch.float64)
         return None if fit is None else OodHead(fit, {QUANTILES: quantiles})
 

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
-from hydractl.checkpoint.contents import PromisedSets
-from hydractl.checkpoint.ood import MOST_QUANTILES, Baseline, FittedOod, OodFit
+from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod, OodFit, PromisedSets
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure

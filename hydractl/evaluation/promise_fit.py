@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hydractl.checkpoint.contents import PromisedSets
-from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.calibration import OodFit, PromisedSets
 from hydractl.errors import DataError
 from hydractl.evaluation.results import Sure
 from hydractl.evaluation.set_answers import SetAnswers

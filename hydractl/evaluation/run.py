@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hydractl.checkpoint.contents import PromisedSets
-from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.calibration import OodFit, PromisedSets
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.answer_kinds import AnswerKind, Classes, EmbeddingTable
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, measure_sure

@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from hydractl.artifacts import PREDICTIONS, ArtifactFile, found_reference, read_artifact
-from hydractl.checkpoint.ood import FittedOod, OodFit
+from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels

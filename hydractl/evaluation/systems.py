@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hydractl.checkpoint.contents import PromisedSets
+from hydractl.checkpoint.calibration import PromisedSets
 
 if TYPE_CHECKING:
     import torch

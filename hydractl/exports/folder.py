@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from hydractl.checkpoint.calibration import FittedOod
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
-from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.spec import SIGMOID, spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
@@ -39,8 +39,8 @@ def write_hydra(
     automatic = find_task(checkpoint.spec.task).names.automatic
     write_bytes(folder / "README.md", model_card(checkpoint, report, automatic).encode(), force)
     tensors = {f"hydra.{name}": tensor for name, tensor in checkpoint.tensors.items()}
-    if checkpoint.ood is not None:
-        tensors |= {f"hydra.ood_head.{name}": tensor for name, tensor in checkpoint.ood.tensors.items()}
+    if (ood := checkpoint.calibration.ood) is not None:
+        tensors |= {f"hydra.ood_head.{name}": tensor for name, tensor in ood.tensors.items()}
     write_safetensors(folder / WEIGHTS_NAME, tensors, {"format": "pt"}, force)
 
 
@@ -59,9 +59,9 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
             "heads": {tower: [list(map(list, layer)) for layer in kept] for tower, kept in checkpoint.heads.items()},
             **({"units": dict(checkpoint.units)} if checkpoint.units else {}),
             "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
-            "temperature": checkpoint.temperature,
-            **({} if checkpoint.sets is None else {"sets": asdict(checkpoint.sets)}),
-            **({} if checkpoint.ood is None else {"ood": _ood(checkpoint.ood)}),
+            "temperature": checkpoint.calibration.temperature,
+            **({} if (sets := checkpoint.calibration.sets) is None else {"sets": asdict(sets)}),
+            **({} if (ood := checkpoint.calibration.ood) is None else {"ood": _ood(ood)}),
         },
     }
     settings = checkpoint.preprocessing.get("preprocessor_config.json", {})
@@ -106,11 +106,10 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{'Sigmoid' if task.several else 'Softmax'} of its logits is the mean of the members' probabilities;"
     if checkpoint.spec.one_class:
         yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
-    if checkpoint.ood is not None:
-        fit = checkpoint.ood.fit
+    if (fit := checkpoint.calibration.fit) is not None:
         share = f"{100 - 100 * fit.accept:g} %"
         yield f"The output `typicality` (by {fit.score}) is below {share} for about {share} of usual inputs."
-    if (sets := checkpoint.sets) is not None:
+    if (sets := checkpoint.calibration.sets) is not None:
         yield f"The output `sets` names classes, the right one among them {100 * sets.coverage:g} % of the time."
     yield ""
 
@@ -122,7 +121,7 @@ def _loading(checkpoint: Checkpoint, automatic: str) -> Iterator[str]:
     yield "Without it, the code in this folder is run instead: add `trust_remote_code=True`. In a pipeline:"
     yield from ("", "```python", "from transformers import pipeline", "")
     yield from (f'pipeline("{names.pipeline}", FOLDER, trust_remote_code=True)', "```", "")
-    if checkpoint.ood is not None and names.typical:
+    if checkpoint.calibration.ood is not None and names.typical:
         yield "With hydractl, the pipeline says how typical each input is, too:"
         yield from ("", "```python", "import hydractl.auto", "from transformers import pipeline", "")
         yield f'classify = pipeline("{names.pipeline}", FOLDER, pipeline_class=hydractl.auto.{names.typical})'

@@ -85,7 +85,7 @@ def _wide(tensor: Tensor) -> Tensor:
 
 def graph_outputs(model: Hydra) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order."""
-    return output_names(model.spec, model.ood_fit, model.sets)
+    return output_names(model.spec, model.calibration)
 
 
 def trace(model: Hydra, fitting: bool = False) -> Traced:
@@ -119,10 +119,9 @@ def trace(model: Hydra, fitting: bool = False) -> Traced:
 
 def _metadata(model: Hydra, outputs: tuple[str, ...]) -> dict[str, str]:
     """Returns what a program needs beside the graph: the manifest, and what it says only of a file with tensors."""
-    checkpoint = replace(to_checkpoint(model), acceptance=model.acceptance)
     # Classes of a zero-shot model may have taken its score away.
-    kept = replace(checkpoint, ood=None) if model.ood_head is None else checkpoint
-    found = {**to_metadata(kept), "outputs": ", ".join(outputs), "cost": json.dumps(asdict(cost(model)))}
+    checkpoint = replace(to_checkpoint(model), calibration=model.calibration)
+    found = {**to_metadata(checkpoint), "outputs": ", ".join(outputs), "cost": json.dumps(asdict(cost(model)))}
     found["precision"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     if model.labels is not None:
         found["labels"] = json.dumps(model.labels)

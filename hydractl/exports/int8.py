@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hydractl.checkpoint.contents import INTERVAL, Checkpoint
+from hydractl.checkpoint.calibration import INTERVAL
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
 from hydractl.evaluation.answer_kinds import answer_kind
@@ -70,7 +71,7 @@ class Refit:
 
     def float_fit(self, checkpoint: Checkpoint) -> Checkpoint:
         """Returns the network as `calibrate` fits it by default, unless it has an OOD score already."""
-        if checkpoint.ood is not None:
+        if checkpoint.calibration.ood is not None:
             return checkpoint
         found = fit_network(
             checkpoint,
@@ -95,7 +96,7 @@ class Refit:
             graph = start_onnx(open_onnx(path, expected=traced.outputs))
         network = OnnxNetwork(graph, EvaluationData(self.data.sets, self.running.reading.match_labels), self.running)
         inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
-        held = Held(inside, {}, classifier, checkpoint.temperature or 1.0, shifted={}, names=checkpoint.labels)
+        held = Held(inside, {}, classifier, checkpoint.calibration.divisor, shifted={}, names=checkpoint.labels)
         found = fit_answers(held, _fit(checkpoint), wanted, self.running.on_note)
         return calibrated(checkpoint, found, self.data, options={"precision": "int8"})
 
@@ -138,7 +139,7 @@ def write_int8(
 
 def _fit(checkpoint: Checkpoint) -> Fit:
     """Returns the fit of a temperature or of intervals, for the share of those that the file has."""
-    share = INTERVAL if checkpoint.intervals is None else checkpoint.intervals.share
+    share = INTERVAL if (around := checkpoint.calibration.intervals) is None else around.share
     precision = _promised(checkpoint).accuracy
     return answer_kind(find_task(checkpoint.spec.task), names=checkpoint.labels, share=share, precision=precision).fit
 
@@ -146,9 +147,9 @@ def _fit(checkpoint: Checkpoint) -> Fit:
 def _wanted(checkpoint: Checkpoint) -> Wanted:
     """Returns the score to fit: the kind that the file has, with its promises, or the default."""
     fixed = checkpoint.spec.one_class and not checkpoint.spec.prompted
-    if checkpoint.ood is None:
+    if (ood := checkpoint.calibration.ood) is None:
         return Wanted(DEFAULT, 0.95, BANK, fixed=fixed)
-    fit, bank = checkpoint.ood.fit, checkpoint.ood.tensors.get("bank")
+    fit, bank = ood.fit, ood.tensors.get("bank")
     if not fixed and find_ood_score(fit.score).reads != "layers":
         return Wanted(DEFAULT, fit.accept, BANK, fixed=False)
     size = BANK if bank is None else ceil(4e-6 * prod(bank.shape))
@@ -156,7 +157,7 @@ def _wanted(checkpoint: Checkpoint) -> Wanted:
 
 
 def _promised(checkpoint: Checkpoint) -> WantedPromises:
-    sets, fit = checkpoint.sets, None if checkpoint.ood is None else checkpoint.ood.fit
+    sets, fit = checkpoint.calibration.sets, checkpoint.calibration.fit
     each = (sets is not None and len(sets.least) > 1) or (fit is not None and fit.confidences is not None)
     accuracy, coverage = None if fit is None else fit.accuracy, None if sets is None else sets.coverage
     return WantedPromises(accuracy, coverage, by_class=each)

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from hydractl.checkpoint.contents import PromisedSets
+from hydractl.checkpoint.calibration import Calibration, OodFit, PromisedSets
 from hydractl.checkpoint.layout import Layout, stored_shapes
-from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import spec_from_json
 from hydractl.exports.configuration import HydraConfig
@@ -69,9 +68,9 @@ class HydraPreTrainedModel(PreTrainedModel):
         heads, units = (_kept(config.hydra.get(name, {})) for name in ("heads", "units"))
         layout = Layout(heads, frozenset(slots(spec)) - frozenset(config.hydra["separate"]), units)
         self.hydra = Hydra(spec, layout, stored_shapes(spec, layout)).to_empty(device=torch.get_default_device())
-        self.hydra.temperature = config.hydra.get("temperature") or 1.0
-        if (sets := config.hydra.get("sets")) is not None:
-            self.hydra.sets = PromisedSets(**sets)
+        sets = config.hydra.get("sets")
+        promised = None if sets is None else PromisedSets(**sets)
+        self.hydra.calibration = Calibration(config.hydra.get("temperature"), sets=promised)
         if (ood := config.hydra.get("ood")) is not None:
             state = {name: torch.zeros(shape) for name, shape in ood["shapes"].items()}
             self.hydra.ood_head = OodHead(OodFit(**ood["fit"]), state, persistent=True)

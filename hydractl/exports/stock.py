@@ -13,11 +13,11 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
-from hydractl.errors import OptionError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
+from hydractl.families.convert import model_spec
 from hydractl.families.encoders import bare, sentence_files
 from hydractl.families.family import Source, locate
-from hydractl.families.load import spec_of
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
 from hydractl.surgery.slicing import dense
 from hydractl.text import printable_json
@@ -39,8 +39,10 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
             f"{checkpoint.name}: has {checkpoint.members} members, and no other library has a model for that"
         )
     # So far only the manifest's own spec was checked, not the config that it carries.
-    spec_of(checkpoint.name, checkpoint.family, checkpoint.config)
-    family = next(family for family in FAMILIES if family.name == checkpoint.family)
+    family = next((family for family in FAMILIES if family.name == checkpoint.family), None)
+    if family is None:
+        raise CheckpointError(f"{checkpoint.name}: its family {checkpoint.family!r} is unknown: update hydractl")
+    model_spec(checkpoint.name, family, checkpoint.config)
     if checkpoint.spec.embeds and family.base is not None:
         family = bare(family, family.base)
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,8 +94,8 @@ def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTenso
 
 
 def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTensor:
-    temperature = checkpoint.temperature
-    if temperature is None or temperature == 1.0:
+    temperature = checkpoint.calibration.divisor
+    if temperature == 1.0:
         return tensor
     if name == "logit_scale":  # its exponential multiplies
         return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() - log(temperature))
@@ -143,7 +145,7 @@ def write_adapters(checkpoint: Checkpoint, folder: Path) -> None:
         OptionError: not a LoRA-Ensemble, or calibrated: an adapter has no temperature.
         OutputError: the disk refuses it.
     """
-    if checkpoint.temperature not in (None, 1.0):
+    if checkpoint.calibration.divisor != 1.0:
         raise OptionError(f"{checkpoint.name}: is calibrated, which adapters cannot express: export it as hf")
     members = adapter_files(checkpoint)
     write_stock(_network(checkpoint), folder / "network")

@@ -12,12 +12,12 @@ from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json_
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
-from hydractl.checkpoint.spec import EMBEDDINGS, TOWERS_OF, ModelSpec
+from hydractl.checkpoint.spec import EMBEDDINGS, TOWERS_OF
 from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
-from hydractl.families.convert import complete_base, from_library, model_spec
+from hydractl.families.convert import complete_base, from_library
 from hydractl.families.encoders import as_sentences, embedding_family, sentence_folder, sentence_length
 from hydractl.families.sizes import at_processed_size
 from hydractl.families.token_classification import FAMILIES as TAGGERS
@@ -54,7 +54,7 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
     if KEY in metadata:
-        return from_metadata(str(reference), metadata, tensors, spec_of)
+        return from_metadata(str(reference), metadata, tensors)
     if not any((path.parent / name).is_file() for name in ("config.json", OPEN_CLIP_CONFIG)):
         raise CheckpointError(f"{reference}: was not written by hydractl: put the model's config.json beside it")
     return _from_parts(str(reference), path.parent, tensors, without_classifier)
@@ -113,18 +113,6 @@ def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:
 def _claims_model_type(folder: Path) -> bool:
     # Many repositories hold a model in both forms; more tools read that of transformers.
     return (folder / "config.json").is_file() and "model_type" in read_json_object(folder / "config.json")
-
-
-def spec_of(name: str, family_name: str, config: Mapping[str, Any]) -> ModelSpec:
-    """Returns the network of an early file of ours, which names a family in place of its spec.
-
-    Raises:
-        CheckpointError: there is no such family, or its config asks for something that is not supported.
-    """
-    family = next((family for family in FAMILIES if family.name == family_name), None)
-    if family is None:
-        raise CheckpointError(f"{name}: its family {family_name!r} is unknown to this version: update hydractl")
-    return model_spec(name, family, config)
 
 
 def find_family(name: str, config: Mapping[str, Any], without_classifier: bool = False) -> Family:
@@ -197,4 +185,4 @@ def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:
         )
 
 
-__all__ = ["find_family", "read_checkpoint", "spec_of", "write_checkpoint"]
+__all__ = ["find_family", "read_checkpoint", "write_checkpoint"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hydractl.bounds import parse_share
-from hydractl.checkpoint.contents import INTERVAL, Checkpoint
+from hydractl.checkpoint.calibration import INTERVAL
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.options import option
 

@@ -151,12 +151,11 @@ def _known(model: ModelLike) -> Known:
     checkpoint = as_checkpoint(model) if file is None else file.checkpoint
     spec = checkpoint.spec
     several = spec.problem_type == "multi_label_classification"  # a service without torch imports no tasks
-    if checkpoint.ood is None:
+    if (fit := checkpoint.calibration.fit) is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
-    fit = checkpoint.ood.fit
     calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
     if several:  # other thresholds answer with other labels
-        calibration = hashlib.sha256(json.dumps([calibration, checkpoint.thresholds]).encode()).hexdigest()
+        calibration = hashlib.sha256(json.dumps([calibration, checkpoint.calibration.thresholds]).encode()).hexdigest()
     names = tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
     classes = None if spec.prompted else names if spec.one_class or several else ()
     return Known(
@@ -173,8 +172,8 @@ def _known(model: ModelLike) -> Known:
 
 def _numbers(checkpoint: Checkpoint) -> tuple[str, int, int]:
     """Returns the identity of the fitted numbers, and how many quantiles and layers there are."""
-    assert checkpoint.ood is not None
-    tensors = checkpoint.ood.tensors
+    assert checkpoint.calibration.ood is not None
+    tensors = checkpoint.calibration.ood.tensors
     layers = tensors[PROFILE].shape[0] if PROFILE in tensors else 0
     return tensors_identity(tensors), tensors[QUANTILES].shape[0], layers
 

@@ -7,7 +7,7 @@ from math import ceil, pi
 import numpy as np
 from scipy.optimize import nnls
 
-from hydractl.checkpoint.contents import Intervals
+from hydractl.checkpoint.calibration import Intervals
 from hydractl.errors import DataError
 from hydractl.metrics.bootstrap import by_field, draw_places
 from hydractl.metrics.checks import FloatArray, IntArray, Logits

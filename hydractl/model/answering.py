@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.contents import Acceptance
-from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.finite import finite_on_cpu
@@ -50,13 +49,7 @@ class Predicting(Protocol):
     def labels(self) -> tuple[str, ...] | None: ...
 
     @property
-    def temperature(self) -> float: ...
-
-    @property
-    def ood_fit(self) -> OodFit | None: ...
-
-    @property
-    def acceptance(self) -> Acceptance | None: ...
+    def calibration(self) -> Calibration: ...
 
 
 class Answer(NamedTuple):
@@ -102,7 +95,8 @@ class Answering:
         found = replace(self._predicted(logits, odd), truncated=truncated)
         if isinstance(found, SentencePrediction) and words is not None:
             places = [[(word.start, word.end) for word in own] for own in words]
-            least = None if network.ood_fit is None else network.ood_fit.confidence
+            fit = network.calibration.fit
+            least = None if fit is None else fit.confidence
             found = with_spans(found, list(map(str, texts)), places, least)
         return found
 
@@ -120,19 +114,17 @@ class Answering:
 
     def _predicted(self, logits: Tensor, odd: Tensor | None) -> AnyPrediction:
         network = self.network
-        found = network.task.predict(logits, network.temperature, network.labels, **fitted(network))
-        fit = network.ood_fit
-        if odd is not None and fit is not None:
-            profile = odd[2:].T if len(odd) > 2 else None
-            flags = flagged(odd[1], fit.accept)
-            found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
-            if not isinstance(found, Prediction) or network.spec.by_token:
-                return found
-            sure = fit.sure(found.msp.numpy(), found.probabilities.argmax(-1).numpy())
-            return found if sure is None else replace(found, sure=torch.from_numpy(sure))
-        if not isinstance(found, Prediction) or network.acceptance is None:
+        calibration, fit = network.calibration, network.calibration.fit
+        found = network.task.predict(logits, calibration.divisor, network.labels, **fitted(calibration))
+        if odd is None or fit is None:
             return found
-        return replace(found, ood=found.msp < network.acceptance.msp)
+        profile = odd[2:].T if len(odd) > 2 else None
+        flags = flagged(odd[1], fit.accept)
+        found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
+        if not isinstance(found, Prediction) or network.spec.by_token:
+            return found
+        sure = fit.sure(found.msp.numpy(), found.probabilities.argmax(-1).numpy())
+        return found if sure is None else replace(found, sure=torch.from_numpy(sure))
 
     def _prepared(
         self, waiting: Iterator[object], order: Tensor | None, batch_size: int
@@ -170,8 +162,8 @@ class Answering:
         return torch.cat(parts, 1), torch.cat(scores, 1) if scores else None
 
 
-def fitted(model: Any) -> dict[str, Any]:
+def fitted(calibration: Calibration) -> dict[str, Any]:
     """Returns what calibration fitted to the answers of a network, as its task's prediction takes it."""
-    found = {name: getattr(model, name) for name in ("thresholds", "intervals")}
-    found["least"] = None if model.sets is None else model.sets.least
-    return {name: value for name, value in found.items() if value is not None}
+    least = None if calibration.sets is None else calibration.sets.least
+    parts = {"thresholds": calibration.thresholds, "intervals": calibration.intervals, "least": least}
+    return {name: value for name, value in parts.items() if value is not None}

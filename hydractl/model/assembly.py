@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, without
 from hydractl.checkpoint.layout import Layout, remaining
@@ -33,13 +34,13 @@ def from_checkpoint(
     state = {name: tensor.load().to(device, wanted) for name, tensor in checkpoint.tensors.items()}
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
-    model.temperature = checkpoint.temperature or 1.0
-    model.acceptance, model.thresholds = checkpoint.acceptance, checkpoint.thresholds
-    model.intervals, model.sets = checkpoint.intervals, checkpoint.sets
-    model.ood_head = None if checkpoint.ood is None else OodHead.of(checkpoint.ood, device, wanted)
-    # Nothing of it may hold the open file, which would keep the model from being copied and pickled.
-    ood = checkpoint.ood and replace(checkpoint.ood, tensors=_in_memory(checkpoint.ood.tensors))
-    model.origin = replace(checkpoint, tensors={}, ood=ood)
+    ood = checkpoint.calibration.ood
+    if ood is not None:
+        model.ood_head = OodHead.of(ood, device, wanted)
+        # Nothing of it may hold the open file, which would keep the model from being copied and pickled.
+        ood = replace(ood, tensors=_in_memory(ood.tensors))
+    model.calibration = replace(checkpoint.calibration, ood=ood)
+    model.origin = replace(checkpoint, tensors={}, calibration=model.calibration)
     return model.eval().requires_grad_(False)
 
 
@@ -92,6 +93,6 @@ def copied(model: Hydra) -> Hydra:
 def _rebuilt(model: Hydra, layout: Layout, state: Mapping[str, Tensor]) -> Hydra:
     rebuilt = Hydra(model.spec, layout, {name: tuple(tensor.shape) for name, tensor in state.items()})
     rebuilt.load_state_dict(state, assign=True)
-    rebuilt.labels, rebuilt.temperature, rebuilt.preprocessor = model.labels, model.temperature, model.preprocessor
-    rebuilt.class_prompts = model.class_prompts
+    rebuilt.labels, rebuilt.preprocessor, rebuilt.class_prompts = model.labels, model.preprocessor, model.class_prompts
+    rebuilt.calibration = Calibration(model.calibration.temperature)
     return rebuilt.eval().requires_grad_(False)

@@ -1,15 +1,16 @@
 """The one model: M >= 1 members in one forward pass."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, PromisedSets, trunk_depth
+from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration
+from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout
-from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
@@ -96,11 +97,7 @@ class Hydra(nn.Module):
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
                 self.add_module(name, build_linear(name, stored))
         self.labels: tuple[str, ...] | None = None
-        self.temperature = 1.0
-        self.acceptance: Acceptance | None = None
-        self.thresholds: tuple[float, ...] | None = None  # `[C]`, of a model that answers with several labels
-        self.intervals: Intervals | None = None  # of a model that answers with numbers
-        self.sets: PromisedSets | None = None
+        self.calibration: Calibration = NOT_CALIBRATED
         self.ood_head: OodHead | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
@@ -120,9 +117,9 @@ class Hydra(nn.Module):
         return self.layout.units
 
     @property
-    def ood_fit(self) -> OodFit | None:
-        """The fit of its OOD score; None without one."""
-        return None if self.ood_head is None else self.ood_head.fit
+    def temperature(self) -> float:
+        """The number that divides the logits of each member."""
+        return self.calibration.divisor
 
     def __repr__(self) -> str:
         counts = (
@@ -130,13 +127,12 @@ class Hydra(nn.Module):
             + f" of {tower.layers * tower.heads} ({tower.name})"
             for tower in self.spec.towers
         )
-        score = "msp" if self.acceptance else "none: hydractl.calibrate fits one"
         facts = {
             "family": f"{self.origin.family if self.origin else 'unknown'}, {self.spec.task}",
             "members": self.members,
             "heads": ", ".join(counts),
             "labels": "none" if self.labels is None else counted(self.labels),
-            "OOD score": self.ood_head.fit.score if self.ood_head else score,
+            "OOD score": self.ood_head.fit.score if self.ood_head else "none: hydractl.calibrate fits one",
         }
         return "\n".join(["Hydra", *(f"  {name:<9}  {printable(str(fact))}" for name, fact in facts.items())])
 
@@ -265,13 +261,13 @@ class Hydra(nn.Module):
             layer if number < self.trunk else layer.expand(self.members, -1, -1)
             for number, layer in enumerate(hidden or ())
         ]
-        probabilities = self.task.probabilities(logits)
+        probabilities, sets = self.task.probabilities(logits), self.calibration.sets
         output = HydraOutput(
             member_logits,
             probabilities,
             logits,
             features.expand(self.members, -1, -1),
-            sets=None if self.sets is None else class_sets(probabilities, self.sets.least),
+            sets=None if sets is None else class_sets(probabilities, sets.least),
             hidden=tuple(layers),
         )
         if self.ood_head is None or self.training:
@@ -325,11 +321,11 @@ class Hydra(nn.Module):
         self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
-        self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
+        self.labels = tuple(labels)
         if self.recorder is not None:
             self._record()
         if self.ood_head is not None and self.ood_head.row.reads != "layers":
-            self.ood_head = None
+            self.ood_head, self.calibration = None, replace(self.calibration, ood=None)
 
     def predict(
         self,

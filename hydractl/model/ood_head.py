@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hydractl.checkpoint.ood import FittedOod, OodFit
+from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import PROFILE, QUANTILES, Answers, State, flagged, typicality
 

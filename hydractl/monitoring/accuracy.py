@@ -8,7 +8,7 @@ from math import log, sqrt
 from scipy.optimize import brentq
 from scipy.special import betaln, xlog1py, xlogy
 
-from hydractl.checkpoint.ood import Baseline
+from hydractl.checkpoint.calibration import Baseline
 
 NORMAL = 1.959964  # deviations of a 95 % interval
 ASSUMPTIONS = {

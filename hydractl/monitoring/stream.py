@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.ood import Baseline
+from hydractl.checkpoint.calibration import Baseline
 from hydractl.monitoring.evidence import EDGES, SHARES, Evidence, Scale
 from hydractl.monitoring.shares import ENTRIES, Likely, likely
 from hydractl.schema import Checked, Items, Schema

@@ -1,7 +1,7 @@
 """The contents of a model as JSON and as text with a map of its heads, and its size before and after a change."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,12 +41,9 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
-        "temperature": checkpoint.temperature,
-        **({} if checkpoint.thresholds is None else {"thresholds": checkpoint.thresholds}),
-        **({} if checkpoint.intervals is None else {"intervals": asdict(checkpoint.intervals)}),
-        **({} if checkpoint.sets is None else {"sets": asdict(checkpoint.sets)}),
-        "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
-        "ood": None if checkpoint.ood is None else checkpoint.ood.fit.to_json(),
+        "temperature": None,
+        "ood": None,
+        **checkpoint.calibration.to_json(),
     }
 
 
@@ -97,8 +94,6 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["thresholds"] = ", ".join(f"{one:.2f}" for one in summary["thresholds"])
     if (around := summary.get("intervals")) is not None:
         facts["intervals"] = f"hold {100 * around['share']:g} % of right numbers"
-    if (accepts := summary["acceptance"]) is not None:
-        facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
     if (fit := summary["ood"]) is not None:
         flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
         facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"

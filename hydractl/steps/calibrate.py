@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl.checkpoint.calibration import OodFit
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
@@ -76,7 +76,7 @@ class Calibrated(MadeModel):
     @property
     def temperature(self) -> float:
         """The number that divides the logits of every member."""
-        return self.checkpoint.temperature or 1.0
+        return self.checkpoint.calibration.divisor
 
     def __str__(self) -> str:
         found = self.fitted
@@ -98,7 +98,7 @@ class Calibrated(MadeModel):
                 yield f"{share} answers are right from a confidence of {span(least)}"
             else:
                 yield f"{share} the answers with each label are right"
-        if (sets := self.checkpoint.sets) is not None:
+        if (sets := self.checkpoint.calibration.sets) is not None:
             yield f"{100 * sets.coverage:g} % of sets hold the right class, from a probability of {span(sets.least)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Calibrated(MadeModel):
             "ood": self.ood.to_json(),
             "accepted": {"share": self.accepted.share, "interval": self.accepted.interval()},
             "choice": None if self.choice is None else asdict(self.choice),
-            **({} if self.checkpoint.sets is None else {"sets": asdict(self.checkpoint.sets)}),
+            **({} if (sets := self.checkpoint.calibration.sets) is None else {"sets": asdict(sets)}),
             "shifted": {name: {"flagged": before, "taken_in": after} for name, (before, after) in self.shift.items()},
         }
 

@@ -329,7 +329,7 @@ def _names(given: Names) -> list[str]:
 
 def promise_of(hydra: Hydra | OnnxModel) -> Promise:
     """Returns what the model's flags mean."""
-    if (fit := hydra.ood_fit) is not None:
+    if (fit := hydra.calibration.fit) is not None:
         share = f"{100 - 100 * fit.accept:g} %"
         meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}."
         sure = fit.accuracy if fit.least else None
@@ -337,13 +337,9 @@ def promise_of(hydra: Hydra | OnnxModel) -> Promise:
             meaning += f" Sure: answers that are right {100 * sure:g} % of the time."
         elif fit.accuracy is not None:
             meaning += f" Labels: each is right {100 * fit.accuracy:g} % of the time."
-        if (sets := hydra.sets) is not None:
+        if (sets := hydra.calibration.sets) is not None:
             meaning += f" Set: classes, the right one among them {100 * sets.coverage:g} % of the time."
         return Promise(meaning, 1 - fit.accept, sure, coverage=None if sets is None else sets.coverage)
-    if hydra.acceptance is not None:
-        accepted = f"{100 * hydra.acceptance.rate:g} %"
-        meaning = f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."
-        return Promise(meaning, 1 - hydra.acceptance.rate)
     return Promise()
 
 

@@ -54,8 +54,7 @@ def fuse(
         fused, is_shared = _fuse(members, layout, names, merged=_merges(first, names[0], kept_separate), dtype=dtype)
         tensors |= fused
         shared |= set(names) if is_shared else set()
-    whole = first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors)
-    return with_dtype(whole, dtype)
+    return with_dtype(first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors), dtype)
 
 
 def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) -> Checkpoint:
@@ -77,8 +76,7 @@ def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) ->
     tensors: dict[str, LazyTensor] = {}
     for name in slots(first.spec):
         tensors |= _fuse(members, first.layout, [name], merged=True, dtype=dtype)[0]
-    whole = first.with_layout(first.layout, first.spec, tensors)
-    return with_dtype(whole, dtype)
+    return with_dtype(first.with_layout(first.layout, first.spec, tensors), dtype)
 
 
 def _members(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None) -> list[Checkpoint]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hydractl.checkpoint.calibration import NOT_CALIBRATED
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
@@ -65,7 +66,7 @@ def require_exact_classifier(checkpoint: Checkpoint) -> None:
 
 
 def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: Sequence[float]) -> Checkpoint:
-    """Returns the network, not calibrated, whose every member has logits `scale * z + shift` in place of z.
+    """Returns the network whose every member has logits `scale * z + shift` in place of z.
 
     Args:
         scale: `[C]`.
@@ -81,7 +82,7 @@ def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: S
         linear, _, part = name.rpartition(".")
         if linear in CLASSIFIERS:
             tensors[name] = _changed(tensors[name], part, (factors, terms), f"{linear}.s" in tensors)
-    return replace(checkpoint.without_calibration(), tensors=tensors)
+    return replace(checkpoint, tensors=tensors, calibration=NOT_CALIBRATED)
 
 
 def _changed(tensor: LazyTensor, part: str, change: tuple[Tensor, Tensor], factored: bool) -> LazyTensor:

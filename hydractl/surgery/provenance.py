@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydractl.checkpoint.calibration import NOT_CALIBRATED
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.errors import ArtifactError
 
@@ -45,7 +46,8 @@ def with_provenance(
     seen = chain(*(search_data(checkpoint.provenance) for checkpoint in inputs), (options.get(SEEN) or {}).items())
     remembered = merged(seen, result.name)
     return replace(
-        result.without_calibration(),
+        result,
+        calibration=NOT_CALIBRATED,
         provenance={
             "command": command,
             "options": own,

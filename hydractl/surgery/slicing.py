@@ -86,7 +86,7 @@ def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
 def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     """Returns the checkpoint of some of its members, in the order given; they share what they shared.
 
-    All of them in their order are the checkpoint as it is; others lose its calibration.
+    What was fitted to all members together stays with all of them in their own order alone.
 
     Raises:
         OptionError: a member that does not exist, or one given twice.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
+from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec
@@ -36,12 +37,12 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
     table = slots(spec)
     fits = whole.prompted and what == "image"
     return replace(
-        checkpoint.without_calibration(),
+        checkpoint,
         spec=spec,
         heads={tower: checkpoint.heads[tower]},
         units={tower: checkpoint.units[tower]} if tower in checkpoint.units else {},
         shared=checkpoint.shared & table.keys(),
         tensors={name: checkpoint.tensors[name] for name in table},
         labels=None,
-        ood=checkpoint.ood if fits else None,
+        calibration=Calibration(ood=checkpoint.calibration.ood) if fits else NOT_CALIBRATED,
     )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.contents import Intervals
+from hydractl.checkpoint.calibration import Intervals
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.checks import FloatArray
 from hydractl.tasks.prediction import AnyPrediction

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from hydractl.checkpoint.calibration import NOT_CALIBRATED
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import stored_shapes
 from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots
@@ -66,7 +67,7 @@ def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
     """Returns the checkpoint a network was built from with its present numbers, in the checkpoint's own dtypes."""
     numbers = model.state_dict()
     tensors = {name: in_memory(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
-    return replace(checkpoint.without_calibration(), tensors=tensors)
+    return replace(checkpoint, tensors=tensors, calibration=NOT_CALIBRATED)
 
 
 def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below: int = 0) -> frozenset[str]:
@@ -171,4 +172,5 @@ def with_new_classifier(
     numbers = {label: number for number, label in enumerate(labels)}
     names = {str(number): label for label, number in numbers.items()}
     config = {**checkpoint.config, "id2label": names, "label2id": numbers, "num_labels": len(labels)}
-    return replace(checkpoint.without_calibration(), spec=spec, config=config, labels=labels, tensors=tensors)
+    fresh_network = replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors)
+    return replace(fresh_network, calibration=NOT_CALIBRATED)

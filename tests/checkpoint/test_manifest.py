@@ -1,4 +1,4 @@
-"""Our file: read and written without any architecture's table, of both versions, whatever its manifest says."""
+"""Our file: read and written without any architecture's table, whatever its manifest says."""
 
 import json
 from dataclasses import replace
@@ -6,48 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.testing import assert_close
 
 import hydractl.checkpoint
-from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.checkpoint.disk import open_weights
+from hydractl.checkpoint.calibration import Calibration
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.manifest import KEY, from_metadata, to_metadata
 from hydractl.checkpoint.spec import spec_from_json, spec_to_json
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.damage import refuse_all
-
-VERSION_1 = Path(__file__).parent / "data" / "version-1.safetensors"  # two members, and what they answer beside it
-
-
-def assert_answers(checkpoint: Checkpoint) -> None:
-    images = torch.linspace(-1, 1, 2 * 8 * 8, dtype=torch.float64).reshape(2, 1, 8, 8)
-    expected = torch.tensor(json.loads(VERSION_1.with_suffix(".json").read_text()), dtype=torch.float64)
-    found = from_checkpoint(checkpoint, dtype=torch.float64)(pixel_values=images).member_logits
-    assert_close(found, expected, rtol=0, atol=1e-10)
-
-
-def test_a_file_of_version_1_answers_as_it_did_and_is_saved_as_version_2(tmp_path: Path) -> None:
-    old = read_checkpoint(VERSION_1)
-    assert (old.members, old.labels, old.temperature) == (2, ("cat", "dog", "owl"), 1.5)
-    assert_answers(old)
-    hydractl.checkpoint.write(old, tmp_path / "new")
-    assert json.loads(open_weights(tmp_path / "new")[1][KEY])["format_version"] == 2
-    new = hydractl.checkpoint.read(tmp_path / "new")
-    assert_answers(new)
-    assert identity(new) == identity(old)
-    assert replace(new, name="", tensors={}) == replace(old, name="", tensors={})
-
-
-def test_version_1_without_the_table_of_its_architecture() -> None:
-    with pytest.raises(CheckpointError, match=r"format_version 1 needs the table.*open it with hydractl\.load"):
-        hydractl.checkpoint.read(VERSION_1)
 
 
 def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
@@ -69,7 +40,7 @@ def hydra(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     dense = read_checkpoint(build_reference("clip").save(tmp_path_factory.mktemp("clip")))
     members = [drop_heads(dense, frozenset({Head("vision", 1, head), Head("text", 2, head)})) for head in (0, 1)]
     files = {"preprocessor_config.json": {"size": 12}, "vocab.txt": "a\nb", "tokenizer.json": {"version": "1.0"}}
-    return replace(fuse(members), preprocessing=files, temperature=1.5, provenance={"command": "fuse"})
+    return replace(fuse(members), preprocessing=files, calibration=Calibration(1.5), provenance={"command": "fuse"})
 
 
 def manifest_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -91,13 +62,17 @@ def test_every_damage_to_a_manifest_is_one_line(hydra: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("part", "changes", "finding"),
     [
-        ("whole", {"format_version": 10}, "format_version is 10, this hydractl reads up to 9: update hydractl"),
+        ("whole", {"format_version": 2}, "format_version is 2, this hydractl reads 1: update hydractl"),
         ("whole", {"members": 3}, "heads.vision.0 has 2 members, the file has 3"),
         ("whole", {"labels": ["a"]}, "labels are 1, the network has 0 classes"),
-        ("whole", {"sets": SETS}, "sets are of a network that chooses one of fixed classes"),
-        ("whole", {"sets": SETS | {"coverage": 1.0}}, "sets.coverage is 1.0, should be less than 1"),
-        ("whole", {"sets": SETS | {"least": [-0.1]}}, "sets.least.0 is -0.1, should be"),
-        ("whole", {"temperature": True}, "temperature is true, should be a valid number"),
+        ("whole", {"calibration": {"sets": SETS}}, "sets are of a network that chooses one of fixed classes"),
+        (
+            "whole",
+            {"calibration": {"sets": SETS | {"coverage": 1.0}}},
+            "calibration.sets.coverage is 1.0, should be less than 1",
+        ),
+        ("whole", {"calibration": {"sets": SETS | {"least": [-0.1]}}}, "calibration.sets.least.0 is -0.1, should be"),
+        ("whole", {"calibration": {"temperature": True}}, "calibration.temperature is true, should be a valid number"),
         ("whole", {"preprocessing": {"../../evil.json": {}}}, "preprocessing: carries a file that no tokenizer"),
         ("whole", {"preprocessing": {"vocab.txt": {}}}, "preprocessing: vocab.txt should be text"),
         ("whole", {"separate": ["no.such.tensor"]}, "separate: the network has no no.such.tensor"),
@@ -120,7 +95,7 @@ def test_what_a_manifest_cannot_say(hydra: Checkpoint, part: str, changes: dict[
 
 def test_what_could_not_be_read_again_is_not_written(hydra: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="temperature is -1"):
-        hydractl.checkpoint.write(replace(hydra, temperature=-1.0), tmp_path / "out")
+        hydractl.checkpoint.write(replace(hydra, calibration=Calibration(-1.0)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -4,12 +4,14 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from safetensors import safe_open
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.slots import slots
 from hydractl.cli.app import app
 from hydractl.cli.commands import COMMANDS
@@ -193,6 +195,6 @@ def test_the_manifest_table_names_every_key(hydractl: Command, build: Path) -> N
         manifest = json.loads(file.metadata()["hydractl"])
     table = TEXTS["file-format"].split("## The manifest")[1].split("## Tensors")[0]
     keys = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    # Of early files, pruned units, several labels, numbers, and --sets.
-    elsewhere = {"acceptance", "units", "thresholds", "intervals", "sets"}
-    assert {key for cell in keys for key in re.findall(r"`(\w+)`", cell)} == manifest.keys() | elsewhere
+    calibration = {f"calibration.{field.name}" for field in fields(Calibration)}
+    documented_keys = {key for cell in keys for key in re.findall(r"`([\w.]+)`", cell)}
+    assert documented_keys == (manifest.keys() - {"calibration"}) | calibration | {"units"}

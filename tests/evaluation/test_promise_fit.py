@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import DataError
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure, measure_sure
 from hydractl.evaluation.results import Sure

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hydractl.auto  # importing it is what makes the automatic classes find the folders
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.exports.folder import write_hydra
 from hydractl.families.load import read_checkpoint
@@ -27,7 +28,7 @@ from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
-from tests.checkpoint.test_ood import with_ood
+from tests.checkpoint.test_calibration import with_ood
 from tests.conftest import build_reference
 from tests.exports.test_graph import assert_same_score
 from tests.references import CLASSES as COUNT
@@ -54,7 +55,7 @@ def logits_of(output: Any) -> Tensor:
 
 
 def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Reference, tmp_path: Path) -> None:
-    checkpoint = replace(hydra_of(family_reference, tmp_path / "theirs", ("classifier",)), temperature=1.5)
+    checkpoint = replace(hydra_of(family_reference, tmp_path / "theirs", ("classifier",)), calibration=Calibration(1.5))
     write_hydra(checkpoint, tmp_path / "hydra")
     kind, options = automatic_class(checkpoint), {"dtype": torch.float64, "output_loading_info": True}
     model, info = kind.from_pretrained(tmp_path / "hydra", **options)

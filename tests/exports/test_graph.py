@@ -22,7 +22,7 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
-from tests.checkpoint.test_ood import with_ood
+from tests.checkpoint.test_calibration import with_ood
 from tests.conftest import build_reference
 from tests.references import family_variants, uneven_members
 

@@ -71,8 +71,8 @@ def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: 
     assert before.id.accuracy == 1 and after.id.accuracy > 0.95
     file = open_onnx(tmp_path / "m.onnx")
     old, new = warm.checkpoint, file.checkpoint
-    assert file.precision == "int8" and new.ood.fit.score == score and len(file.quantiles) == 300
-    assert new.temperature not in (None, old.temperature)
+    assert file.precision == "int8" and new.calibration.fit.score == score and len(file.quantiles) == 300
+    assert new.calibration.temperature not in (None, old.calibration.temperature)
     assert new.sets.coverage == old.sets.coverage and new.sets.least != old.sets.least
     # The stored quantiles are of the rounded network's own scores of the samples it was fitted on.
     found = library.predict(tmp_path / "m.onnx", images[200:], batch_size=32)
@@ -87,7 +87,7 @@ def test_a_fifth_measures_what_the_others_fit(tmp_path: Path) -> None:
     done = library.export(vit, output=tmp_path / "m.onnx", int8=True, id_data=labelled(vit, random_images(100, 0)))
     assert done.report.data.id.samples == 20
     fitted = open_onnx(tmp_path / "m.onnx")
-    assert len(fitted.quantiles) == 80 and fitted.checkpoint.ood.fit.samples == 80
+    assert len(fitted.quantiles) == 80 and fitted.checkpoint.calibration.fit.samples == 80
 
 
 def with_outlier(folder: Path) -> Path:

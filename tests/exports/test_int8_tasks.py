@@ -63,7 +63,9 @@ def labels(folder: Path, draw: np.random.Generator) -> Case:
     tags = [[LABELS[at] for at in np.flatnonzero(draw.integers(0, 2, 3))] for _ in range(2 * FITTED + MEASURED)]
     table = images(draw, "tags", tags, datasets.List(datasets.Value("string")))
     named = {"label_column": "tags"}
-    return warmed(vit, table, ("macro_f1", "label_auroc", "nll"), kept=lambda one: one.thresholds, reading=named)
+    return warmed(
+        vit, table, ("macro_f1", "label_auroc", "nll"), kept=lambda one: one.calibration.thresholds, reading=named
+    )
 
 
 def numbers(folder: Path, draw: np.random.Generator) -> Case:
@@ -73,7 +75,7 @@ def numbers(folder: Path, draw: np.random.Generator) -> Case:
         vit,
         table,
         ("mse", "coverage", "width"),
-        kept=lambda one: one.intervals,
+        kept=lambda one: one.calibration.intervals,
         reading={"label_column": "age"},
         options={"interval": "80%"},
     )
@@ -84,7 +86,7 @@ def whether(folder: Path, draw: np.random.Generator) -> Case:
     texts = unlike(draw)
     table = datasets.Dataset.from_dict({"text": texts, "relevant": draw.integers(0, 2, len(texts)).tolist()})
     named = {"label_column": "relevant"}
-    return warmed(bert, table, ("label_auroc", "brier"), kept=lambda one: one.temperature, reading=named)
+    return warmed(bert, table, ("label_auroc", "brier"), kept=lambda one: one.calibration.temperature, reading=named)
 
 
 def words(folder: Path, draw: np.random.Generator) -> Case:
@@ -94,7 +96,10 @@ def words(folder: Path, draw: np.random.Generator) -> Case:
     library.finetune(
         [save_tagger(folder / "bert")], output=folder / "tuned", train_data=tail, steps=40, settings=settings
     )
-    promise = {"options": {"accuracy": "60%"}, "kept": lambda one: (one.temperature, one.ood.fit.confidence)}
+    promise = {
+        "options": {"accuracy": "60%"},
+        "kept": lambda one: (one.calibration.temperature, one.calibration.fit.confidence),
+    }
     return warmed(folder / "tuned", table, ("accuracy", "span_f1", "span_ece"), **promise)
 
 
@@ -123,13 +128,13 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
     done = export(case, tmp_path / "m.onnx", batch_size=32, **limit)
     file, old = open_onnx(tmp_path / "m.onnx"), case.warm
     new = file.checkpoint
-    assert file.precision == "int8" and len(file.quantiles) == FITTED == new.ood.fit.samples
+    assert file.precision == "int8" and len(file.quantiles) == FITTED == new.calibration.fit.samples
     if case.kept is not None:
         assert case.kept(new) is not None and case.kept(new) != case.kept(old)
     for part in ("intervals", "thresholds"):
         assert (getattr(new, part) is None) == (getattr(old, part) is None)
-    assert new.ood.fit.accuracy == old.ood.fit.accuracy
-    assert old.intervals is None or new.intervals.share == old.intervals.share
+    assert new.calibration.fit.accuracy == old.calibration.fit.accuracy
+    assert old.calibration.intervals is None or new.calibration.intervals.share == old.calibration.intervals.share
     assert limit == {} or done.report.models["int8"].id.accuracy is not None
     assert {"float", "int8"} <= {line.split(" ")[0].rstrip(":") for line in done.lines()}
     before, after = (done.report.models[name] for name in ("float", "int8"))
@@ -145,16 +150,20 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
     again = library.calibrate(old, id_data=case.fitted, accept="90%", **case.reading).checkpoint
     typical = library.predict(again, data=case.fresh).typicality
     assert 0 < np.abs(typical - theirs.typicality).mean() < 0.05
-    assert (new.temperature or 1.0) == pytest.approx(again.temperature or 1.0, rel=0.1)
+    assert (new.calibration.temperature or 1.0) == pytest.approx(again.calibration.temperature or 1.0, rel=0.1)
     assert library.monitor(tmp_path / "m.onnx", data=case.fresh).findings.inputs == MEASURED
 
 
 def test_a_network_that_was_not_calibrated_is_fitted_first(tmp_path: Path) -> None:
     case = numbers(tmp_path, np.random.default_rng(0))
-    bare = replace(case.warm, ood=None, intervals=None, provenance={})
+    bare = replace(case.warm, calibration=replace(case.warm.calibration, ood=None, intervals=None), provenance={})
     export(replace(case, warm=bare), tmp_path / "m.onnx")
     new = open_onnx(tmp_path / "m.onnx").checkpoint
-    assert new.ood is not None and new.ood.fit.accept == 0.95 and new.intervals.share == 0.9
+    assert (
+        new.calibration.ood is not None
+        and new.calibration.fit.accept == 0.95
+        and new.calibration.intervals.share == 0.9
+    )
 
 
 def test_what_is_kept_out_to_measure_is_not_among_the_rest(tmp_path: Path) -> None:

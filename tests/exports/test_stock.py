@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.testing import assert_close
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import CheckpointError, OptionError
@@ -73,7 +74,7 @@ def test_pruned_loads_there_with_zeros_for_heads(reference: Reference, tmp_path:
 @pytest.mark.parametrize("name", ["vit", "deit-distilled", "roberta", "clip", "timm", "open-clip"])
 def test_a_temperature_is_divided_out(name: str, tmp_path: Path) -> None:
     reference = build_reference(name)
-    checkpoint = replace(read_checkpoint(reference.save(tmp_path / "theirs")), temperature=2.5)
+    checkpoint = replace(read_checkpoint(reference.save(tmp_path / "theirs")), calibration=Calibration(2.5))
     write_stock(checkpoint, tmp_path / "calibrated")
     loaded = replace(reference, model=reload(tmp_path / "calibrated", reference.model))
     assert_close(loaded.logits(), reference.logits() / 2.5, rtol=0, atol=1e-10)

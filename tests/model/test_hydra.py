@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
@@ -55,7 +56,7 @@ def test_it_shows_what_it_is_in_a_few_lines(tmp_path: Path) -> None:
 def test_temperature_divides_the_logits_of_each_member(tmp_path: Path) -> None:
     reference = build_reference("vit")
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
-    model.temperature = 2.0
+    model.calibration = Calibration(2.0)
     assert_close(model(**reference.inputs).probabilities, (reference.logits() / 2).softmax(-1), rtol=0, atol=1e-10)
 
 

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hydractl.checkpoint.ood import FittedOod, OodFit
+from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Answers, typicality
-from tests.checkpoint.test_ood import lazy
+from tests.checkpoint.test_calibration import lazy
 
 
 def test_typicality_counts_calibration_scores() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.special import beta
 
-from hydractl.checkpoint.ood import Baseline
+from hydractl.checkpoint.calibration import Baseline
 from hydractl.monitoring.accuracy import NORMAL, Confidence, estimates, labelled_accuracy
 from hydractl.monitoring.shares import class_shares, likely
 

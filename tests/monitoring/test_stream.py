@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hydractl.checkpoint.ood import Baseline
+from hydractl.checkpoint.calibration import Baseline
 from hydractl.errors import ArtifactError
 from hydractl.monitoring.evidence import Scale
 from hydractl.monitoring.findings import OF_CLASSES, find

@@ -82,7 +82,7 @@ def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path, more: 
     makefile = (here / "built" / "Makefile").read_text()
     assert "\nTEACHER_2 ?= $(HERE)../teacher\n" in makefile and '--teacher "$(TEACHER_1)"' in makefile
     ensemble = read_checkpoint(str(here / "built" / "teacher.safetensors"))
-    assert (ensemble.members, ensemble.temperature is not None) == (2, True)
+    assert (ensemble.members, ensemble.calibration.temperature is not None) == (2, True)
     entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
     assert list(entries["hydra"]["rivals"]) == ["teacher", "soup"]
     assert read_checkpoint(str(here / "built" / "soup.safetensors")).members == 1

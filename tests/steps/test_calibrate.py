@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import ViTForImageClassification
 
 import hydractl as library
-from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import OptionError
 from hydractl.evaluation.networks import Networks
 from hydractl.families.load import read_checkpoint
@@ -80,8 +80,8 @@ def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
     warm = tmp_path / "warm"
     assert hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "10%", "-o", warm).code == 0
     found = read_checkpoint(warm)
-    assert found.ood is not None and found.ood.fit.accuracy == 0.1
-    least = found.ood.fit.confidence
+    assert found.calibration.fit is not None and found.calibration.fit.accuracy == 0.1
+    least = found.calibration.fit.confidence
     said = json.loads(hydractl("predict", warm, held_out, "--json").out)["predictions"]
     assert [row["sure"] for row in said] == [row["msp"] >= least for row in said]
     right = sum(row["label"] == Path(row["input"]).parent.name for row in said if row["sure"])
@@ -125,7 +125,7 @@ def test_a_calibrated_file_predicts_with_its_temperature(
     found = json.loads(result.out)
     assert found["nll_after"] < found["nll_before"]
     assert found["argmax_changed"] == 0
-    assert read_checkpoint(tmp_path / "warm").temperature == found["temperature"]
+    assert read_checkpoint(tmp_path / "warm").calibration.temperature == found["temperature"]
     cold, warm = library.load(vit), library.load(tmp_path / "warm")
     pixels = torch.randn(2, 3, 8, 8)
     expected = (cold(pixel_values=pixels).member_logits[0] / found["temperature"]).softmax(-1)
@@ -143,7 +143,7 @@ def test_predict_flags_what_is_less_typical_than_a_share_of_the_data(
     hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
 ) -> None:
     hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
-    ood = read_checkpoint(tmp_path / "warm").ood
+    ood = read_checkpoint(tmp_path / "warm").calibration.ood
     assert ood is not None and replace(ood.fit, baseline=None) == OodFit("all-layers", 18, 0.75)
     found = json.loads(hydractl("predict", tmp_path / "warm", held_out, "--json").out)["predictions"]
     known = ood.tensors["quantiles"].load().tolist()
@@ -153,7 +153,7 @@ def test_predict_flags_what_is_less_typical_than_a_share_of_the_data(
         assert fewest <= round(19 * row["typicality"]) - 1 <= most
         assert row["ood"] == (row["typicality"] < 0.25)
     hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
-    assert read_checkpoint(tmp_path / "m1").ood is None  # found for other weights
+    assert read_checkpoint(tmp_path / "m1").calibration.ood is None  # found for other weights
 
 
 def test_an_interrupted_fit_goes_on_to_the_same_bytes(

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import hydractl as library
-from hydractl.checkpoint.ood import FittedOod
+from hydractl.checkpoint.calibration import Calibration, FittedOod
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from tests.cli.conftest import HYDRACTL, Command, save_bert, save_images, save_vit
@@ -184,12 +184,13 @@ def test_the_page_shows_the_numbers_and_the_inputs_to_label(hydractl: Command, h
     assert json.loads(Path("page/monitor.json").read_text())["inputs"] == 60
 
 
-def test_old_files_are_watched_by_what_they_have(here: Path, place: Path) -> None:
+def test_files_without_a_baseline_are_watched_by_what_they_have(here: Path, place: Path) -> None:
     checkpoint = read_checkpoint("model")
-    assert checkpoint.ood is not None
-    old = replace(checkpoint.ood, fit=replace(checkpoint.ood.fit, baseline=None))
-    write_checkpoint(replace(checkpoint, ood=FittedOod(old.fit, old.tensors)), here / "old")
-    found = library.monitor("old", "grey").findings
+    fitted = checkpoint.calibration.ood
+    assert fitted is not None
+    without = Calibration(ood=FittedOod(replace(fitted.fit, baseline=None), fitted.tensors))
+    write_checkpoint(replace(checkpoint, calibration=without), here / "unlabelled")
+    found = library.monitor("unlabelled", "grey").findings
     assert found.since is not None and found.accuracy.keys() == {"mean confidence"}
     library.calibrate(place / "vit", id_data=place / "known", ood_score="msp", output="plain")
     assert library.monitor("plain", "grey").findings.layers == []

@@ -202,7 +202,9 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
         library.monitor(case.model, tmp_path / "y.csv")
     library.Monitor(case.model).save(tmp_path / "state.json")
     with pytest.raises(ArtifactError, match="is of another calibration"):
-        library.Monitor(replace(as_checkpoint(case.model), thresholds=(0.1, 0.5, 0.5)), state=tmp_path / "state.json")
+        model = as_checkpoint(case.model)
+        other_thresholds = replace(model.calibration, thresholds=(0.1, 0.5, 0.5))
+        library.Monitor(replace(model, calibration=other_thresholds), state=tmp_path / "state.json")
     other = embeddings(tmp_path / "other", np.random.default_rng(0))
     predictions = library.load(other.model).predict(other.same)
     for wrong in (SeenAnswer(0.5, 0.5, (TAGS[0], "cow")), SeenAnswer(0.5, 0.5, TAGS[0]), *answers(predictions)):

@@ -37,7 +37,7 @@ def promised(request: pytest.FixtureRequest, owner: Path, tmp_path_factory: pyte
 
 def expected_sets(file: Path, rows: Any) -> list[list[str]]:
     """The classes whose probability is high enough, and the predicted one, the most probable first."""
-    sets = read_checkpoint(file).sets
+    sets = read_checkpoint(file).calibration.sets
     assert sets is not None
     least = dict(zip(LABELS, np.float32(sets.least * (3 // len(sets.least))), strict=True))
     found = []
@@ -69,7 +69,7 @@ def test_predictions_name_the_set_in_every_form(
 
 
 def test_sure_answers_are_marked_by_the_class_that_is_answered(promised: Path, images: Path) -> None:
-    fit, found = read_checkpoint(promised).ood.fit, library.predict(promised, images)
+    fit, found = read_checkpoint(promised).calibration.fit, library.predict(promised, images)
     least = np.float32(fit.confidences or [fit.confidence] * 3)
     assert (fit.confidence is None) == (fit.confidences is not None)
     assert found.sure.tolist() == (found.msp >= least[found.probabilities.argmax(-1)]).tolist()
@@ -135,7 +135,7 @@ def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> No
 
 def test_other_weights_keep_no_promise(hydractl: Command, promised: Path, tmp_path: Path) -> None:
     hydractl("prune", promised, "--method", "random", "--budget", 1, "-o", tmp_path / "m1", code=0)
-    assert read_checkpoint(tmp_path / "m1").sets is None
+    assert read_checkpoint(tmp_path / "m1").calibration.sets is None
 
 
 def test_what_cannot_be_promised_is_refused(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 import hydractl
 import hydractl.auto
-from hydractl.checkpoint.contents import Intervals
+from hydractl.checkpoint.calibration import Intervals
 from hydractl.checkpoint.spec import IDENTITY, SIGMOID
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint
@@ -235,10 +235,10 @@ def test_every_step_from_numbers_to_exports(shared: Path, tmp_path: Path) -> Non
     ready = hydractl.calibrate(
         fused, id_data=f"{shared}/calibration.csv", interval="80%", output=tmp_path / "h", **score
     )
-    intervals = ready.checkpoint.intervals
+    intervals = ready.checkpoint.calibration.intervals
     assert intervals is not None and intervals.share == 0.8 and ready.temperature == 1
     model = hydractl.load(tmp_path / "h", dtype=torch.float64)
-    assert model.intervals == intervals
+    assert model.calibration.intervals == intervals
     table = datasets.load_dataset("csv", data_files=test, split="train")
     pairs = list(zip(table["text1"], table["text2"], strict=True))
     output = model(**model.preprocessor(pairs))
@@ -282,7 +282,7 @@ def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> No
         hydra = hydractl.fuse([tuned.checkpoint, member])
         ready = hydractl.calibrate(hydra, id_data=calibration, label_column=column)
         by_number = column == "share"
-        assert (ready.checkpoint.intervals is not None, ready.temperature == 1) == (by_number,) * 2
+        assert (ready.checkpoint.calibration.intervals is not None, ready.temperature == 1) == (by_number,) * 2
         named = {"label_column": column, "query_column": "query", "bootstrap": 10}
         named |= {"ood_data": {"odd": shared / "odd.csv"}, "report": tmp_path / column}
         report = hydractl.evaluate({"h": ready.checkpoint, "again": ready.checkpoint}, id_data=test, **named)
@@ -307,7 +307,7 @@ def test_several_numbers_and_a_new_classifier_take_columns(shared: Path, tmp_pat
     tuned = hydractl.finetune([plain], train_data=train, label_column="score,age", **new).checkpoint
     assert (tuned.spec.task, tuned.labels) == ("text-regression", ("score", "age"))
     ready = hydractl.calibrate(tuned, id_data=f"{shared}/calibration.csv", label_column="score,age")
-    assert ready.checkpoint.intervals is not None and len(ready.checkpoint.intervals.width) == 2
+    assert ready.checkpoint.calibration.intervals is not None and len(ready.checkpoint.calibration.intervals.width) == 2
     found = hydractl.predict(ready.checkpoint, text=["a film"])
     assert found.columns[1:5] == ("value(score)", "spread(score)", "low(score)", "high(score)")
     one = hydractl.finetune([plain], train_data=train, label_column="score", **new).checkpoint

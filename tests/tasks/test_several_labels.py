@@ -19,7 +19,6 @@ from torch.testing import assert_close
 
 import hydractl
 import hydractl.auto
-from hydractl.checkpoint.spec import NEWER
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.serve import load_onnx
 from hydractl.tasks.several_labels import (
@@ -115,13 +114,16 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     inputs = model.preprocessor(images)
     output = model(**inputs)
     assert_close(output.probabilities, (output.member_logits / model.temperature).sigmoid().mean(0), rtol=0, atol=1e-10)
-    assert len(model.thresholds or ()) == 3 and ready.checkpoint.thresholds == model.thresholds
+    assert len(model.calibration.thresholds or ()) == 3 and ready.checkpoint.calibration == model.calibration
     found = hydractl.predict(model, test)
     assert found.typicality is not None and found.profile is not None
     p = output.probabilities.numpy()
-    wanted = [tuple(name for name, one, t in zip(LABELS, row, model.thresholds, strict=True) if one >= t) for row in p]
+    wanted = [
+        tuple(name for name, one, t in zip(LABELS, row, model.calibration.thresholds, strict=True) if one >= t)
+        for row in p
+    ]
     assert list(found.labels) == wanted
-    shown = [one if one >= t else 1 - one for one, t in zip(p[0], model.thresholds, strict=True)]
+    shown = [one if one >= t else 1 - one for one, t in zip(p[0], model.calibration.thresholds, strict=True)]
     assert found.msp[0] == pytest.approx(prod(shown))
     assert json.loads(json.dumps(found.to_json()))["predictions"][0]["label"] == list(wanted[0])
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
@@ -171,13 +173,6 @@ def test_a_new_classifier_takes_the_task_of_its_data(shared: Path, tmp_path: Pat
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == PROBLEM["problem_type"]
 
 
-def test_files_say_that_older_versions_cannot_read_them(shared: Path, tmp_path: Path) -> None:
-    fused = hydractl.fuse([shared / "vit", shared / "vit"], output=tmp_path / "m")
-    assert fused.checkpoint.spec.task == "multi-label-image-classification"
-    header = (tmp_path / "m").read_bytes()[8:20_000].decode(errors="ignore")
-    assert f'\\"format_version\\":{NEWER["multi-label-image-classification"]}' in header
-
-
 def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path: Path) -> None:
     given: Any = {"id_data": f"{shared}/train.parquet", "label_column": "tags"}
     made = hydractl.calibrate(shared / "vit", **given, accuracy="20%", output=tmp_path / "m")
@@ -185,7 +180,7 @@ def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path
     table = datasets.load_dataset("parquet", data_files=given["id_data"], split="train")
     model = hydractl.load(tmp_path / "m", dtype=torch.float64)
     p = model(**model.preprocessor(table["image"])).probabilities.numpy()
-    for at, (name, least) in enumerate(zip(LABELS, model.thresholds, strict=True)):
+    for at, (name, least) in enumerate(zip(LABELS, model.calibration.thresholds, strict=True)):
         there = np.array([name in own for own in table["tags"]])
 
         def bound(level: float, scores: np.ndarray = p[:, at], there: np.ndarray = there) -> float:
@@ -194,7 +189,6 @@ def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path
             return float(beta.ppf(0.05, right, answered.sum() - right + 1)) if right else 0.0
 
         assert bound(least) >= 0.2 and all(bound(level) < 0.2 for level in p[:, at] if level < least - 1e-9)
-    assert b'\\"format_version\\":9' in (tmp_path / "m").read_bytes()[:20000]
     assert ": 20 % of the answers with each label are right" in str(hydractl.inspect(tmp_path / "m"))
     shown = hydractl.predict(tmp_path / "m", f"{shared}/test.parquet")
     assert shown.sure is None and "each is right 20 % of the time" in shown.promise.meaning

@@ -224,7 +224,7 @@ def test_a_blank_line_keeps_its_place(ready: Checkpoint, tmp_path: Path) -> None
 
 def test_abstains_by_the_precision_of_spans(shared: Path) -> None:
     with_promise = hydractl.calibrate(shared / "tuned", id_data=f"{shared}/train.parquet", accuracy="50%").checkpoint
-    least = with_promise.ood.fit.confidence
+    least = with_promise.calibration.fit.confidence
     found = hydractl.predict(with_promise, f"{shared}/test.parquet")
     spans = [span for own in found.labels for span in own]
     assert spans and all(span.sure == (span.confidence >= least) for span in spans)

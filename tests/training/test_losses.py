@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from transformers import BertForSequenceClassification, CLIPModel, ViTForImageClassification
 
 import hydractl
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.data.pairs import open_pairs
 from hydractl.data.preprocess import preprocessor_from_json
@@ -63,7 +64,7 @@ def test_equals_a_hand_written_loop(
     make, kind, save = FAMILIES[family]
     train, outliers = make(20), unlabelled(make(7))
     others = [float64(read_checkpoint(save(folder / f"teacher{seed}", seed=seed))) for seed in (1, 2)]
-    others[1] = replace(others[1], temperature=1.7)
+    others[1] = replace(others[1], calibration=Calibration(1.7))
     recipe = replace(RECIPE, teacher_weight=weight, label_smoothing=0.1, outlier_weight=0.7, outlier_share=0.5)
     data = TrainingData(train, outliers=outliers if exposed else None)
     known = Teachers.load(others, torch.device("cpu")) if weight else None

@@ -1,4 +1,4 @@
-"""The OOD score of a network: fitted once, and stored beside its weights as tensors named `ood.*`."""
+"""All that calibration fits to a network, stored beside its weights; the numbers of its OOD score are `ood.*`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import PROFILE, QUANTILES
-from hydractl.schema import Checked, Items
+from hydractl.schema import Checked, Items, Schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +20,33 @@ if TYPE_CHECKING:
 
 PREFIX = "ood."
 MOST_QUANTILES = 1000
+
+
+INTERVAL = 0.9  # the share of right numbers that intervals hold, unless another is asked for
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The intervals around numbers, each fitted by itself: C of everything.
+
+    The error of a number has the standard deviation `sqrt((scale * spread)^2 + floor^2)`, where the spread is that
+    between members. `width` of these on each side hold the right number in the share `share` of samples.
+    """
+
+    share: Annotated[float, Checked(gt=0, lt=1)]
+    scale: Items[Annotated[float, Checked(ge=0)]]
+    floor: Items[Annotated[float, Checked(gt=0)]]
+    width: Items[Annotated[float, Checked(ge=0)]]
+
+
+@dataclass(frozen=True)
+class PromisedSets:
+    """Sets of classes that hold the right one of ID samples as often as promised."""
+
+    coverage: Annotated[float, Checked(gt=0, lt=1)]
+    samples: Annotated[int, Checked(ge=1)]  # how many it was fitted on
+    # The probability from which a class is in the set: one for all, or `[C]`, each fitted on samples of its class.
+    least: Items[Annotated[float, Checked(ge=0, le=1)]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +74,7 @@ class OodFit:
     accuracy: Annotated[float, Checked(gt=0, lt=1)] | None = None
     # The MSP from which an answer is sure; None likewise, or if each class has its own.
     confidence: Annotated[float, Checked(ge=0, le=1)] | None = None
-    # None without labels, with classes that may change, and in early files.
+    # None without labels, and with classes that may change.
     baseline: Baseline | None = None
     # `[C]`, the MSP from which an answer of each class is sure; None unless it was asked for by class.
     confidences: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
@@ -119,3 +147,78 @@ class FittedOod:
                 quantiles = float32_numbers(self.tensors[key])
                 if (quantiles[..., 1:] < quantiles[..., :-1]).any():
                     raise CheckpointError(f"{name}: {PREFIX}{key} should ascend: calibrate the model again")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All that calibration fits to the weights of one network; None for what it did not fit.
+
+    Attributes:
+        temperature: divides the logits of every member.
+        thresholds: `[C]`, the probability from which each of several labels is answered.
+        intervals: those around numbers.
+        sets: of classes, one of which is right as often as promised.
+        ood: the score that tells OOD.
+    """
+
+    temperature: float | None = None
+    thresholds: tuple[float, ...] | None = None
+    intervals: Intervals | None = None
+    sets: PromisedSets | None = None
+    ood: FittedOod | None = None
+
+    @property
+    def divisor(self) -> float:
+        """The temperature, 1 if there is none."""
+        return self.temperature or 1.0
+
+    @property
+    def fit(self) -> OodFit | None:
+        """What the OOD score was fitted on; None without one."""
+        return None if self.ood is None else self.ood.fit
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all but the numbers of the OOD score as plain JSON, without what was not fitted."""
+        parts: dict[str, Any] = {
+            name: value and asdict(value) for name, value in (("intervals", self.intervals), ("sets", self.sets))
+        }
+        parts |= {
+            "temperature": self.temperature,
+            "thresholds": self.thresholds,
+            "ood": self.fit and self.fit.to_json(),
+        }
+        return {name: value for name, value in parts.items() if value is not None}
+
+
+NOT_CALIBRATED = Calibration()
+
+
+class WrittenCalibration(Schema):
+    """A calibration as a manifest holds it; the numbers of its OOD score are tensors of the file."""
+
+    temperature: Annotated[float, Checked(gt=0, le=1e6)] | None = None
+    thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
+    intervals: Intervals | None = None
+    sets: PromisedSets | None = None
+    ood: OodFit | None = None
+
+    def read(self, spec: ModelSpec, tensors: TensorMap) -> Calibration:
+        """Returns the calibration, with the numbers of its OOD score.
+
+        Raises:
+            ValueError: something is of other classes or numbers than the network's.
+        """
+        classes = spec.classes or 0
+        if self.thresholds is not None and len(self.thresholds) != classes:
+            raise ValueError(f"thresholds are {len(self.thresholds)}, the network has {classes} classes")
+        if self.intervals is not None:
+            sizes = {len(self.intervals.scale), len(self.intervals.floor), len(self.intervals.width)}
+            if sizes != {spec.classes}:
+                raise ValueError(f"intervals are of {max(sizes)} numbers, the network has {classes}")
+        if self.sets is not None:
+            if spec.prompted or not spec.one_class:
+                raise ValueError("sets are of a network that chooses one of fixed classes, this one does not")
+            if len(self.sets.least) not in (1, classes):
+                raise ValueError(f"sets.least are {len(self.sets.least)}, the network has {classes} classes")
+        ood = None if self.ood is None else FittedOod(self.ood, tensors)
+        return Calibration(self.temperature, self.thresholds, self.intervals, self.sets, ood)

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import hydractl
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, Intervals, PromisedSets, identity, trunk_depth
+from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration, FittedOod, Intervals, OodFit, PromisedSets
+from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
-from hydractl.checkpoint.manifest import KEY, fingerprint, read, write
-from hydractl.checkpoint.ood import FittedOod, OodFit
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.manifest import KEY, fingerprint, read, to_metadata, write
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint
@@ -53,7 +53,17 @@ def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
         tensors["profile"] = tensors["profile"].sort(-1).values
     tensors |= {name: tensors[name].half() for name in row.half}
     fitted = FittedOod(OodFit(score, 1000, 0.95), {name: lazy(tensor) for name, tensor in tensors.items()})
-    return replace(checkpoint, ood=fitted)
+    return replace(checkpoint, calibration=Calibration(ood=fitted))
+
+
+def numbers(checkpoint: Checkpoint) -> TensorMap:
+    assert checkpoint.calibration.ood is not None
+    return checkpoint.calibration.ood.tensors
+
+
+def with_tensors(checkpoint: Checkpoint, tensors: TensorMap) -> Checkpoint:
+    assert checkpoint.calibration.fit is not None
+    return replace(checkpoint, calibration=Calibration(ood=FittedOod(checkpoint.calibration.fit, tensors)))
 
 
 @pytest.fixture
@@ -69,7 +79,7 @@ def test_every_score_is_stored_and_read(plain: Checkpoint, tmp_path: Path, score
     shutil.copy(tmp_path / "ours", tmp_path / "elsewhere" / "copy")
     again = read(tmp_path / "elsewhere" / "copy")
     assert identity(again) == identity(plain)
-    assert again.ood.fit == fitted.ood.fit and again.ood.tensors.keys() == fitted.ood.tensors.keys()
+    assert again.calibration.to_json() == fitted.calibration.to_json()
     pixels = torch.randn(3, 3, 12, 12)
     one, other = (hydractl.load(tmp_path / name) for name in ("ours", "elsewhere/copy"))
     found = one(pixel_values=pixels)
@@ -79,19 +89,21 @@ def test_every_score_is_stored_and_read(plain: Checkpoint, tmp_path: Path, score
     assert (tmp_path / "saved").read_bytes() == (tmp_path / "ours").read_bytes()
 
 
-def test_a_file_without_statistics_stays_of_version_2(plain: Checkpoint, tmp_path: Path) -> None:
-    old = replace(plain, temperature=1.5, acceptance=Acceptance(0.9, 0.5))
-    write(old, tmp_path / "old")
-    assert json.loads(open_weights(tmp_path / "old")[1][KEY])["format_version"] == 2
-    assert fingerprint(old).keys() == {"weights", "settings"}
-    model = hydractl.load(tmp_path / "old")
-    assert model.acceptance == Acceptance(0.9, 0.5)
+def test_a_calibration_is_one_entry_of_the_manifest(plain: Checkpoint, tmp_path: Path) -> None:
+    warm = replace(plain, calibration=Calibration(1.5, sets=PromisedSets(0.9, 30, (0.2,))))
+    write(warm, tmp_path / "warm")
+    manifest = json.loads(open_weights(tmp_path / "warm")[1][KEY])
+    assert manifest["format_version"] == 1 and manifest["calibration"].keys() == {"temperature", "sets"}
+    assert "calibration" not in json.loads(to_metadata(plain)[KEY])
+    assert fingerprint(warm).keys() == {"weights", "settings"} and identity(warm) == identity(plain)
+    model = hydractl.load(tmp_path / "warm")
+    assert (read(tmp_path / "warm").calibration, model.temperature) == (warm.calibration, 1.5)
     assert model(pixel_values=torch.randn(1, 3, 12, 12)).typicality is None
 
 
 def test_statistics_are_part_of_what_determines_an_answer(plain: Checkpoint) -> None:
     one = with_ood(plain, "mahalanobis")
-    other = replace(one, ood=replace(one.ood, tensors={**one.ood.tensors, "center": lazy(torch.ones(1, 16))}))
+    other = with_tensors(one, {**numbers(one), "center": lazy(torch.ones(1, 16))})
     assert fingerprint(one)["weights"] == fingerprint(other)["weights"]
     assert fingerprint(one) != fingerprint(other)
 
@@ -99,17 +111,9 @@ def test_statistics_are_part_of_what_determines_an_answer(plain: Checkpoint) -> 
 def calibrated(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with everything that calibration fits."""
     sizes = (0.5,) * (checkpoint.spec.classes or 0)
-    return replace(
-        with_ood(checkpoint, "mahalanobis"),
-        temperature=2.0,
-        acceptance=Acceptance(0.9, 0.5),
-        thresholds=sizes,
-        intervals=Intervals(0.9, sizes, sizes, sizes),
-        sets=PromisedSets(0.9, 100, (0.1,)),
-    )
-
-
-FITTED = ("temperature", "acceptance", "thresholds", "intervals", "sets", "ood")
+    ood = with_ood(checkpoint, "mahalanobis").calibration.ood
+    fitted = Calibration(2.0, sizes, Intervals(0.9, sizes, sizes, sizes), PromisedSets(0.9, 100, (0.1,)), ood)
+    return replace(checkpoint, calibration=fitted)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ FITTED = ("temperature", "acceptance", "thresholds", "intervals", "sets", "ood")
 def test_other_weights_or_members_have_nothing_that_was_fitted(
     plain: Checkpoint, change: Callable[[Checkpoint], Checkpoint]
 ) -> None:
-    assert [name for name in FITTED if getattr(change(plain), name) is not None] == []
+    assert change(plain).calibration == NOT_CALIBRATED
 
 
 def test_all_members_in_their_order_are_the_network_as_it_was_calibrated(plain: Checkpoint) -> None:
@@ -164,17 +168,17 @@ def test_damaged_statistics_are_refused_by_name(
     plain: Checkpoint, tmp_path: Path, score: str, name: str, tensor: torch.Tensor | None
 ) -> None:
     fitted = with_ood(plain, score)
-    tensors = {key: value for key, value in fitted.ood.tensors.items() if key != name}
+    tensors = {key: value for key, value in numbers(fitted).items() if key != name}
     if tensor is not None:
         tensors[name] = lazy(tensor)
     with pytest.raises(CheckpointError, match=rf"ood\.{name} "):
-        write(replace(fitted, ood=replace(fitted.ood, tensors=tensors)), tmp_path / "damaged")
+        write(with_tensors(fitted, tensors), tmp_path / "damaged")
 
 
 def test_numbers_that_are_not_finite_are_refused_by_name(plain: Checkpoint, tmp_path: Path) -> None:
     fitted = with_ood(plain, "mahalanobis")
-    tensors = {**fitted.ood.tensors, "means": lazy(torch.full((1, 5, 16), torch.nan))}
-    write(replace(fitted, ood=replace(fitted.ood, tensors=tensors)), tmp_path / "damaged")
+    tensors = {**numbers(fitted), "means": lazy(torch.full((1, 5, 16), torch.nan))}
+    write(with_tensors(fitted, tensors), tmp_path / "damaged")
     with pytest.raises(CheckpointError, match=r"ood\.means"):
         hydractl.load(tmp_path / "damaged")
 
@@ -182,4 +186,5 @@ def test_numbers_that_are_not_finite_are_refused_by_name(plain: Checkpoint, tmp_
 def test_a_score_of_a_later_version_is_named(plain: Checkpoint, tmp_path: Path) -> None:
     fitted = with_ood(plain, "msp")
     with pytest.raises(CheckpointError, match="'later' is unknown: update hydractl"):
-        write(replace(fitted, ood=replace(fitted.ood, fit=OodFit("later", 9, 0.9))), tmp_path / "later")
+        later = FittedOod(OodFit("later", 9, 0.9), numbers(fitted))
+        write(replace(fitted, calibration=Calibration(ood=later)), tmp_path / "later")
