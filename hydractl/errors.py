@@ -20,7 +20,6 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
-    "openvino": "openvino",
     "sklearn": "ood",
     "sphinx": "docs",
 }

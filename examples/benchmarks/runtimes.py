@@ -4,8 +4,7 @@
 
 Makes networks of random weights and two Hydras of three members of each: `hydra`, whose members each drop another third
 of the heads, and `units`, which above a trunk of half of the layers drops MLP units too, until it costs what the
-network does. Times them by transformers, ours (float32, bfloat16), onnxruntime (float32, int8) and OpenVINO (float32,
-bfloat16, from the same graphs).
+network does. Times them by transformers, ours (float32, bfloat16) and onnxruntime (float32, int8).
 
 A round calls every system once, in turns; figures are medians over rounds. Cells (a network and a batch size) that do
 not fit into the minutes are named and skipped, the dearest first. FOLDER keeps graphs and finished cells, so that
@@ -14,8 +13,8 @@ another run goes on with what is left; each run writes the table so far as JSON 
 All systems of a network stay open. With 512 tokens at batch size 8 they take more than 24 GiB of memory: choose
 `--lengths 16 128` on a smaller machine.
 
-`--avx2` limits torch and OpenVINO by switches of their libraries, without bfloat16, which AVX2 does not multiply;
-onnxruntime has no such switch.
+`--avx2` limits torch by switches of its libraries, without bfloat16, which AVX2 does not multiply; onnxruntime has no
+such switch.
 """
 
 import argparse
@@ -51,11 +50,11 @@ from hydractl.process import prepare
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units
 
-LIBRARIES = ("torch", "transformers", "onnxruntime", "openvino")
+LIBRARIES = ("torch", "transformers", "onnxruntime")
 MEMBERS, FEWEST, MOST = 3, 3, 9  # rounds at least and at most
 CPU = torch.device("cpu")
 KINDS = ("dense", "hydra", "units")
-RUNTIMES = ("transformers", "ours", "onnxruntime", "openvino", "ours bf16", "openvino bf16", "int8")
+RUNTIMES = ("transformers", "ours", "onnxruntime", "ours bf16", "int8")
 FIRST = "dense, ours"  # to which ratios are
 BRIEF = 10.0  # seconds that a cell may take for more rounds than the fewest
 OPENING = 20.0  # seconds that a network's systems take to load, and a large one's longer
@@ -152,9 +151,6 @@ def open_systems(folder: Path, kinds: Mapping[str, Checkpoint], bf16: bool) -> d
     for kind, checkpoint in kinds.items():
         plain, int8 = graphs(folder.with_name(f"{folder.name}-{kind}"), checkpoint)
         given = {"ours": [checkpoint], "onnxruntime": open_onnx(plain), "int8": open_onnx(int8)}
-        given["openvino"] = given["onnxruntime"].by_openvino("f32")
-        if bf16:
-            given["openvino bf16"] = given["onnxruntime"].by_openvino("bf16")
         each = open_timed(given, CPU, torch.float32, transformers=kind == "dense")
         if bf16:
             each |= open_timed({"ours bf16": [checkpoint]}, CPU, torch.bfloat16)

@@ -7,7 +7,6 @@ graph of ONNX's own operators with its numbers inside, the inputs of its network
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 SUFFIX = ".onnx"
 LARGEST = 2**31  # bytes; a protocol buffer holds no more
-OPENVINO = {"f32": "float32", "bf16": "bfloat16"}  # its names of precisions, and torch's
 OWN_DOMAINS = ("", "ai.onnx")
 #: The kinds of numbers, as ONNX numbers them, that images and texts come as.
 FLOATS, WHOLE = {1: np.float32, 11: np.float64}, {7: np.int64}
@@ -63,7 +61,6 @@ class OnnxFile:
         quantiles: OOD scores of calibration samples, ascending; empty without a score.
         size: bytes.
         sha256: of its bytes.
-        openvino: the precision in which OpenVINO runs it, one of `OPENVINO`; None for onnxruntime.
     """
 
     name: str
@@ -75,17 +72,11 @@ class OnnxFile:
     quantiles: Sequence[float]
     size: int
     sha256: str
-    openvino: str | None = None
 
     @property
     def texts(self) -> bool:
         """True if it reads texts."""
         return self.checkpoint.spec.modality == "text"
-
-    def by_openvino(self, precision: str) -> OnnxFile:
-        """Returns the file as OpenVINO runs it in a precision, one of `OPENVINO`."""
-        require("openvino")
-        return replace(self, openvino=precision, precision=OPENVINO[precision])
 
     def start(self, threads: int = 0) -> OnnxGraph:
         """Returns its graph with the weights in memory, ready to run.
@@ -101,10 +92,8 @@ class OnnxFile:
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise origin.refusal("has changed while it was used", "run the command again")
         try:
-            session = _OpenVino(content, self.openvino, threads) if self.openvino else _session(content, threads)
-        except Exception as error:  # both raise errors of their own and RuntimeError
-            if self.openvino:  # which knows no layer without heads or units
-                raise origin.refusal(f"OpenVINO does not load it ({error})", "leave out `,openvino`") from error
+            session = _session(content, threads)
+        except Exception as error:  # it raises errors of its own and RuntimeError
             raise origin.refusal(f"its graph does not load ({error})") from error
         return OnnxGraph(self, session)
 
@@ -116,22 +105,6 @@ def _session(content: bytes, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # what it finds wrong comes as an error
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-class _OpenVino:
-    """A graph that OpenVINO runs, called as a session of onnxruntime is."""
-
-    def __init__(self, content: bytes, precision: str, threads: int) -> None:
-        import openvino
-
-        core, options = openvino.Core(), {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
-        self.compiled, self.of_thread = core.compile_model(core.read_model(content), "CPU", options), threading.local()
-
-    def run(self, outputs: Sequence[str], inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        if not hasattr(self.of_thread, "request"):  # batches run side by side, and a request takes one
-            self.of_thread.request = self.compiled.create_infer_request()
-        found = self.of_thread.request.infer(inputs)
-        return [found[name] for name in outputs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,28 +43,21 @@ FEATURES, HIDDEN = "features", "hidden."  # outputs of a graph that fits are mad
 
 @dataclass(frozen=True)
 class OnnxSystem:
-    """An ONNX file; it is opened at the first use of what it holds, and its graph by `load`.
-
-    Attributes:
-        openvino: the precision in which OpenVINO runs it; None for onnxruntime.
-    """
+    """An ONNX file; it is opened at the first use of what it holds, and its graph by `load`."""
 
     path: Path
-    openvino: str | None = None
     draws: ClassVar[bool] = False
     sets: ClassVar[Mapping[SetKey, int]] = {}
     leaks: ClassVar[Sequence[KnownLeak]] = ()
 
     @property
     def name(self) -> str:
-        name = self.path.name.removesuffix(SUFFIX)
-        return name if self.openvino is None else f"{name} openvino {self.openvino}"
+        return self.path.name.removesuffix(SUFFIX)
 
     @cached_property
     def file(self) -> OnnxFile:
         """The open file."""
-        found = open_onnx(self.path)
-        return found if self.openvino is None else found.by_openvino(self.openvino)
+        return open_onnx(self.path)
 
     @property
     def modality(self) -> Modality:
@@ -81,8 +74,7 @@ class OnnxSystem:
 
     def conditions(self, running: Running) -> dict[str, Any]:
         """Returns what the answers depend on besides the data, as plain JSON."""
-        by = {} if self.openvino is None else {"openvino": self.openvino}
-        return {"onnx": self.file.sha256, "batch_size": running.batch_size, **by}
+        return {"onnx": self.file.sha256, "batch_size": running.batch_size}
 
     def check(self, data: EvaluationData | None) -> None:
         """Accepts any data: labels are matched when they are read."""

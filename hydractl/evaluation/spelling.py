@@ -7,12 +7,11 @@ from pathlib import Path
 from hydractl.artifacts import PREDICTIONS
 from hydractl.errors import OptionError
 from hydractl.evaluation.checkpoints import parse_networks
-from hydractl.evaluation.onnx_file import OPENVINO, is_onnx
+from hydractl.evaluation.onnx_file import is_onnx
 from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.systems import SystemSpec
 
-BY_OPENVINO = re.compile(rf"(?P<file>.+),openvino(=(?P<precision>{'|'.join(OPENVINO)}))?", re.DOTALL)
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
 
 
@@ -31,8 +30,6 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
         system = SavedPredictions(Path(rest.removeprefix(PREDICTIONS)))
     elif is_onnx(rest):
         system = OnnxSystem(Path(rest))
-    elif (run := BY_OPENVINO.fullmatch(rest)) and is_onnx(run["file"]):
-        system = OnnxSystem(Path(run["file"]), run["precision"] or "f32")
     else:
         system = parse_networks(rest)
     return name or system.name, system

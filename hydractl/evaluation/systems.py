@@ -155,7 +155,6 @@ SYSTEM_KINDS = (
     SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble"),
     SystemKind("members", "MODEL:0,2", "some members of a Hydra"),
     SystemKind("onnx", "FILE.onnx", "a graph that export wrote, run by onnxruntime"),
-    SystemKind("openvino", "FILE.onnx,openvino[=bf16]", "the same, run by OpenVINO"),
     SystemKind("model", "MODEL", "one network, or a Hydra"),
 )
 SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"

@@ -14,12 +14,10 @@ from torch.testing import assert_close
 
 import hydractl as library
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads
 from tests.cli.conftest import LABELS, save_bert, save_clip, save_images, save_vit
 from tests.references import uneven_members
 
@@ -113,28 +111,6 @@ def test_it_is_timed_beside_ours(pair: tuple[Checkpoint, Path]) -> None:
     rows = library.analyse_speed({"ours": pair[0], "onnx": str(pair[1])}, batch_sizes=2, seconds=0).rows
     assert [row.dtype for row in rows] == ["float32", "float32"]
     assert rows[1].weight.size == pair[1].stat().st_size and rows[1].counted_ratio == 1
-
-
-def test_openvino_runs_the_same_file(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
-    pytest.importorskip("openvino")
-    data, file = pair[1].parent / "data", tmp_path / "hydra.onnx"
-    dense = read_checkpoint(save_vit(tmp_path / "vit"))
-    members = [drop_heads(dense, [Head("vision", 1, head)]) for head in (0, 1, 2)]
-    warm = library.calibrate(fuse(members), id_data=data)
-    library.export(warm, output=file)
-    systems = {"onnx": str(file), "vino": f"{file},openvino", "half": f"{file},openvino=bf16"}
-    images, noise = (save_images(tmp_path / str(seed), seed=seed) for seed in (0, 1))
-    found = library.evaluate(systems, id_data=images, ood_data=noise, bootstrap=50, batch_size=2).models
-    for part in ("id", "ood", "typicality", "cost"):
-        for (_, one), (_, two) in zip(_numbers(found["onnx"][part]), _numbers(found["vino"][part]), strict=True):
-            assert one == pytest.approx(two, abs=1e-5)
-    assert 0 < abs(found["half"]["id"]["nll"] - found["onnx"]["id"]["nll"]) < 0.02  # another precision
-    rows = library.analyse_speed(systems, batch_sizes=2, seconds=0).rows
-    assert [row.dtype for row in rows] == ["float32", "float32", "bfloat16"]
-    with pytest.raises(OptionError, match="openvino=f16"):
-        library.evaluate(f"{file},openvino=f16", id_data=images)
-    with pytest.raises(CheckpointError, match="leave out `,openvino`"):  # a member lacks all units of a layer
-        library.evaluate(f"{pair[1]},openvino", id_data=images)
 
 
 def other_input(proto: ModelProto) -> None:

@@ -17,7 +17,6 @@ SPELT = {
     "deep-ensemble": ("a.safetensors+m/b", "a+b", NetworkSystem(("a.safetensors", "m/b"))),
     "mc-dropout": ("vit,mc-dropout=10,p=0.1", "vit mc-dropout", NetworkSystem(("vit",), Dropout(10, 0.1))),
     "onnx": ("models/vit.onnx", "vit", OnnxSystem(Path("models/vit.onnx"))),
-    "openvino": ("m/vit.onnx,openvino=bf16", "vit openvino bf16", OnnxSystem(Path("m/vit.onnx"), "bf16")),
     "predictions": ("predictions:out/p", "p", SavedPredictions(Path("out/p"))),
 }
 

@@ -155,7 +155,7 @@ def test_runtimes_are_timed_in_parts(tmp_path: Path) -> None:
     cells = json.loads((tmp_path / "quick" / "table.json").read_text())["cells"]
     assert list(cells) == ["vit-s, batch 1", "bert, 4 tokens, batch 1", "bert, 8 tokens, batch 1"]
     assert cells["vit-s, batch 1"] == first["vit-s, batch 1"]
-    runtimes = ("ours", "ours bf16", "onnxruntime", "int8", "openvino", "openvino bf16")
+    runtimes = ("ours", "ours bf16", "onnxruntime", "int8")
     systems = {f"{kind}, {one}" for kind in ("dense", "hydra", "units") for one in runtimes}
     for cell in cells.values():
         assert cell["rounds"] >= 3 and set(cell["counted"]) == {*systems, "dense, transformers"}
