@@ -11,6 +11,7 @@ what `load` returns, or as the result of a step before.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     from hydractl.steps.report import report as report
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
+
+#: Turns off what libraries send home: the hub client beside each request, `datasets` for each local table, onnxruntime
+#: for each graph. They read these as they are imported. What the user has set wins.
+_SILENCE = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0", "ORT_DISABLE_TELEMETRY": "1"}
+for _name, _value in _SILENCE.items():
+    os.environ.setdefault(_name, _value)
 
 #: The names in each file. None is imported before it is asked for: `hydractl --help` imports this package too.
 _FILES = {

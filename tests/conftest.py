@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hydractl  # noqa: F401 (first: it turns off what other libraries send home)
+
 if TYPE_CHECKING:
     import torch
 
