@@ -12,7 +12,7 @@ from hydractl.metrics.bootstrap import draw_places
 from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.prediction_table import Outcomes, PredictionTable, tabulate
-from hydractl.metrics.span_rules import BEGIN, span_ranges
+from hydractl.metrics.span_rules import make_spans, span_ranges, span_tags
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class WordTable(PredictionTable):
 
     words: PredictionTable  # of the n words
     sentences: IntArray  # [n]
-    spans: SpanTable | None  # None without labels, or where no label begins a span
+    spans: SpanTable | None  # None without labels, or where these make no spans
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def tabulate_words(
     if known is not None:
         right = np.logical_and.reduceat(known.correct, starts)
         outcomes = Outcomes(padded(known.labels), right, nll=mean(known.nll), brier=mean(known.brier))
-        if names is not None and any(name.startswith(BEGIN) for name in names):
+        if names is not None and make_spans(span_tags(names)):
             spans = find_spans(names, sentences, words.prediction, words.msp, labels=known.labels)
     return WordTable(
         prediction=padded(words.prediction),
@@ -102,14 +102,14 @@ def find_spans(
     names: Sequence[str], sentences: IntArray, predicted: IntArray, confidence: FloatArray, labels: IntArray
 ) -> SpanTable:
     """Returns the spans of predicted labels `[n]` of words, and which of them are those of the true labels `[n]`."""
-    counts = np.bincount(sentences)
+    counts, tags = np.bincount(sentences), span_tags(names)
     found, true = [], np.zeros(len(counts), dtype=np.int64)
     for sentence, (end, count) in enumerate(zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True)):
         own = slice(end - count, end)
         theirs, ours = ([names[at] for at in each[own].tolist()] for each in (labels, predicted))
-        wanted, sure = set(span_ranges(theirs)), confidence[own]
+        wanted, sure = set(span_ranges(theirs, tags)), confidence[own]
         true[sentence] = len(wanted)
-        found += [(sentence, sure[span[1] : span[2]].min(), span in wanted) for span in span_ranges(ours)]
+        found += [(sentence, sure[span[1] : span[2]].min(), span in wanted) for span in span_ranges(ours, tags)]
     rows = [np.array(column) for column in zip(*found, strict=True)] if found else [np.zeros(0)] * 3
     return SpanTable(rows[0].astype(np.int64), rows[1].astype(np.float64), rows[2].astype(bool), true)
 

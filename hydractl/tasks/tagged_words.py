@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hydractl.metrics.span_rules import span_ranges
+from hydractl.metrics.span_rules import span_ranges, span_tags
 from hydractl.tasks.one_class import one_class, prediction
 from hydractl.tasks.prediction import Prediction
 from hydractl.tasks.task import FINE
@@ -93,10 +93,10 @@ def with_spans(
         places: start and end of each word in its text.
         least: the confidence from which a span is sure.
     """
-    words, spans = [], []
+    words, spans, tags = [], [], span_tags(found.classes)
     for text, own, labels, p in zip(texts, places, found.labels, found.probabilities.amax(-1).tolist(), strict=True):
         words.append(tuple(_span(text, own, p, (label, at, at + 1)) for at, label in enumerate(labels)))
-        spans.append(tuple(_span(text, own, p, place) for place in span_ranges(labels)))
+        spans.append(tuple(_span(text, own, p, place) for place in span_ranges(labels, tags)))
     if least is None:
         return replace(found, labels=spans, words=words)
     spans = [tuple(span._replace(sure=span.confidence >= least) for span in own) for own in spans]

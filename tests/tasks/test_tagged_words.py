@@ -24,7 +24,7 @@ from hydractl.evaluation.saving import write_answers
 from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.metrics.span_rules import span_ranges
+from hydractl.metrics.span_rules import span_ranges, span_tags
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.surgery.fusion import fuse
@@ -106,7 +106,7 @@ def test_worked_out_by_hand() -> None:
     ],
 )
 def test_spans_by_iob2(labels: list[str], spans: list[Any]) -> None:
-    assert span_ranges(labels) == spans
+    assert span_ranges(labels, span_tags(labels)) == spans
 
 
 @pytest.fixture(scope="module")
