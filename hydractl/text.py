@@ -8,7 +8,8 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 LONGEST_SENTENCE = 300  # of another library's message
@@ -20,6 +21,30 @@ _SECRETS = (
     (re.compile(r"\bhf_[A-Za-z0-9]{6,}\b"), "hf_***"),  # but not hf_model_name
 )
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns names that can be keys: equal ones are numbered from the second on.
+
+    >>> distinct(["crane", "owl", "crane"])
+    ('crane', 'owl', 'crane #2')
+    """
+    taken, times = set(names), Counter[str]()
+    keys = list[str]()
+    for name in names:
+        times[name] += 1
+        key = name
+        while times[name] > 1 and (key := f"{name} #{times[name]}") in taken:
+            times[name] += 1
+        taken.add(key)
+        keys.append(key)
+    return tuple(keys)
+
+
+def unnumbered(name: str, names: Collection[str]) -> str:
+    """Returns the name that `distinct` numbered: crane for 'crane #2' beside crane; other names as they are."""
+    plain, _, number = name.rpartition(" #")
+    return plain if number.isdecimal() and plain in names else name
 
 
 def printable(text: str) -> str:

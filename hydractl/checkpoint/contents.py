@@ -16,7 +16,7 @@ from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.text import shortened
+from hydractl.text import distinct, shortened
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +27,8 @@ class Checkpoint:
     """A network of M >= 1 members.
 
     `tensors` carry the names and shapes of `stored_shapes`; those named in `shared` are stored once for all members
-    (with one member: all of them). `labels` stand in class order. `preprocessing` and
-    `provenance` are plain JSON.
+    (with one member: all of them). `labels` stand in class order, each
+    once: of two classes of one name the second is numbered. `preprocessing` and `provenance` are plain JSON.
     """
 
     name: str  # in messages: the reference it was opened with
@@ -44,6 +44,11 @@ class Checkpoint:
     calibration: Calibration = NOT_CALIBRATED
     provenance: Mapping[str, Any] = field(default_factory=dict)
     units: KeptUnits = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Names are keys of answers, tables and counts; files and exports of other libraries keep theirs in `config`.
+        if self.labels is not None:
+            object.__setattr__(self, "labels", distinct(self.labels))
 
     @property
     def layout(self) -> Layout:

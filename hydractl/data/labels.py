@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -17,6 +18,7 @@ from hydractl.data.reading import DEFAULT_TEMPLATE
 from hydractl.data.samples import Labels, Samples
 from hydractl.data.words import UNTAGGED, Words, require_tags
 from hydractl.errors import DataError, OptionError
+from hydractl.text import distinct
 
 if TYPE_CHECKING:
     import datasets
@@ -230,11 +232,16 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     remedy = "pass `match_labels` index if both have the same order" if same else "give data of the model's classes"
     if all(map(NO_NAME.fullmatch, model_labels)):
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
-    if tuple(names) == tuple(model_labels):
+    if distinct(names) == distinct(model_labels):
         return labels
     wanted = list(names)
     if not set(wanted) <= set(known):
         wanted, known = [folded(name) for name in wanted], [folded(label) for label in known]
+    if several := [name for name, key in zip(names, wanted, strict=True) if f"{key} #2" in {*known} - {*wanted}]:
+        raise DataError(
+            f"{samples.name}: the model has several classes called {several[0]}: call them {several[0]} and "
+            f"{several[0]} #2 in the data too, or pass `match_labels` index if both have the same order"
+        )
     problem = [name for name, key in zip(names, wanted, strict=True) if wanted.count(key) != 1 or known.count(key) != 1]
     if problem:
         raise DataError(
@@ -287,6 +294,9 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
     if not names:
         where = classes if isinstance(classes, str | Path) else "`classes`"
         raise DataError(f"{where}: names no class: give one or more, in a file one a line")
+    if len({*names}) < len(names):
+        where, (twice, _) = classes if isinstance(classes, str | Path) else "`classes`", Counter(names).most_common()[0]
+        raise DataError(f"{where}: names {twice} several times, which tells no classes apart: name each once")
     return names
 
 

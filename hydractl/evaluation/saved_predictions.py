@@ -46,6 +46,7 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Checked, Items
+from hydractl.text import distinct
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
 CLASSIFIER, OWN_SCORE = "classifier", "ood-score"  # the stems of their files
@@ -143,7 +144,7 @@ class SavedPredictions:
         return read_answers(path, key).confidence is not None
 
     def _checked(self) -> Iterator[tuple[SetKey, SetAnswers]]:
-        named = self.about.labels
+        named = self.labels
         wanted: tuple[int | None, bool] | None = None
         for key, path in self.files.items():
             one = read_answers(path, key)
@@ -205,7 +206,7 @@ class SavedPredictions:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        return self.about.labels
+        return None if self.about.labels is None else distinct(self.about.labels)
 
     @property
     def temperature(self) -> float:

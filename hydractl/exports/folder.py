@@ -12,7 +12,7 @@ from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.spec import SIGMOID, spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.exports.code import write_code
-from hydractl.exports.stock import label_fields, to_json
+from hydractl.exports.stock import label_fields, library_labels, to_json
 from hydractl.reports.escape import front_matter, markdown, markdown_code
 from hydractl.reports.summary import summarize, summary_lines
 from hydractl.tasks.all_tasks import find_task
@@ -72,7 +72,8 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         config["problem_type"] = problem
     if task.several and task.numbers:
         config["sentence_transformers"] = {"activation_fn": SIGMOID}
-    return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
+    labels = library_labels(checkpoint)
+    return config | (label_fields(labels) if labels is not None else {})
 
 
 def _ood(fitted: FittedOod) -> dict[str, Any]:

@@ -15,12 +15,13 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
+from hydractl.families.config import ClassNames, read_config
 from hydractl.families.convert import model_spec
 from hydractl.families.encoders import bare, sentence_files
 from hydractl.families.family import Source, locate
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
 from hydractl.surgery.slicing import dense
-from hydractl.text import printable_json
+from hydractl.text import distinct, printable_json
 
 
 def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> None:
@@ -60,12 +61,19 @@ def to_json(value: object) -> bytes:
 
 def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns the config of the library that a checkpoint came from, with its present labels."""
+    labels = library_labels(checkpoint)
     if family.to_source is not None:
-        return family.to_source(checkpoint.config, checkpoint.labels)
+        return family.to_source(checkpoint.config, labels)
     dtype = str(checkpoint.dtype).removeprefix("torch.")
     named = list(family.architectures[:1]) or checkpoint.config["architectures"]
     config = {**checkpoint.config, "architectures": named, "dtype": dtype}
-    return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
+    return config | (label_fields(labels) if labels is not None else {})
+
+
+def library_labels(checkpoint: Checkpoint) -> tuple[str, ...] | None:
+    """Returns the names of its classes as the config has them, where two may be equal, unless it has others."""
+    named = read_config(checkpoint.name, checkpoint.config, ClassNames).labels
+    return named if checkpoint.labels == distinct(named) else checkpoint.labels
 
 
 def label_fields(labels: Sequence[str]) -> dict[str, Any]:

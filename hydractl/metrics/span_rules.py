@@ -1,7 +1,10 @@
 """The spans that labels of words make, by the scheme of the labels."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
+
+from hydractl.text import unnumbered
 
 NONE = "O"  # the label of words outside of all spans
 #: Letters before the kind of a span, as in B-PER: IOB, IOBES (IOE within it), BILOU, and two with M for I.
@@ -30,25 +33,31 @@ def span_tags(labels: Sequence[str]) -> dict[str, Tag]:
     >>> span_tags(["O", "E-MAIL", "PHONE"])["E-MAIL"]
     Tag(kind='E-MAIL', begins=False, ends=False)
     """
-    parts = {
-        label: (label[0], label[2:] or "_") for label in labels if label[:1] in LETTERS and label[1:2] in ("", "-")
-    }
-    if not labels or {*labels} - {NONE} - parts.keys():
-        parts = {label: part for label, part in parts.items() if len(label) > 2}
-        kinds = [kind for _, kind in parts.values()]
-        sure = {letter for letter, kind in parts.values() if kinds.count(kind) > 1}
-    else:
-        sure = {letter for letter, _ in parts.values()}
-    letters = next((set(scheme) for scheme in SCHEMES if sure <= set(scheme)), LETTERS)
-    tags = {label: Tag(label) for label in labels} | {NONE: Tag(None)}
-    return tags | {
-        label: Tag(kind, letter in BEGIN, letter in END) for label, (letter, kind) in parts.items() if letter in letters
-    }
+    plain = {label: unnumbered(label, labels) for label in labels}
+    prefixes = _prefixes({*plain.values()} - {NONE})
+    return {label: _tag(name, prefixes) for label, name in plain.items()}
 
 
-def make_spans(tags: Mapping[str, Tag]) -> bool:
+def _prefixes(names: Set[str]) -> Set[str]:
+    """Returns what stands before kinds: "B-" and others, or letters alone where no name is more."""
+    tags = {name for name in names if name[:1] in LETTERS and name[1:2] in ("", "-")}
+    if names - tags:
+        kinds = Counter(name[2:] for name in tags)
+        tags = {name for name in tags if name[2:] and kinds[name[2:]] > 1}
+    letters = next((scheme for scheme in SCHEMES if {tag[0] for tag in tags} <= {*scheme}), LETTERS)
+    return {f"{letter}-" for letter in letters} | {tag for tag in tags if len(tag) == 1}
+
+
+def _tag(name: str, prefixes: Set[str]) -> Tag:
+    if name[:2] not in prefixes:
+        return Tag(None if name == NONE else name)
+    return Tag(name[2:] or "_", name[0] in BEGIN, name[0] in END)
+
+
+def make_spans(labels: Sequence[str]) -> bool:
     """Returns whether labels are those of a scheme, so that spans of several words are told from each other."""
-    return any(tag.kind not in (None, label) for label, tag in tags.items())
+    prefixes = _prefixes({*labels} - {NONE})
+    return any(label[:2] in prefixes for label in labels)
 
 
 def span_ranges(labels: Sequence[str], tags: Mapping[str, Tag]) -> list[tuple[str, int, int]]:

@@ -81,7 +81,7 @@ def tabulate_words(
     if known is not None:
         right = np.logical_and.reduceat(known.correct, starts)
         outcomes = Outcomes(padded(known.labels), right, nll=mean(known.nll), brier=mean(known.brier))
-        if names is not None and make_spans(span_tags(names)):
+        if names is not None and make_spans(names):
             spans = find_spans(names, sentences, words.prediction, words.msp, labels=known.labels)
     return WordTable(
         prediction=padded(words.prediction),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, List, Value
 
-from hydractl.data.labels import label_lists, match_labels, read_labels
+from hydractl.data.labels import label_lists, match_labels, read_classes, read_labels
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
@@ -65,7 +65,9 @@ NUMBERED = tuple(f"LABEL_{i}" for i in range(11))
         ([0, 1], ("negative", "positive"), ("NEGATIVE", "POSITIVE"), "name", [0, 1]),
         ([0, 1], ("sports car", "pick-up"), ("Pick_up", "sports_car"), "name", [1, 0]),
         ([0, 1], ("a", "A"), ("A", "a"), "name", [1, 0]),
-        ([0, 1], ("crane", "crane"), ("crane", "crane"), "name", [0, 1]),
+        ([0, 1], ("crane", "crane"), ("crane", "crane #2"), "name", [0, 1]),
+        ([0, 1], ("crane #2", "crane"), ("crane", "owl", "crane #2"), "name", [2, 0]),
+        ([2, 0], None, ("crane", "owl", "crane #2"), "index", [2, 0]),
         ([0, 1], ("1", "0"), ("0", "1"), "name", [1, 0]),
         ([0, 1], None, ("1", "0"), "name", [1, 0]),
         ([2, 1], None, ("1", "2"), "name", [1, 0]),  # a gap in bare numbers is no class missed
@@ -118,6 +120,8 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
         (None, None, ("cat", "dog"), "name", "holds no labels"),
         ([0, 1], ("False", "True"), ("true", "fake"), "name", r"no single match for \[False\]"),
         ([0], tuple(f"c{i}" for i in range(99)), ("cat",), "name", r"c11, \.\.\. \(99 in all\)"),
+        ([0, 1], ("crane", "owl"), ("crane", "owl", "crane #2"), "name", "several classes called crane: .* index"),
+        ([0, 1], ("Crane", "owl"), ("crane", "owl", "crane #2"), "name", "several classes called Crane: .* index"),
     ],
 )
 def test_refuses(
@@ -125,6 +129,13 @@ def test_refuses(
 ) -> None:
     with pytest.raises(DataError, match=message):
         match_labels(samples(labels, names), model, how)
+
+
+def test_a_list_of_classes_names_each_once(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("crane\nowl\ncrane\n")
+    for given in (tmp_path / "classes.txt", ["crane", "owl", "crane"]):
+        with pytest.raises(DataError, match="classes.*: names crane several times"):
+            read_classes(given)
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "values"])

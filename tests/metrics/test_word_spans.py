@@ -90,6 +90,8 @@ def test_letters_are_tags_only_where_a_scheme_says_so() -> None:
     assert spans("B-X M-X E-X S-X", "O", "B-X", "M-X", "E-X", "S-X") == [("X", 0, 3), ("X", 3, 4)]
     assert spans("B I B O", "B", "I", "O") == [("_", 0, 2), ("_", 2, 3)]  # as seqeval calls it
     assert spans("B N B", "B", "N") == [("B", 0, 1), ("N", 1, 2), ("B", 2, 3)]
+    # Two labels of one name, which the second carries with a number.
+    assert span_ranges(["B-X", "I-X #2", "O #2"], span_tags(["O", "B-X", "I-X", "I-X #2", "O #2"])) == [("X", 0, 2)]
 
 
 def test_whole_sentences_are_drawn() -> None:

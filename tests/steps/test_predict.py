@@ -19,10 +19,11 @@ from rich.console import Console
 from transformers import AutoImageProcessor, ViTForImageClassification
 
 import hydractl as library
-from hydractl.errors import NotFiniteError, OptionError
+from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.predictions import Predictions, Promise
+from hydractl.serve import load_onnx
 from hydractl.text import printable
-from tests.cli.conftest import HYDRACTL, LABELS, Command
+from tests.cli.conftest import HYDRACTL, LABELS, Command, save_vit
 from tests.hostile import NAMES, controls, generated
 
 
@@ -45,6 +46,60 @@ def test_images_as_values(values: Any, vit: Path, images: Path) -> None:
     np.testing.assert_array_equal(found.probabilities, expected.probabilities)
     named = isinstance(values(files(images)), datasets.Dataset)  # which knows the images' files
     assert found.inputs == (list(map(str, files(images))) if named else ["data 0", "data 1"])
+
+
+def cranes(folder: Path, **changes: Any) -> Path:
+    """A network that answers with the last of two classes of one name."""
+    save_vit(folder, **{"id2label": {0: "crane", 1: "owl", 2: "crane"}, "label2id": {"crane": 2, "owl": 1}, **changes})
+    theirs = ViTForImageClassification.from_pretrained(folder)
+    theirs.classifier.bias.data = torch.tensor([-9.0, -8.0, 9.0])
+    theirs.save_pretrained(folder)
+    return folder
+
+
+def test_two_classes_of_one_name_are_two_in_every_form(images: Path, tmp_path: Path) -> None:
+    found = library.predict(cranes(tmp_path / "cranes"), files(images))
+    names, p = ("crane", "owl", "crane #2"), found.probabilities[0].tolist()
+    assert p[2] > 0.99 and found.classes == names and found.labels == ["crane #2"] * 2
+    assert found.to_json()["predictions"][0]["probabilities"] == dict(zip(names, p, strict=True))
+    assert found.to_pandas()[[f"p {name}" for name in names]].iloc[0].tolist() == p
+    row = next(csv.DictReader(StringIO(found.to_csv())))
+    assert [float(row[f"p({name})"]) for name in names] == p
+    library.predict(tmp_path / "cranes", files(images), output=tmp_path / "out.parquet")
+    row = datasets.load_dataset("parquet", data_files=f"{tmp_path}/out.parquet", split="train")[0]
+    assert [row[f"p({name})"] for name in names] == p
+
+
+def test_what_says_two_classes_of_one_name_is_read_back(images: Path, tmp_path: Path) -> None:
+    model, given = cranes(tmp_path / "cranes"), {"match_labels": "index", "id_data": images}
+    warm, answers = tmp_path / "warm", tmp_path / "answers.csv"
+    library.calibrate(model, **given, output=warm)
+    answers.write_text(library.predict(warm, images).to_csv())
+    expected = library.monitor(warm, images).to_json()
+    assert library.monitor(warm, answers).to_json() == expected and "crane #2" in str(expected)
+    saved = {"bootstrap": 0, "allow_leak": True, "save_logits": tmp_path / "saved"}
+    measured = library.evaluate(model, **given, **saved).models["cranes"]["id"]
+    again = library.evaluate(f"predictions:{tmp_path}/saved/cranes", bootstrap=0).models
+    assert next(iter(again.values()))["id"] == measured
+    library.export(warm, output=tmp_path / "graph.onnx")
+    assert load_onnx(tmp_path / "graph.onnx").predict(files(images)[0]).labels == ["crane #2"]
+    with pytest.raises(DataError, match="several classes called crane: .*`match_labels` index"):
+        (tmp_path / "named").mkdir()
+        for name in ("crane", "owl"):
+            (tmp_path / "named" / name).symlink_to(images / "cat")
+        library.evaluate(model, id_data=tmp_path / "named")
+
+
+def test_names_of_a_library_come_back_as_they_were(tmp_path: Path) -> None:
+    named = {0: "crane", 1: "owl", 2: "crane"}
+    for kind, changes in (("stock", {}), ("hydra", {"as_hydra": True})):
+        library.export(cranes(tmp_path / f"{kind}-cranes"), format="hf", output=tmp_path / kind, **changes)
+        config = json.loads((tmp_path / kind / "config.json").read_text())
+        assert {int(number): name for number, name in config["id2label"].items()} == named
+    own = cranes(tmp_path / "own", id2label={0: "crane", 1: "crane #2", 2: "crane"})
+    library.export(own, format="hf", output=tmp_path / "theirs")
+    assert ViTForImageClassification.from_pretrained(tmp_path / "theirs").config.id2label[2] == "crane"
+    assert library.load(own).labels == ("crane", "crane #2", "crane #3")
 
 
 def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
