@@ -16,6 +16,7 @@ from hydractl.bounds import SEED, whole
 from hydractl.data.files import decode_text, read_bytes
 from hydractl.data.reading import DEFAULT_TEMPLATE
 from hydractl.data.samples import Labels, Samples
+from hydractl.data.table_columns import column_values
 from hydractl.data.words import UNTAGGED, Words, require_tags
 from hydractl.errors import DataError, OptionError
 from hydractl.text import distinct
@@ -43,13 +44,12 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
     if column not in table.features:
         return _read_columns(table, column.split(","))
     feature = table.features[column]
-    values: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    kind, values = column_values(table, column)
     if isinstance(feature, datasets.ClassLabel):
         return _numbers(values), tuple(feature.names)
     if isinstance(inner := getattr(feature, "feature", None), datasets.ClassLabel | datasets.Value):
         return label_lists(values, getattr(inner, "names", None))
-    kind = str(getattr(feature, "dtype", type(feature).__name__))
-    if kind in ("string", "large_string"):
+    if kind == "string":
         return label_words(values)
     if kind == "bool":
         return _numbers(values), TRUTH
@@ -100,12 +100,13 @@ def label_lists(
 
 def _read_columns(table: datasets.Dataset, columns: Sequence[str]) -> tuple[Labels, tuple[str, ...]] | str:
     """Returns labels `[N,K]` of K columns of 0 and 1, which name them, or a text that explains why there are none."""
-    rows = table.select_columns(list(columns)).with_format("arrow")[:]
+    labels = []
     for column in columns:
-        for at, value in enumerate(rows[column].to_pylist()):
+        labels.append(values := column_values(table, column)[1])
+        for at, value in enumerate(values):
             if value not in (0, 1):
                 return f"column {column} of sample {at} is {value!r}, not 0 or 1"
-    return np.stack([rows[column].to_numpy().astype(np.int64) for column in columns], axis=1), tuple(columns)
+    return np.array(labels, dtype=np.int64).T, tuple(columns)
 
 
 def _numbers(values: Sequence[Any]) -> Labels:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hydractl.data.labels import MISSING, TRUTH, match_labels
 from hydractl.data.samples import Samples
+from hydractl.data.table_columns import column_values
 from hydractl.errors import DataError
 from hydractl.text import shortened
 
@@ -59,8 +60,7 @@ def _of_table(table: datasets.Dataset, column: str) -> Any:
     columns = [column] if column in table.column_names else column.split(",")
     if named := [name for name in columns if hasattr(table.features[name], "names")]:
         return f"column {named[0]} holds classes, not numbers"
-    rows = table.select_columns(columns).with_format("arrow")[:]
-    values = [rows[name].to_pylist() for name in columns]
+    values = [column_values(table, name)[1] for name in columns]
     return as_numbers(values[0] if len(values) == 1 else list(zip(*values, strict=True)))
 
 

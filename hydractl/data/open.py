@@ -27,7 +27,14 @@ from hydractl.data.number_labels import as_numbers
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread_places
 from hydractl.data.sources import DataSpec, DataValues, parse_data
-from hydractl.data.table_columns import choose_columns, holds_words, nested_columns, reads_as_text, type_name
+from hydractl.data.table_columns import (
+    choose_columns,
+    holds_words,
+    nested_columns,
+    reads_as_text,
+    type_name,
+    types_as_read,
+)
 from hydractl.data.words import Words, read_tags, read_words
 from hydractl.errors import DataError, OptionError
 
@@ -132,7 +139,9 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
         table = table.select(spread_places(len(table), request.reading.limit))
     if not len(table):
         raise DataError(f"{request}: holds no samples")
-    chosen = choose_columns(table.features, request.modality, request.reading, str(request), strict=request.strict)
+    chosen = choose_columns(
+        types_as_read(table), request.modality, request.reading, str(request), strict=request.strict
+    )
     if request.modality == "text":
         inputs: Sequence[Any] = _texts(table, chosen.inputs, str(request))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,9 @@ class Samples:
         )
 
     def column(self, name: str, option: str) -> list[Any]:
-        """Returns a column of the table, `[N]` plain values; numbers that stand for classes by their names.
+        """Returns a column of the table, `[N]` plain values, those of a text file as they are written there.
+
+        Numbers that stand for classes are given by their names.
 
         Args:
             option: the option that names the column, for messages.
@@ -111,11 +114,11 @@ class Samples:
             there = "no columns" if table is None else f"the columns {', '.join(table.column_names)}"
             raise OptionError(f"`{option}` {name}: {self.name} has {there}: name one of a table")
         kind = table.features[name]
-        if not hasattr(kind, "dtype") or type(kind).__name__ in ("Image", "Audio", "Video"):
+        if type(kind).__name__ in ("Image", "Audio", "Video"):
             raise OptionError(f"`{option}` {name}: holds {type(kind).__name__}: name a column of texts or numbers")
         values = table.select_columns([name]).with_format("arrow")[:][name].to_pylist()
         named = [kind.int2str(value) if value is not None and hasattr(kind, "int2str") else value for value in values]
-        return [value if isinstance(value, str | int | float | None) else str(value) for value in named]
+        return [_plain(value) for value in named]
 
     def draw(self, count: int, seed: int) -> Samples:
         """Returns `count` of the samples, drawn at random and kept in order; the same ones for the same seed.
@@ -126,6 +129,13 @@ class Samples:
         if count > len(self):
             raise DataError(f"{self.name}: has {len(self)} samples, {count} are wanted: give more data")
         return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
+
+
+def _plain(value: Any) -> str | int | float | None:
+    """Returns a value of a column as a cell holds it: lists and objects as JSON, dates and others as Python prints."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,13 @@ TEXT_PAIRS = (
     ("question", "sentence"),
     ("text1", "text2"),
 )
+#: Loaders of `datasets` that give every cell as it is written, and what its text may be beside a word.
+TEXT_LOADERS = ("csv", "text")
+WRITTEN = {
+    "int64": r"^\s*[+-]?\d{1,300}\s*$",
+    "float64": r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$",
+    "bool": "^(true|True|TRUE|false|False|FALSE)$",
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,44 @@ class ChosenColumns:
     inputs: tuple[str, ...]
     label: str | None
     label_problem: str | None = None
+
+
+def types_as_read(table: datasets.Dataset) -> datasets.Features:
+    """Returns the types of columns; a column of a text file has that which all of its cells read as."""
+    if table.builder_name not in TEXT_LOADERS:
+        return table.features
+    import datasets
+
+    read = {name: written_type(table, name) for name, kind in table.features.items() if is_text(kind)}
+    return datasets.Features({**table.features, **{name: datasets.Value(kind) for name, kind in read.items()}})
+
+
+def written_type(table: datasets.Dataset, column: str) -> str:
+    """Returns the type of a column of texts: that of numbers or booleans, if all cells but empty ones hold these."""
+    if table.builder_name not in TEXT_LOADERS:
+        return "string"
+    from pyarrow import compute
+
+    def holds_only(pattern: str) -> bool:
+        chunks = table.data.column(column).chunks
+        return all(compute.all(compute.match_substring_regex(chunk, pattern)).as_py() is not False for chunk in chunks)
+
+    return next((kind for kind, pattern in WRITTEN.items() if holds_only(pattern)), "string")
+
+
+def column_values(table: datasets.Dataset, column: str) -> tuple[str, list[Any]]:
+    """Returns the type of a column and its values, those of a text file as they read; None for a missing one."""
+    feature = table.features[column]
+    values: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    if not is_text(feature):
+        return type_name(feature), values
+    converters: dict[str, Callable[[str], Any]] = {"int64": int, "float64": float, "bool": _is_true, "string": str}
+    convert = converters[kind := written_type(table, column)]
+    return kind, [None if value is None else convert(value) for value in values]
+
+
+def _is_true(word: str) -> bool:
+    return word.lower() == "true"
 
 
 def nested_columns(features: datasets.Features, reading: Reading) -> dict[str, Any]:

@@ -17,12 +17,11 @@ from hydractl.checkpoint.disk import weights_in
 from hydractl.data.files import FILE_FORMATS, split_of_word
 from hydractl.data.image_folders import image_parts, left_out_note, read_image_folder
 from hydractl.data.sources import DataSpec
+from hydractl.data.text_tables import csv_options, read_json_lines
 from hydractl.data.words import conll_columns
 from hydractl.errors import DataError
 from hydractl.text import one_line, shortened
 
-# An empty cell is a missing value, the words NA and null are text.
-CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
 READ = ", ".join((*FILE_FORMATS, ".txt"))
 HUB = "hf://"
 #: The fixed loaders of the `datasets` library; others start programs, or read what no classifier takes.
@@ -44,9 +43,9 @@ def open_table(spec: DataSpec, on_note: Callable[[str], None] = lambda text: Non
         if path.is_dir():
             return _from_folder(spec, path, on_note)
         if path.exists():
-            return _from_file(spec, path)
+            return _from_file(spec, path, on_note)
         _check_reachable(spec.source)
-        return _from_builder(spec, spec.source)
+        return _from_builder(spec, spec.source, on_note)
 
 
 @contextmanager
@@ -80,12 +79,12 @@ def _reason(error: BaseException) -> str:
     return shortened(one_line(text), LONGEST_REASON)
 
 
-def _from_file(spec: DataSpec, path: Path) -> datasets.Dataset:
+def _from_file(spec: DataSpec, path: Path, on_note: Callable[[str], None]) -> datasets.Dataset:
     loader = FILE_FORMATS.get(path.suffix.lower())
     if loader is None:
         raise DataError(f"{path}: has none of the known endings {', '.join(FILE_FORMATS)}: convert it")
     split = split_of_word(path.stem) or "train"
-    return _load(spec, loader, {split: [str(path.absolute())]})
+    return _load(spec, loader, {split: [str(path.absolute())]}, on_note)
 
 
 def _from_folder(spec: DataSpec, folder: Path, on_note: Callable[[str], None]) -> datasets.Dataset:
@@ -96,7 +95,7 @@ def _from_folder(spec: DataSpec, folder: Path, on_note: Callable[[str], None]) -
     if weights_in(folder) is not None:
         raise DataError(f"{spec.source}: is a checkpoint: name data here, and the checkpoint as the model")
     if not (parts := image_parts(folder)):
-        return _from_builder(spec, str(folder.resolve()))
+        return _from_builder(spec, str(folder.resolve()), on_note)
     request = _complete(spec.split, list(parts), spec.source)
     splits = {name: read_image_folder(folder, parts[name]) for name in _splits_in(request)}
     for name in splits:
@@ -105,7 +104,7 @@ def _from_folder(spec: DataSpec, folder: Path, on_note: Callable[[str], None]) -
     return _chosen_rows(splits, request, spec.source)
 
 
-def _from_builder(spec: DataSpec, source: str) -> datasets.Dataset:
+def _from_builder(spec: DataSpec, source: str, on_note: Callable[[str], None]) -> datasets.Dataset:
     """Loads the files that `datasets` finds in a folder or on the hub, if a fixed loader reads them."""
     if spec.config is None and spec.split is not None:
         # `glue:sst2` names a configuration where the data set has several.
@@ -120,25 +119,34 @@ def _from_builder(spec: DataSpec, source: str) -> datasets.Dataset:
         raise DataError(f"{spec.source}: its card names {elsewhere[0]}, a file of this machine: use another data set")
     if not files or builder.name not in LOADERS:
         raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
-    return _load(spec, builder.name, files, builder.info.features)
+    return _load(spec, builder.name, files, on_note, builder.info.features)
 
 
 def _load(
-    spec: DataSpec, loader: str, files: Mapping[str, Sequence[str]], features: datasets.Features | None = None
+    spec: DataSpec,
+    loader: str,
+    files: Mapping[str, Sequence[str]],
+    on_note: Callable[[str], None],
+    features: datasets.Features | None = None,
 ) -> datasets.Dataset:
-    """Reads only the files of the requested splits, since a training split may be far larger."""
+    """Reads only the files of the requested splits, since a training split may be far larger.
+
+    Args:
+        features: the types of columns, where a card declares them.
+    """
     request = _complete(spec.split, list(files), spec.source)
     wanted = {name: [_literal(file) for file in files[name]] for name in _splits_in(request)}
+    first = files[next(iter(wanted))][0]
     endings = {Path(file).suffix.lower() for some in files.values() for file in some}
     if loader == "csv" and len(endings) > 1:
         raise DataError(f"{spec.source}: holds {' and '.join(sorted(endings))} files: name one of them")
-    options = dict(CSV_OPTIONS) if loader == "csv" else {}
-    if loader == "csv" and endings == {".tsv"}:
-        options["sep"] = "\t"
+    if loader == "json" and features is None and (rows := read_json_lines(spec.source, wanted)) is not None:
+        return _chosen_rows(rows, request, spec.source)
+    options: dict[str, Any] = {} if features is None else {"features": features}
+    if loader == "csv":
+        options = csv_options(spec.source, first, "\t" if endings == {".tsv"} else ",", on_note) | options
     if loader == "conll":
-        options["column_names"] = conll_columns(next(file for some in files.values() for file in some))
-    if features is not None:
-        options["features"] = features
+        options["column_names"] = conll_columns(first)
     return _chosen_rows(datasets.load_dataset(loader, data_files=wanted, **options), request, spec.source)
 
 

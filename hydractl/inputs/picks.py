@@ -50,8 +50,11 @@ def read_picked_labels(path: Path) -> dict[str, str]:
     Raises:
         DataError: the table cannot be read, or has no column `label`.
     """
+    from hydractl.data.text_tables import find_separator
+
     text = decode_text(read_bytes(path, "name a table of labels"), str(path), "a table with a column `label`")
-    rows = csv.DictReader(StringIO(text))
+    separator, skipped = find_separator(str(path), str(path), ",")
+    rows = csv.DictReader(StringIO(text).readlines()[skipped:], delimiter=separator)
     if LABEL not in (names := list(rows.fieldnames or ())) or names[0] == LABEL:
         raise DataError(f"{path}: has the columns {', '.join(names)}: give inputs in the first, classes in `{LABEL}`")
     labels = {row[names[0]]: row[LABEL].strip() for row in rows if (row[LABEL] or "").strip()}

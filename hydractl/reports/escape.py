@@ -49,12 +49,14 @@ _LATEX = {
 }
 #: The first characters of a spreadsheet's formula.
 _FORMULA = ("=", "+", "-", "@")
+_NUMBER = re.compile(r"[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def spreadsheet(text: str) -> str:
     """Returns text for a cell of CSV; a formula, which may start programs, gets an apostrophe, as OWASP advises."""
-    # Some take a sign of any width for the sign.
-    return f"'{printable(text)}" if normalize("NFKC", text[:1]).startswith(_FORMULA) else printable(text)
+    # Some take a sign of any width for the sign. A number with a sign is one, and runs nothing.
+    runs = normalize("NFKC", text[:1]).startswith(_FORMULA) and not _NUMBER.fullmatch(text)
+    return f"'{printable(text)}" if runs else printable(text)
 
 
 def terminal(text: str, style: str = "") -> Text:

@@ -35,6 +35,7 @@ from hydractl.inputs.rows import (
     read_lines,
     text_rows,
 )
+from hydractl.inputs.search_data import tell_oddities
 from hydractl.options import Option, Without, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
 from hydractl.text import shortened
@@ -159,7 +160,7 @@ class Predict:
             raise DataError("`text` is empty: give a text")
         if watch.command is not None and modality == "text" and self._given() == [STDIN] and self.output is None:
             return self._stream(hydra, watch)
-        entries = JoinedRows([list(text_rows(texts)), *self._entries(modality)])
+        entries = JoinedRows([list(text_rows(texts)), *self._entries(modality, watch)])
         if not entries:
             raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
         if self.output is not None:
@@ -287,13 +288,13 @@ class Predict:
 
         return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)
 
-    def _entries(self, modality: Modality) -> Iterator[Sequence[InputRow]]:
+    def _entries(self, modality: Modality, watch: Watcher) -> Iterator[Sequence[InputRow]]:
         from hydractl.data.images import is_one_image
 
         reading = self.reading
         for one in several(self.inputs):
             if not isinstance(one, str | Path) or _is_data(str(one)):
-                yield self._in_data([one] if is_one_image(one) else one, modality)
+                yield self._in_data([one] if is_one_image(one) else one, modality, watch)
                 continue
             named = {"image_column": reading.image_column, "text_column": reading.text_column}
             for flag, name in {**named, "id_column": self.id_column, "keep": ",".join(_names(self.keep))}.items():
@@ -304,12 +305,13 @@ class Predict:
             else:
                 yield list(text_rows(read_lines(str(one))))
         for one in several(self.data):
-            yield self._in_data(one, modality)
+            yield self._in_data(one, modality, watch)
 
-    def _in_data(self, data: DataLike, modality: Modality) -> Sequence[InputRow]:
+    def _in_data(self, data: DataLike, modality: Modality, watch: Watcher) -> Sequence[InputRow]:
         from hydractl.data.open import open_samples
 
         samples = open_samples(data, modality, self.reading, keep_bad=True)
+        tell_oddities([samples], watch)
         ids = samples.column(self.id_column, "id_column") if self.id_column else None
         return DataRows(samples, ids, {name: samples.column(name, "keep") for name in _names(self.keep)})
 

@@ -180,7 +180,7 @@ def test_blank_lines_and_empty_rows_keep_their_place(hydractl: Command, bert: Pa
     assert [label is None for label in lines.labels] == [True, True, False, True, False]
     assert np.isnan(lines.probabilities).all(1).tolist() == [True, True, False, True, False]
     table = library.predict(bert, tmp_path / "a.csv", id_column="n", keep="label,n")
-    assert (list(table.ids), table.kept["label"]) == ([7, 8, 9, 10], ["cat", "owl", "dog", "owl"])
+    assert (list(table.ids), table.kept["label"]) == (["7", "8", "9", "10"], ["cat", "owl", "dog", "owl"])
     np.testing.assert_array_equal(table.probabilities[[1, 3]], lines.probabilities[[2, 4]])
     rows = list(csv.DictReader(StringIO(table.to_csv())))
     assert [(row["row"], row["id"], row["kept(label)"], bool(row["unreadable"])) for row in rows] == [
@@ -277,7 +277,8 @@ def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, lab
     assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 11
     for cell, text in ((row[0], start + name), (row[2], label)):
         assert cell.removeprefix("'") == printable(text).removeprefix("'")
-        assert not cell.startswith(("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
+        number = re.fullmatch(r"[+-][\d.]+(e[+-]?\d+)?", cell, re.ASCII | re.IGNORECASE)
+        assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
     assert not controls("".join(header + row), allowed="")
 
 
