@@ -17,6 +17,7 @@ import numpy as np
 import hydractl
 from hydractl.data.corruptions import CORRUPTIONS, corrupted
 from hydractl.data.open import open_samples
+from hydractl.monitoring.accuracy import estimates
 
 METHODS = ("mean confidence", "ATC")
 CLEAN = "none"
@@ -39,7 +40,8 @@ def main(model: str, data: str, calibration: str = "1000", test: str = "400", se
         found, classes = monitor.findings(), answers.classes
         right = [classes.index(label) for label in answers.labels] == samples.labels
         accuracy = float(np.mean(right))
-        guesses = [found.accuracy[method] for method in METHODS]
+        estimated = estimates(monitor.streams[0].answered, monitor.known.baseline)  # also where many look OOD
+        guesses = [estimated[method] for method in METHODS]
         held.append([guess.low <= accuracy <= guess.high for guess in guesses])
         shown = [accuracy, *(guess.value for guess in guesses), float(answers.typicality.mean())]
         rows.setdefault(name, []).append([*shown, found.alarm_at or np.inf])

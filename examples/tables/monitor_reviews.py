@@ -20,6 +20,7 @@ from monitor_accuracy import METHODS
 
 import hydractl
 from hydractl.data.open import open_samples
+from hydractl.monitoring.accuracy import estimates
 
 CLEAN = "as they are"
 
@@ -54,7 +55,8 @@ def measured(network: hydractl.Hydra, texts: Sequence[str], labels: Sequence[str
     monitor, answers = hydractl.Monitor(network), network.predict(list(texts))
     monitor.update(answers)
     found, accuracy = monitor.findings(), float(np.mean(np.array(answers.labels) == np.array(labels)))
-    guesses = [found.accuracy[method] for method in METHODS]
+    estimated = estimates(monitor.streams[0].answered, monitor.known.baseline)  # also where many look OOD
+    guesses = [estimated[method] for method in METHODS]
     numbers = [accuracy, *(guess.value for guess in guesses), float(answers.typicality.mean())]
     return [*numbers, found.alarm_at or np.inf], [guess.low <= accuracy <= guess.high for guess in guesses]
 

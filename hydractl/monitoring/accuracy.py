@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 from math import log, sqrt
 
 from scipy.optimize import brentq
@@ -37,6 +38,11 @@ class Confidence:
     total: float
     squares: float
     above: int
+
+    @classmethod
+    def summed(cls, parts: Iterable[Confidence]) -> Confidence:
+        """Returns the sums over the answers of several streams."""
+        return cls(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
 def estimates(seen: Confidence, known: Baseline | None) -> dict[str, ShareEstimate]:

@@ -40,6 +40,11 @@ class Scale:
         """The number of gaps, among samples + 1 between calibration scores, up to each edge, `[E]`."""
         return np.asarray(self.steps * (self.samples + 1) // (self.quantiles + 1), dtype=np.float64)
 
+    def cells_below(self, share: float) -> int:
+        """Returns the number of such gaps that a typicality below a share has."""
+        steps = int(np.ceil((share - 1e-6) * (self.quantiles + 1))) - 1
+        return steps * (self.samples + 1) // (self.quantiles + 1)
+
     def low(self, typicality: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Returns which edges each typicality `[...]` does not exceed, `[...,E]`."""
         return np.rint(typicality * (self.quantiles + 1))[..., None] <= self.steps

@@ -16,7 +16,8 @@ from hydractl.monitoring.shares import class_shares
 from hydractl.monitoring.stream import RARE, Known, Span, Stream
 
 CHANCE = 0.05  # of naming any layer that did not move
-OF_CLASSES = ("confidence", "accuracy", "labelled", "right", "classes")  # what answers without a confidence lack
+#: What answers without a confidence lack.
+OF_CLASSES = ("confidence", "estimable", "accuracy", "accepted_accuracy", "labelled", "right", "classes")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Findings:
         flagged: the share that looks OOD.
         promised: the share of ID inputs that does.
         confidence: the mean; None without classes, and before the first input.
-        accuracy: by each method without labels.
+        estimable: whether no more inputs look OOD than chance explains; confidence says nothing of inputs of no class.
+        accuracy: by each method without labels; empty unless it is estimable.
+        accepted_accuracy: the same of the inputs that do not look OOD; empty if that of all is estimable.
         labelled: how many inputs have labels; None without classes.
         right: the accuracy of these, with a confidence sequence; None without labels.
         classes: the most frequent first; of several labels each has a share of its own.
@@ -79,7 +82,9 @@ class Findings:
     flagged: ShareEstimate | None
     promised: float
     confidence: float | None
+    estimable: bool
     accuracy: Mapping[str, ShareEstimate]
+    accepted_accuracy: Mapping[str, ShareEstimate]
     labelled: int | None
     right: ShareEstimate | None
     classes: Sequence[ClassShare]
@@ -114,13 +119,11 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         alarm_at = loudest.alarm
         start, spans = _changed(loudest.history, loudest.alarm or loudest.evidence.seen)
         since, layers = start, _layers(known, spans)
-    seen = Confidence(
-        inputs,
-        sum(one.confidence[0] for one in streams),
-        sum(one.confidence[1] for one in streams),
-        sum(one.above for one in streams),
+    seen, accepted = (
+        Confidence.summed(getattr(one, name) for one in streams) for name in ("answered", "answered_accepted")
     )
-    right, labelled = (sum(getattr(one, name) for one in streams) for name in ("right", "labelled"))
+    right, labelled, flagged = (sum(getattr(one, name) for one in streams) for name in ("right", "labelled", "flagged"))
+    estimable = not _too_odd(known, flagged, inputs, alpha, alarm=since is not None)
     classes = _classes(known, streams, inputs)
     return Findings(
         inputs=inputs,
@@ -130,10 +133,12 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         highest=loudest.highest / count,
         alarm_at=alarm_at,
         since=since,
-        flagged=_share(sum(one.flagged for one in streams), inputs),
+        flagged=_share(flagged, inputs),
         promised=1 - known.accept,
         confidence=seen.total / inputs if inputs and classes else None,
-        accuracy=estimates(seen, known.baseline) if classes else {},
+        estimable=estimable,
+        accuracy=estimates(seen, known.baseline) if classes and estimable else {},
+        accepted_accuracy=estimates(accepted, known.baseline) if classes and not estimable else {},
         labelled=None if known.classes == () else labelled,
         right=labelled_accuracy(right, labelled) if labelled else None,
         classes=classes,
@@ -141,6 +146,18 @@ def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         histogram=[int(bin_) for bin_ in np.sum([one.histogram for one in streams], axis=0)],
         history=[tuple(one.history) for one in streams],
     )
+
+
+def _too_odd(known: Known, flagged: int, inputs: int, alpha: float, *, alarm: bool) -> bool:
+    """Returns whether more inputs are flagged than the calibration allows.
+
+    That is, more than promised after an alarm, or else so many that of ID inputs as many are flagged with a probability
+    below alpha, over calibration sets too.
+    """
+    if alarm and flagged > (1 - known.accept) * inputs:
+        return True
+    cells, gaps = known.scale.cells_below(1 - known.accept), known.scale.samples + 1
+    return flagged > 0 and bool(betabinom.sf(flagged - 1, inputs, cells, gaps - cells) < alpha)
 
 
 def _share(count: int, of: int) -> ShareEstimate | None:

@@ -27,8 +27,11 @@ def _metrics(found: Findings) -> Iterator[tuple[str, str, str, list[Sample]]]:
     yield "evidence_limit", "gauge", "Evidence at which an alarm comes.", [({}, 1 / found.alpha)]
     yield "alarm", "gauge", "1 once an alarm has come.", [({}, int(found.since is not None))]
     yield "confidence", "gauge", "Mean confidence.", [({}, found.confidence)]
-    accuracy: list[Sample] = [({"method": name}, one.value) for name, one in found.accuracy.items()]
-    yield "accuracy_estimate", "gauge", "Accuracy, estimated without labels.", accuracy
+    estimable = int(found.estimable) if found.classes else None
+    yield "accuracy_estimable", "gauge", "0 if too many inputs look OOD to estimate the accuracy.", [({}, estimable)]
+    for name, of, estimated in (("", "all", found.accuracy), ("_accepted", "accepted", found.accepted_accuracy)):
+        accuracy: list[Sample] = [({"method": method}, one.value) for method, one in estimated.items()]
+        yield f"accuracy_estimate{name}", "gauge", f"Accuracy on {of} inputs, estimated without labels.", accuracy
     shares: list[Sample] = [({"class": one.name}, one.predicted.value) for one in found.classes]
     yield "class_share", "gauge", "Share of answers with this class.", shares
 

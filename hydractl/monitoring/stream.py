@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import Baseline
+from hydractl.monitoring.accuracy import Confidence
 from hydractl.monitoring.evidence import EDGES, SHARES, Evidence, Scale
 from hydractl.monitoring.shares import ENTRIES, Likely, likely
 from hydractl.schema import Checked, Items, Schema
@@ -101,6 +102,7 @@ class StreamState(Schema):
     alarm: Count | None  # the input at which evidence first sufficed
     confidence: tuple[Number, Number]  # the sums of confidence and of its squares
     above: Count  # answers at the threshold of ATC or above
+    accepted: tuple[Number, Number, Count]  # the same three of inputs that do not look OOD
     flagged: Count
     histogram: Items[Count]
     predicted: dict[str, Count]
@@ -121,6 +123,7 @@ class Stream:
     alarm: int | None = None
     confidence: tuple[float, float] = (0.0, 0.0)
     above: int = 0
+    accepted: tuple[float, float, int] = (0.0, 0.0, 0)
     flagged: int = 0
     histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     predicted: dict[str, int] = field(default_factory=dict)
@@ -144,9 +147,13 @@ class Stream:
             self.alarm = self.evidence.seen
         sure, (total, squares) = answer.confidence or 0.0, self.confidence
         self.confidence = total + sure, squares + sure**2
-        if self.known.baseline is not None:
-            self.above += sure >= self.known.baseline.threshold
-        self.flagged += answer.typicality < 1 - self.known.accept - 1e-6
+        above = self.known.baseline is not None and sure >= self.known.baseline.threshold
+        self.above += above
+        if answer.typicality < 1 - self.known.accept - 1e-6:
+            self.flagged += 1
+        else:
+            total, squares, count = self.accepted
+            self.accepted = total + sure, squares + sure**2, count + int(above)
         self.histogram[min(int(answer.typicality * BINS), BINS - 1)] += 1
         for label in answer.labels:
             self.predicted[label] = self.predicted.get(label, 0) + 1
@@ -173,6 +180,16 @@ class Stream:
         else:
             self.history = [_joined(*pair) for pair in zip(self.history[::2], self.history[1::2], strict=True)] + [one]
 
+    @property
+    def answered(self) -> Confidence:
+        """The confidence of all answers."""
+        return Confidence(self.evidence.seen, *self.confidence, self.above)
+
+    @property
+    def answered_accepted(self) -> Confidence:
+        """The confidence of the answers to inputs that do not look OOD."""
+        return Confidence(self.evidence.seen - self.flagged, *self.accepted)
+
     def label(self, right: bool) -> None:
         """Adds what a label shows of one answer."""
         self.labelled, self.right = self.labelled + 1, self.right + right
@@ -187,6 +204,7 @@ class Stream:
             alarm=self.alarm,
             confidence=self.confidence,
             above=int(self.above),
+            accepted=self.accepted,
             flagged=int(self.flagged),
             histogram=tuple(map(int, self.histogram)),
             predicted=dict(self.predicted),
@@ -208,7 +226,7 @@ class Stream:
             known.scale, state.seen, np.array(state.low, dtype=np.float64), np.array(state.capital, dtype=np.float64)
         )
         whole = Stream.start(known, alpha)
-        names = ("highest", "alarm", "confidence", "above", "flagged", "right", "labelled")
+        names = ("highest", "alarm", "confidence", "above", "accepted", "flagged", "right", "labelled")
         return replace(
             whole,
             evidence=evidence,
@@ -246,7 +264,14 @@ def _check(state: StreamState, known: Known) -> None:
     shapes += [len(state.history) <= SPANS + 1, len(state.recent) <= RECENT * one_class]
     if not all(shapes):
         raise ValueError("lists have other lengths than a state of this model")
-    parts = [max(state.low, default=0), state.above, state.flagged, state.alarm or 0, state.labelled]
+    parts = [
+        max(state.low, default=0),
+        state.above,
+        state.accepted[2] + state.flagged,
+        state.flagged,
+        state.alarm or 0,
+        state.labelled,
+    ]
     parts.append(max(predicted, default=0))
     sums = [sum(state.histogram), sum(predicted) if one_class else seen, sum(span.inputs for span in state.history)]
     if any(part > seen for part in parts) or any(one != seen for one in sums) or state.right > state.labelled:

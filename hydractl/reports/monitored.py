@@ -35,8 +35,7 @@ def verdict(found: Findings) -> str:
         return "no inputs yet"
     inputs = f"{found.inputs:,} input{'s' * (found.inputs != 1)}"
     odd = f"{100 * found.flagged.value:.1f} % look OOD, {100 * found.promised:g} % of ID data do"
-    told = [f"accuracy by {name} {one}" for name, one in list(found.accuracy.items())[-1:]]  # ATC errs least
-    rest = "; ".join([odd, *told])
+    rest = "; ".join([odd, *_accuracy(found)])
     if found.since is None:
         return f"{inputs}: no evidence of change ({found.evidence:.2g}, an alarm takes {1 / found.alpha:g}); {rest}"
     stream = " of its stream" * (found.streams > 1)
@@ -47,6 +46,20 @@ def verdict(found: Findings) -> str:
     )
 
 
+def _accuracy(found: Findings) -> Iterator[str]:
+    """Yields the accuracy by the method that errs least, or why there is none."""
+    if found.estimable:
+        yield from (f"accuracy by {name} {one}" for name, one in list(found.accuracy.items())[-1:])
+    elif found.classes:
+        others = f", only that of the {_accepted(found):,} others"
+        accepted = [f"{others}, by {name} {one}" for name, one in list(found.accepted_accuracy.items())[-1:]]
+        yield f"accuracy cannot be estimated with so many odd inputs{''.join(accepted)}"
+
+
+def _accepted(found: Findings) -> int:
+    return found.inputs - (0 if found.flagged is None else round(found.flagged.value * found.inputs))
+
+
 def tables(found: Findings) -> list[Table]:
     """Returns the tables: the numbers, layers after an alarm, and class shares."""
     return [*_numbers(found), *_layers(found), *_classes(found)]
@@ -55,9 +68,15 @@ def tables(found: Findings) -> list[Table]:
 def _numbers(found: Findings) -> Iterator[Table]:
     rows: list[tuple[str, ShareEstimate | None, float | None]] = [("look OOD", found.flagged, found.promised)]
     rows += [(f"accuracy by {name}", one, None) for name, one in found.accuracy.items()]
+    rows += [(f"accepted: accuracy by {name}", one, None) for name, one in found.accepted_accuracy.items()]
     if found.right is not None:
         rows.append((f"accuracy of {found.labelled} labelled", found.right, None))
-    notes = [f"Accuracy by {name}: right {ASSUMPTIONS[name]}." for name in found.accuracy]
+    notes = [f"Accuracy by {name}: right {ASSUMPTIONS[name]}." for name in found.accuracy or found.accepted_accuracy]
+    if found.classes and not found.estimable:
+        notes.append(
+            "More inputs look OOD than chance explains. They may show no class, so accuracy is estimated for the "
+            f"{_accepted(found):,} accepted inputs alone, and right if these show classes of the model."
+        )
     if found.right is not None:
         notes.append("Accuracy of labelled inputs: that of all inputs if labels were drawn at random, not by `pick`.")
     columns = (

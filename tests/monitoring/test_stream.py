@@ -12,6 +12,7 @@ from hydractl.monitoring.findings import OF_CLASSES, find
 from hydractl.monitoring.metrics import prometheus
 from hydractl.monitoring.pick import Seen, picked
 from hydractl.monitoring.stream import SPANS, Known, SeenAnswer, Stream, StreamState
+from hydractl.reports.monitored import verdict
 from hydractl.schema import Origin, parse_json
 
 BASELINE = Baseline(samples=300, accuracy=0.9, confidence=0.9, threshold=0.6, labels=(150, 150))
@@ -105,7 +106,43 @@ def test_without_profiles_or_labels_the_rest_is_watched() -> None:
         stream.add(one._replace(profile=None, probabilities=None))
     found = find(known, 0.05, [stream])
     assert found.since is not None and found.layers == []
-    assert found.accuracy.keys() == {"mean confidence"} and found.classes[0].estimated is None
+    assert found.accepted_accuracy.keys() == {"mean confidence"} and found.classes[0].estimated is None
+
+
+def test_accuracy_is_estimated_for_accepted_inputs_alone_where_too_many_look_odd() -> None:
+    typical, photographs = answers(300), [one._replace(typicality=1 / 301, confidence=0.99) for one in answers(200)]
+    quiet = find(KNOWN, 0.01, [watched(typical)])
+    assert quiet.estimable and quiet.accuracy.keys() == {"mean confidence", "ATC"} and not quiet.accepted_accuracy
+    assert quiet.flagged is not None and quiet.flagged.value > 0
+    # Of the accepted, the estimate is that of a stream which never saw the others.
+    accepted = [one for one in typical if one.typicality >= 0.05]
+    expected = find(KNOWN, 0.01, [watched(accepted)]).accuracy
+    for streams in ([watched([*typical, *photographs])], [watched(typical), watched(photographs)]):
+        mixed = find(KNOWN, 0.01, streams)
+        assert not mixed.estimable and mixed.accuracy == {}
+        for name, one in expected.items():
+            assert mixed.accepted_accuracy[name].value == pytest.approx(one.value)
+        assert "cannot be estimated" in verdict(mixed) and f"{len(accepted)} others" in verdict(mixed)
+        lines = prometheus(mixed).splitlines()
+        assert "hydractl_accuracy_estimable 0" in lines
+        assert not any(line.startswith("hydractl_accuracy_estimate{") for line in lines)
+        assert sum(line.startswith("hydractl_accuracy_estimate_accepted{") for line in lines) == 2
+    none = find(KNOWN, 0.01, [watched(photographs)])
+    assert none.accuracy == none.accepted_accuracy == {} and "others" not in verdict(none)
+
+
+@pytest.mark.parametrize("accept", [0.5, 0.8, 0.95, 0.99, 1.0])
+def test_inputs_like_the_calibration_samples_are_rarely_too_odd(accept: float) -> None:
+    """Over calibration sets and streams together, at most alpha of the time."""
+    random, wrong = np.random.default_rng(0), 0
+    known = replace(KNOWN, scale=Scale(100, 100), accept=accept)
+    for _ in range(300):
+        scores, calibration = random.random(150), np.sort(random.random(100))
+        stream = Stream.start(known, 0.05)
+        for score in scores:
+            stream.add(SeenAnswer((1 + int((calibration >= score).sum())) / 101, 0.9, "cat"))
+        wrong += not find(known, 0.05, [stream]).estimable
+    assert wrong <= 0.05 * 300 + 3 * (0.05 * 0.95 * 300) ** 0.5
 
 
 def state(**changes: Any) -> dict[str, Any]:
@@ -141,6 +178,8 @@ HOSTILE = [
     },
     {"history": [{"inputs": 120, "evidence": 1.0, "low": 0, "confidence": 1.0, "layers": [1, 2, 3], "typical": []}]},
     {"right": 1},
+    {"accepted": [1.0, 1.0, 121]},
+    {"accepted": [1.0, -1.0, 1]},
     {"unknown": 1},
 ]
 

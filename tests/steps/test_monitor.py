@@ -14,12 +14,13 @@ import hydractl as library
 from hydractl.checkpoint.calibration import Calibration, FittedOod
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.families.load import read_checkpoint, write_checkpoint
+from hydractl.serve import load_onnx
 from tests.cli.conftest import HYDRACTL, Command, save_bert, save_images, save_vit
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated file, images like those it knows, and grey ones."""
+    """A calibrated file, images like those it knows, grey ones, and stripes, of which it flags two thirds."""
     folder = tmp_path_factory.mktemp("monitored")
     save_vit(folder / "vit")
     save_images(folder / "known", count=40, seed=1)
@@ -27,6 +28,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "grey").mkdir()
     for at in range(60):
         Image.new("L", (12, 12), 4 * at).save(folder / "grey" / f"{at:02}.png")
+    (folder / "stripes").mkdir()
+    for at in range(60):
+        stripes = np.tile(255 * (np.arange(12) // (1 + at % 3) % 2).astype(np.uint8), (12, 1))
+        Image.fromarray(stripes).save(folder / "stripes" / f"{at:02}.png")
     library.calibrate(folder / "vit", id_data=folder / "known", output=folder / "model")
     return folder
 
@@ -34,7 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("model", "today", "grey"):
+    for name in ("model", "today", "grey", "stripes"):
         (tmp_path / name).symlink_to(place / name)
     return tmp_path
 
@@ -182,6 +187,28 @@ def test_the_page_shows_the_numbers_and_the_inputs_to_label(hydractl: Command, h
     assert "ALARM" in page and "Layers that moved" in page and 'class="profile"' in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
     assert json.loads(Path("page/monitor.json").read_text())["inputs"] == 60
+
+
+def test_no_accuracy_is_estimated_for_images_of_no_class(hydractl: Command, here: Path) -> None:
+    found = json.loads(hydractl("monitor", "model", "stripes", "--json", "--report", "page", code=0).out)
+    assert not found["estimable"] and found["accuracy"] == {} and found["flagged"]["value"] == pytest.approx(2 / 3)
+    looks_odd = library.predict("model", "stripes").ood
+    accepted = [image for image, odd in zip(sorted(Path("stripes").iterdir()), looks_odd, strict=True) if not odd]
+    alone = library.Monitor("model")
+    alone.update(library.load("model").predict(accepted))
+    for name, estimate in alone.findings().accuracy.items():
+        assert found["accepted_accuracy"][name]["value"] == pytest.approx(estimate.value, abs=1e-6)
+    for text in (hydractl("monitor", "model", "stripes", code=0).out, Path("page/index.html").read_text()):
+        assert "cannot be estimated" in text and "20 others" in text
+    library.export("model", output="model.onnx")
+    images = [image.read_bytes() for image in sorted(Path("stripes").iterdir())]
+    for file, model in (("model", library.load("model")), ("model.onnx", load_onnx("model.onnx"))):  # without torch
+        monitor = library.Monitor(file)
+        monitor.update(model.predict(images))
+        lines = monitor.metrics().splitlines()
+        assert "hydractl_accuracy_estimable 0" in lines
+        assert not any(line.startswith("hydractl_accuracy_estimate{") for line in lines)
+        assert any(line.startswith('hydractl_accuracy_estimate_accepted{method="ATC"}') for line in lines)
 
 
 def test_files_without_a_baseline_are_watched_by_what_they_have(here: Path, place: Path) -> None:
