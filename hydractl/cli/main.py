@@ -40,13 +40,14 @@ _REMEDIES = {
 
 
 def run() -> NoReturn:
-    """Runs the command line and exits.
+    """Runs the command line and exits; the process is its own, signals included.
 
     The code is 0 for done, 1 for failed, 2 for wrong usage, and as in shells 130 for interrupted, 143 for terminated
     and 129 for a closed terminal.
     """
     _prepare_streams()
     signals = Signals()
+    signals.handle()
     if os.environ.get("HYDRACTL_TRACEBACK"):
         sys.exit(_invoke())
     try:

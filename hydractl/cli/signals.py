@@ -3,10 +3,11 @@
 An exception ends a command, because it removes half-written files on its way out. It can be lost: Python drops what is
 raised in callbacks, such as the one after every import, and libraries catch more than they should. It can also be late,
 because Python runs no handler during a native call. So a thread repeats a lost one, and ends the process in the end.
+
+Only the entry point of the command line lets this begin: functions of Python leave the signals of their process alone.
 """
 
 import _thread
-import atexit
 import os
 import signal
 import sys
@@ -15,8 +16,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
-#: The signals that end a process; Windows knows no hang-up.
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + signal.SIGINT
 MESSAGE = "interrupted"
 PATIENCE = 2.0  # seconds from the signal to the end of the process
@@ -33,57 +33,52 @@ class Signals:
     def __init__(self) -> None:
         self.received: int | None = None
         self._repeats = self._finished = False
+
+    def handle(self) -> None:
+        """Takes the signals of this process, which must be the command's own, to its end."""
         for number in ENDING:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores some
                 signal.signal(number, self._end)
-        read, self._write = os.pipe()
-        with suppress(AttributeError):  # on Windows before Python 3.12, where it is not needed
-            os.set_blocking(self._write, False)
+        read, write = os.pipe()
+        os.set_blocking(write, False)
         # Python writes the number of a signal there at once, long before it may run a handler.
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # the signals of workers are their own
         with suppress(RuntimeError):  # no thread under a limit of memory: then exceptions must do
             _thread.start_new_thread(self._watch, (read,))
-        atexit.register(self._exit)  # the first one registered runs last
 
     def finish(self) -> None:
         """Notes that the command is done: a signal from now on ends the process at once."""
         self._finished = True
-        if self.received is None:
-            signal.set_wakeup_fd(-1)
-            os.close(self._write)
 
     def _end(self, number: int, _frame: FrameType | None) -> None:
         repeated, self._repeats = self._repeats, False
         if repeated and (self._finished or _is_on_its_way()):
             return
-        if self._finished or (self.received is not None and not repeated):
-            # The next run of the same output removes the parts of files that stay.
-            os._exit(128 + number)
+        if self._finished or (self.received is not None and not repeated) or _imports_torch():
+            self._end_process(number)
         self.received = number
-        if _imports_torch():
-            _end_process(number)
         sys.unraisablehook = lambda lost: None  # which would print a traceback where Python drops the exception
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    def _exit(self) -> None:
-        # Python itself forgets the exit code of some interrupts, such as one inside `exec`, and ends by the signal.
-        if self.received is not None:
-            os._exit(128 + self.received)
-
     def _watch(self, read: int) -> None:
         """Waits for a signal, then for the end of the process."""
-        while (got := os.read(read, 1)) and got[0] not in ENDING:
+        while (number := os.read(read, 1)[0]) not in ENDING:
             pass
-        if not got:
-            os.close(read)
-            return
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             time.sleep(REPEATED)
             if self.received is not None:  # else the main thread is in a native call
                 self._repeats = True
-                _thread.interrupt_main(signal.Signals(got[0]))
-        _end_process(got[0])
+                _thread.interrupt_main(signal.Signals(number))
+        self._end_process(number)
+
+    def _end_process(self, number: int) -> NoReturn:
+        """Ends the process at once; the next run of the same output removes the parts of files that stay."""
+        if number == signal.SIGINT and not self._finished:
+            with suppress(OSError):
+                os.write(2, f"{MESSAGE}\n".encode())
+        os._exit(128 + number)
 
 
 def _imports_torch() -> bool:
@@ -102,15 +97,3 @@ def _is_on_its_way() -> bool:
         met.add(id(error))
         error = error.__context__
     return False
-
-
-def _end_process(number: int) -> NoReturn:
-    if number == signal.SIGINT:
-        with suppress(OSError):
-            os.write(2, f"{MESSAGE}\n".encode())
-    os._exit(128 + number)
-
-
-if hasattr(os, "register_at_fork"):
-    # The signals of a worker process are not the command's.
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))

@@ -1,10 +1,9 @@
 """The command line in this process, and small things on disk to point it at."""
 
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -26,7 +25,7 @@ from transformers import (
 )
 
 from hydractl.cli.main import run
-from hydractl.cli.signals import ENDING
+from hydractl.cli.signals import Signals
 from tests.data.tokenizers_and_processors import clip_files
 
 LABELS = ("cat", "dog", "owl")
@@ -52,12 +51,12 @@ Command = Callable[..., Result]
 @pytest.fixture
 def hydractl(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Command]:
+) -> Command:
     """Runs `hydractl` with these arguments, and bytes for its standard input; a test that fails shows what it said.
 
     Where an exit code is given, it must be that one.
     """
-    before = {number: signal.getsignal(number) for number in ENDING}
+    monkeypatch.setattr(Signals, "handle", lambda self: None)  # those of this process are pytest's
 
     def command(*arguments: object, stdin: bytes = b"", code: int | None = None) -> Result:
         monkeypatch.setattr(sys, "argv", ["hydractl", *map(str, arguments)])
@@ -73,9 +72,7 @@ def hydractl(
         assert code is None or result.code == code, result.err
         return result
 
-    yield command
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return command
 
 
 def save_vit(folder: Path, seed: int = 0, **changes: object) -> Path:

@@ -9,6 +9,7 @@ from subprocess import PIPE
 
 import pytest
 
+from hydractl.cli.signals import PATIENCE
 from tests.cli.conftest import HYDRACTL, save_images
 
 #: Stands in for the subcommands, and loses what is raised in it.
@@ -41,6 +42,13 @@ def in_the_import_of_torch():
 def in_a_native_call():
     print("works", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+def in_cleaning():
+    try:
+        print("works", flush=True)
+        time.sleep(60)
+    finally:
+        print("cleans", flush=True)
+        time.sleep(60)
 def app(**_):
     globals()[sys.argv[1]]()
     time.sleep(60 if sys.argv[2] == "long" else 0)
@@ -65,6 +73,50 @@ def test_no_signal_is_lost(lost: str, then: str, number: signal.Signals, code: i
     assert (process.returncode, err) == (code, "interrupted\n" if number == signal.SIGINT else "")
 
 
+def test_the_second_signal_ends_it_at_once() -> None:
+    command = [sys.executable, "-c", LOSING, "in_cleaning", "long"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in ("works\n", "cleans\n"):
+        assert process.stdout.readline() == line
+        process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    _, err = process.communicate(timeout=SECONDS)
+    assert time.monotonic() - start < PATIENCE
+    assert (process.returncode, err) == (130, "interrupted\n")
+
+
+def _heed() -> None:
+    """Lets interrupts through, which a shell's jobs in the background ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+#: Interrupted in a function of Python, goes on for longer than a command may.
+LIBRARY = """
+import signal, time
+import hydractl
+hydractl.analyse_speed("vit", seconds=0)
+try:
+    print("works", flush=True)
+    hydractl.analyse_speed("vit", seconds=60)
+except KeyboardInterrupt:
+    print("caught", flush=True)
+time.sleep(3)
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print(*{signal.getsignal(number).name for number in (signal.SIGTERM, signal.SIGHUP)}, signal.set_wakeup_fd(-1))
+"""
+
+
+def test_an_interrupted_function_leaves_the_process_to_its_user(place: Path) -> None:
+    command = [sys.executable, "-c", LIBRARY]
+    process = subprocess.Popen(command, cwd=place, preexec_fn=_heed, stdout=PIPE, stderr=PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "works\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out.splitlines()) == (0, ["caught", "True", "SIG_DFL -1"]), err
+
+
 #: Commands that take about as long as the latest moment, or longer.
 COMMANDS = (
     "extract-circuit vit --id-data many --ood-data noise --objective acc,avg --budget 6 --batch-size 1 -o {objective}",
@@ -85,11 +137,6 @@ LATEST = 20.0 if "HYDRACTL_INTERRUPTS" in os.environ else 4.0
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Enough images to be at work for long."""
     return save_images(tmp_path_factory.mktemp("data") / "many", count=1000)
-
-
-def _heed() -> None:
-    """Lets interrupts through, which a shell's jobs in the background ignore."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.slow
