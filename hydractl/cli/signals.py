@@ -55,8 +55,9 @@ class Signals:
         repeated, self._repeats = self._repeats, False
         if repeated and (self._finished or _is_on_its_way()):
             return
-        if self._finished or (self.received is not None and not repeated) or _imports_torch():
-            self._end_process(number)
+        again = self._finished or (self.received is not None and not repeated)
+        if again or _imports_torch():
+            self._end_process(number, silent=again)
         self.received = number
         sys.unraisablehook = lambda lost: None  # which would print a traceback where Python drops the exception
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
@@ -71,11 +72,11 @@ class Signals:
             if self.received is not None:  # else the main thread is in a native call
                 self._repeats = True
                 _thread.interrupt_main(signal.Signals(number))
-        self._end_process(number)
+        self._end_process(number, silent=self._finished)
 
-    def _end_process(self, number: int) -> NoReturn:
+    def _end_process(self, number: int, silent: bool) -> NoReturn:
         """Ends the process at once; the next run of the same output removes the parts of files that stay."""
-        if number == signal.SIGINT and not self._finished:
+        if number == signal.SIGINT and not silent:
             with suppress(OSError):
                 os.write(2, f"{MESSAGE}\n".encode())
         os._exit(128 + number)

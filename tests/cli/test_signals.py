@@ -9,7 +9,6 @@ from subprocess import PIPE
 
 import pytest
 
-from hydractl.cli.signals import PATIENCE
 from tests.cli.conftest import HYDRACTL, save_images
 
 #: Stands in for the subcommands, and loses what is raised in it.
@@ -42,13 +41,6 @@ def in_the_import_of_torch():
 def in_a_native_call():
     print("works", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
-def in_cleaning():
-    try:
-        print("works", flush=True)
-        time.sleep(60)
-    finally:
-        print("cleans", flush=True)
-        time.sleep(60)
 def app(**_):
     globals()[sys.argv[1]]()
     time.sleep(60 if sys.argv[2] == "long" else 0)
@@ -71,19 +63,6 @@ def test_no_signal_is_lost(lost: str, then: str, number: signal.Signals, code: i
     process.send_signal(number)
     _, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (code, "interrupted\n" if number == signal.SIGINT else "")
-
-
-def test_the_second_signal_ends_it_at_once() -> None:
-    command = [sys.executable, "-c", LOSING, "in_cleaning", "long"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in ("works\n", "cleans\n"):
-        assert process.stdout.readline() == line
-        process.send_signal(signal.SIGINT)
-    start = time.monotonic()
-    _, err = process.communicate(timeout=SECONDS)
-    assert time.monotonic() - start < PATIENCE
-    assert (process.returncode, err) == (130, "interrupted\n")
 
 
 def _heed() -> None:
