@@ -20,7 +20,6 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
-    "sklearn": "ood",
     "sphinx": "docs",
 }
 

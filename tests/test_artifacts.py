@@ -50,7 +50,7 @@ REPORT = {
     "version": 1,
     "complete": True,
     "hydractl": "0.1.0",
-    "options": {"ood_score": "msp", "style": "hydractl", "bootstrap": 10},
+    "options": {"ood_score": "msp", "bootstrap": 10},
     "data": {"id": {"name": "cifar", "samples": 4}, "ood": {"n": {"name": "n", "samples": 3}}},
     "models": {
         "m": {

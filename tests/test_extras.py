@@ -41,7 +41,6 @@ REFUSED = {
     "a map of scores": ("matplotlib", ["score-heads", "vit", "--method=magnitude", "--plot=x.png", "-o", "x"]),
     "a map of distances": ("matplotlib", [*HEADS, "--plot=x.png"]),
     "a picture of overlaps": ("matplotlib", ["analyse", "overlap", "c.json", "c.json", "--plot=x.png"]),
-    "definitions": ("sklearn", ["evaluate", "vit", PETS, NOISE, "--style=openood"]),
     "a graph": ("onnx", ["export", "vit", "--format=onnx", "-o", "x.onnx"]),
     "the manual as a site": ("furo", ["guide", "--html=x"]),
 }

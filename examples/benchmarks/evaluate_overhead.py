@@ -22,7 +22,6 @@ from hydractl.data.reading import Reading
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.evaluation.systems import Running
 from hydractl.families.load import read_checkpoint
@@ -71,7 +70,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     def evaluation() -> None:
         with batch_workers(torch.device("cpu")) as in_parallel:
             networks = Networks([model], prepare, data, running(in_parallel))
-            numbers_of(predict_sets(networks, [ID]), networks.cost, Settings())
+            numbers_of(predict_sets(networks, [ID]), networks.cost)
 
     member_answers(model, prepared[0])  # warm up
     # In turns: other work on the machine meets both alike.

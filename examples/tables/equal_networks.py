@@ -16,7 +16,6 @@ import numpy as np
 
 from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, assemble, numbers_of, resample
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.reports.columns import JUDGED
@@ -44,8 +43,8 @@ def compared(generator: np.random.Generator, samples: int, resamples: int) -> tu
         tables = {ID: tabulate(inside[number], labels)}
         tables |= {key: tabulate(logits[number]) for key, logits in outside.items()}
         found = SystemPredictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
-        numbers = numbers_of(found, None, Settings())
-        parts.append(SystemNumbers(name, numbers, resample(found, Settings(), resamples, 0)))
+        numbers = numbers_of(found, None)
+        parts.append(SystemNumbers(name, numbers, resample(found, resamples, 0)))
     systems = assemble(parts)
     paired = {column: column.paired(systems["hydra"]) for column in JUDGED.values()}
     better = {

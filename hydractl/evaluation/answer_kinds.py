@@ -14,6 +14,7 @@ from hydractl.data.samples import Labels
 from hydractl.errors import OptionError
 from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.metrics.bootstrap import classification_replicates, draw_places
+from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.checks import FloatArray, Logits
 from hydractl.metrics.label_sets import (
     FittedLabels,
@@ -31,7 +32,6 @@ from hydractl.metrics.number_metrics import (
 )
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
-from hydractl.metrics.styles import OURS, Style
 from hydractl.metrics.word_spans import WordTable, tabulate_words, word_metrics, word_replicates
 from hydractl.tasks.embedding import mean_embedding
 from hydractl.tasks.task import TaskRow
@@ -43,7 +43,7 @@ class AnswerKind(Protocol):
     Attributes:
         name: of the answers, for messages.
         confident: whether they have a probability, which tells errors and OOD samples.
-        one_class: whether each is one class, so that every style, score and saved answer makes sense.
+        one_class: whether each is one class, so that every score and saved answer makes sense.
     """
 
     name: ClassVar[str]
@@ -53,7 +53,7 @@ class AnswerKind(Protocol):
     def table(self, answers: SetAnswers, temperature: float) -> Any:
         """Returns the per-sample quantities of a set; None where answers without labels tell nothing."""
 
-    def metrics(self, table: Any, style: Style = OURS) -> dict[str, Any]:
+    def metrics(self, table: Any) -> dict[str, Any]:
         """Returns every number of labelled samples by name."""
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
@@ -79,8 +79,8 @@ class Classes(AnswerKind):
         assert answers.member_logits is not None
         return tabulate(answers.member_logits, answers.labels, temperature)
 
-    def metrics(self, table: PredictionTable, style: Style = OURS) -> dict[str, Any]:
-        return asdict(style.classification_metrics(table))
+    def metrics(self, table: PredictionTable) -> dict[str, Any]:
+        return asdict(classification_metrics(table))
 
     def replicates(self, table: PredictionTable, draws: int, seed: int) -> dict[str, FloatArray]:
         return classification_replicates(table, draws, seed)
@@ -103,7 +103,7 @@ class LabelSets(AnswerKind):
         assert answers.member_logits is not None
         return tabulate_label_sets(answers.member_logits, answers.labels, temperature, self.thresholds)
 
-    def metrics(self, table: Any, style: Style = OURS) -> dict[str, Any]:
+    def metrics(self, table: Any) -> dict[str, Any]:
         return asdict(label_set_metrics(table))
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
@@ -131,8 +131,8 @@ class WordLabels(Classes):
         assert answers.member_logits is not None
         return tabulate_words(answers.member_logits, answers.labels, temperature, answers.places, names=self.names)
 
-    def metrics(self, table: PredictionTable, style: Style = OURS) -> dict[str, Any]:
-        return asdict(word_metrics(table)) if isinstance(table, WordTable) else super().metrics(table, style)
+    def metrics(self, table: PredictionTable) -> dict[str, Any]:
+        return asdict(word_metrics(table)) if isinstance(table, WordTable) else super().metrics(table)
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return word_replicates(table, draws, seed)
@@ -158,9 +158,9 @@ class Numbers(LabelSets):
         assert answers.member_logits is not None
         return self._numbers(answers.member_logits, answers.labels, temperature)
 
-    def metrics(self, table: Any, style: Style = OURS) -> dict[str, Any]:
+    def metrics(self, table: Any) -> dict[str, Any]:
         if not isinstance(table, NumberTable):
-            return super().metrics(table, style)
+            return super().metrics(table)
         return {name: value for name, value in asdict(number_metrics(table)).items() if value == value}
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
@@ -206,7 +206,7 @@ class Embeddings(AnswerKind):
         assert answers.member_logits is not None
         return EmbeddingTable(mean_embedding(torch.from_numpy(answers.member_logits)).numpy())
 
-    def metrics(self, table: EmbeddingTable, style: Style = OURS) -> dict[str, Any]:
+    def metrics(self, table: EmbeddingTable) -> dict[str, Any]:
         return {} if table.kept is None else {"neighbours": float(table.kept.mean())}
 
     def replicates(self, table: EmbeddingTable, draws: int, seed: int) -> dict[str, FloatArray]:

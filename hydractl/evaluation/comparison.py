@@ -115,7 +115,7 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
         _warn_of_shared(comparison.data, watch)
     at_chance: dict[str, list[bool]] = {}
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
-    settings, procedure, on_note = comparison.settings, comparison.procedure, running.on_note
+    procedure, on_note = comparison.procedure, running.on_note
     told, reference = set[str](), None
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None, exposed=exposed[name] or None)
@@ -131,11 +131,11 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
         for alarm in alarms:
             watch.warn(f"{name}: {alarm}")
         found = replace(found, ood_means=group_means(found.ood, seen))
-        draws = resamples(procedure.bootstrap, predictions, settings, on_note)
+        draws = resamples(procedure.bootstrap, predictions, on_note)
         on_note = _ignored  # what holds for the first system holds for all
         for each, numbers in found.ood.items():
             at_chance.setdefault(each, []).append(_is_at_chance(numbers))
-        drawn = resample(predictions, settings, draws, procedure.seed, exposed=seen) if draws else None
+        drawn = resample(predictions, draws, procedure.seed, exposed=seen) if draws else None
         yield SystemNumbers(name, found, drawn)
     for each, systems in at_chance.items():
         if all(systems):
@@ -208,7 +208,7 @@ def _evaluate(
     if (own := predictions.embedding) is not None:
         kept = EmbeddingTable(own, kept_neighbours(own if reference is None else reference, own))
         predictions = replace(predictions, tables={**predictions.tables, id_key(predictions): kept})
-    found = replace(numbers_of(predictions, predictor.cost, settings), **vars(made_of))
+    found = replace(numbers_of(predictions, predictor.cost), **vars(made_of))
     if comparison.procedure.curves and predictions.with_msp:
         curves = curves_of(predictions)
         if data is not None:

@@ -182,7 +182,7 @@ def _calibrate(
 ) -> tuple[Calibration, Scorer]:
     """Returns what is fitted before the evaluation, and how samples are scored; without a score, by the MSP."""
     row = score or find_ood_score(BASELINE)
-    scorer = _of_answers(row, settings, predictor.kind) if row.fit is None else None
+    scorer = _of_answers(row, predictor.kind) if row.fit is None else None
     wanted = settings.wanted_temperature
     temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
     wanting, settled = list(settings.fits(score)), Calibration(temperature, kind=predictor.kind)
@@ -208,11 +208,8 @@ def _calibrate(
     return replace(settled, sets=sets), scorer
 
 
-def _of_answers(row: OodScore, settings: Settings, kind: AnswerKind) -> Scorer:
-    """Returns a score of logits alone, by the definition of the style."""
-    own = settings.definitions.scores.get(row.name)
-    if own is not None:
-        return lambda _answers, table, _temperature: own(table)
+def _of_answers(row: OodScore, kind: AnswerKind) -> Scorer:
+    """Returns a score of logits alone."""
 
     def score(answers: SetAnswers, table: Any, temperature: float) -> FloatArray:
         if kind.one_class:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
 from hydractl.data.reading import OOD_SOURCE, DataLike, DataSetsLike, Indexed, SkipBad
-from hydractl.errors import OptionError, require
-from hydractl.metrics.styles import OURS, STYLES, Style, find_style
+from hydractl.errors import OptionError
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import OodScore
 from hydractl.options import brief, option
@@ -73,7 +72,7 @@ class Sets:
 
 @dataclass(frozen=True)
 class Settings:
-    """Says what the numbers mean: what tells OOD from ID, whose definitions count, temperature and prediction sets."""
+    """Says what the numbers mean: what tells OOD from ID, temperature and prediction sets."""
 
     ood_score: str | None = option(
         None,
@@ -81,7 +80,6 @@ class Settings:
         "otherwise msp.",
         choices=tuple(score.name for score in OOD_SCORES),
     )
-    style: str = option("hydractl", "Whose definitions to compute by.", choices=tuple(style.name for style in STYLES))
     temperature: float | str | None = option(
         None,
         "One for all, or fitted per system on `calib_data`. Default: each system's own.",
@@ -99,7 +97,6 @@ class Settings:
     def __post_init__(self) -> None:
         # Raises before anything is computed.
         _ = self.wanted_temperature, self.coverage
-        require(*self.definitions.packages)
 
     def check_several(self, confident: bool = True) -> None:
         """Raises OptionError for what says nothing of several labels a sample, of words, or of numbers.
@@ -107,8 +104,8 @@ class Settings:
         Args:
             confident: whether answers have a confidence that tells OOD samples, as numbers have not.
         """
-        if self.style != OURS.name or self.conformal is not None:
-            raise OptionError("`style` and `conformal` are of models that choose one class: leave them out")
+        if self.conformal is not None:
+            raise OptionError("`conformal` is for models that choose one class: leave it out")
         if self.ood_score not in (None, DEFAULT, *([BASELINE] if confident else [])):
             raise OptionError(f"`ood_score` {self.ood_score} reads one class a sample: choose {DEFAULT}")
         if self.temperature is not None and not confident:
@@ -134,19 +131,14 @@ class Settings:
         return share
 
     @cached_property
-    def definitions(self) -> Style:
-        """The style by its name."""
-        return find_style(self.style)
-
-    @cached_property
     def score(self) -> OodScore:
-        """The OOD score of systems that bring none, as the style defines it."""
-        return self.definitions.require(find_ood_score(self.ood_score or BASELINE))
+        """The OOD score of systems that bring none."""
+        return find_ood_score(self.ood_score or BASELINE)
 
     @property
     def own_scores(self) -> bool:
-        """True if systems are scored by what their files hold; other tools know of no such scores."""
-        return self.ood_score is None and self.style == OURS.name
+        """True if systems are scored by what their files hold."""
+        return self.ood_score is None
 
     def fits(self, score: OodScore | None) -> Iterator[str]:
         """Yields what needs calibration data, as messages name it; a score of None is one that the system brings."""
@@ -161,7 +153,6 @@ class Settings:
         """Returns its part of a report's options."""
         return {
             "ood_score": self.ood_score or BASELINE,
-            "style": self.style,
             "temperature": self.wanted_temperature,
             "conformal": self.coverage and {"method": "lac", "coverage": self.coverage},
         }
@@ -180,7 +171,7 @@ class Procedure:
     bootstrap: int | None = option(
         None,
         "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none. Default: 1000 for up "
-        "to 100,000 samples and our own `style`.",
+        "to 100,000 samples.",
         metavar="R",
         minimum=0,
         maximum=bounds.DRAWS,

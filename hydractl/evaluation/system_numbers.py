@@ -29,7 +29,6 @@ from hydractl.evaluation.results import (
 )
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.settings import Settings
 from hydractl.metrics.bootstrap import (
     accuracy_replicates,
     draw_places,
@@ -38,9 +37,9 @@ from hydractl.metrics.bootstrap import (
 )
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.number_metrics import NumberTable, ranking_metrics
+from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.prediction_table import PredictionTable
-from hydractl.metrics.selective import accuracy_at_coverage, error_metrics
-from hydractl.metrics.styles import OURS
+from hydractl.metrics.selective import accuracy_at_coverage, aurc, error_metrics
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
@@ -69,18 +68,18 @@ T = TypeVar("T")
 Replicates = Resampled[FloatArray]
 
 
-def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Settings) -> System:
+def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> System:
     """Returns every number of one system."""
     inside = id_key(predictions)
-    ood = {key.name: _ood(key, predictions, settings) for key in predictions.scores if key.role == "ood"}
+    ood = {key.name: _ood(key, predictions) for key in predictions.scores if key.role == "ood"}
     shift: dict[str, dict[str, LabelledMetrics]] = {}
     for key in predictions.scores:
         if key.role == "shift":
-            shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions, settings)
+            shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions)
     by_class = inside in predictions.with_msp or inside in predictions.correct
     return System(
-        id=replace(_labelled(inside, predictions, settings), **{k: v.mean() for k, v in _ranking(predictions).items()}),
-        selective=_selective(predictions, settings) if by_class else None,
+        id=replace(_labelled(inside, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
+        selective=_selective(predictions) if by_class else None,
         score=OWN if predictions.confident else None if predictions.own is None else predictions.own.score,
         typicality=_typicality(predictions),
         sure=predictions.sure,
@@ -151,21 +150,21 @@ def shift_means(shift: Mapping[str, Mapping[str, LabelledMetrics]]) -> ShiftMean
     )
 
 
-def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -> LabelledMetrics:
+def _labelled(key: SetKey, predictions: SystemPredictions) -> LabelledMetrics:
     table = predictions.tables.get(key)
     if table is None:
         correct = predictions.right(key)
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
-    found = predictions.calibration.kind.metrics(table, settings.definitions)
+    found = predictions.calibration.kind.metrics(table)
     return LabelledMetrics(len(predictions.scores[key]), **found, **_diversity(table))
 
 
-def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood:
+def _ood(key: SetKey, predictions: SystemPredictions) -> Ood:
     inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
-    found, diversity = settings.definitions.ood_metrics(inside, outside), _diversity(predictions.tables.get(key))
+    found, diversity = ood_metrics(inside, outside), _diversity(predictions.tables.get(key))
     beside = {}
     if predictions.own is not None and key in predictions.with_msp:
-        msp = settings.definitions.ood_metrics(*(-predictions.with_msp[one].msp for one in (id_key(predictions), key)))
+        msp = ood_metrics(*(-predictions.with_msp[one].msp for one in (id_key(predictions), key)))
         beside = _as_msp(asdict(msp))
     return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
 
@@ -184,21 +183,21 @@ def _diversity(table: object) -> dict[str, float]:
     return {name: float(values.mean()) for name, values in found.items()}
 
 
-def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
-    inside, style = id_key(predictions), settings.definitions
+def _selective(predictions: SystemPredictions) -> Selective:
+    inside = id_key(predictions)
     confidence, correct = predictions.confidence(inside), predictions.right(inside)
     scores = predictions.scores[inside]
     # What a file brings was chosen to tell OOD samples, not errors.
     doubt = scores if predictions.own is None else -confidence
-    errors = error_metrics(doubt, correct, style.ood_metrics)
+    errors = error_metrics(doubt, correct)
     at_coverage = {f"{share:g}": value for share, value in accuracy_at_coverage(confidence, correct).items()}
-    found = Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
+    found = Selective(aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
     if predictions.own is None:
         return found
-    odd = error_metrics(scores, correct, style.ood_metrics)
+    odd = error_metrics(scores, correct)
     return replace(
         found,
-        ood_score_aurc=style.aurc(-scores, correct),
+        ood_score_aurc=aurc(-scores, correct),
         ood_score_misclassification_auroc=None if odd is None else odd.misclassification_auroc,
     )
 
@@ -241,14 +240,10 @@ class SystemNumbers:
         return 0 if self.replicates is None else len(next(iter(self.replicates.id.values())))
 
 
-def resamples(
-    wanted: int | None, predictions: SystemPredictions, settings: Settings, on_note: Callable[[str], None]
-) -> int:
+def resamples(wanted: int | None, predictions: SystemPredictions, on_note: Callable[[str], None]) -> int:
     """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds."""
     if wanted is not None:
         return wanted
-    if settings.style != OURS.name:
-        return 0
     samples = sum(len(scores) for key, scores in predictions.scores.items() if key.role in ("id", "ood"))
     if samples > MOST_RESAMPLED:
         on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
@@ -258,7 +253,6 @@ def resamples(
 
 def resample(
     predictions: SystemPredictions,
-    settings: Settings,
     replicates: int,
     seed: int,
     *,
@@ -268,12 +262,7 @@ def resample(
 
     Args:
         exposed: see `group_means`.
-
-    Raises:
-        OptionError: another tool's style, whose numbers are not resampled.
     """
-    if settings.style != OURS.name:
-        raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
     inside = id_key(predictions)
     if inside in predictions.tables:
         found = predictions.calibration.kind.replicates(predictions.tables[inside], replicates, seed)

@@ -77,8 +77,6 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> L
         entropy=_entropy(mean),
         expected_entropy=mean_over_members(_entropy(members)),
         disagreement=_disagreement(members >= least),
-        mean_logits_prediction=chosen.astype(np.int64),  # no other tool's style is for several labels
-        mean_logits_msp=msp,
         outcomes=None if labels is None else _compare(there, absent, chosen, labels),
         probabilities=mean,
     )

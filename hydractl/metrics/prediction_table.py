@@ -46,8 +46,6 @@ class PredictionTable:
     entropy: FloatArray  # of the mean probability
     expected_entropy: FloatArray  # mean of the members' entropies
     disagreement: FloatArray  # share of member pairs with different argmax; 0 for one member
-    mean_logits_prediction: IntArray  # argmax of the member-mean logits, for tools that average logits
-    mean_logits_msp: FloatArray  # largest softmax probability of the member-mean logits, for the same
     outcomes: Outcomes | None
 
     @property
@@ -104,15 +102,12 @@ def _reduce(scaled: FloatArray, labels: IntArray | None) -> PredictionTable:
     members = member_probabilities(scaled)
     mean = mean_over_members(members)
     prediction = mean.argmax(axis=-1)
-    mean_logits = mean_over_members(scaled)
     return PredictionTable(
         prediction=prediction,
         msp=mean.max(axis=-1),
         entropy=entr(mean).sum(axis=-1),
         expected_entropy=mean_over_members(entr(members).sum(axis=-1)),
         disagreement=_disagreement(scaled.argmax(axis=-1)),
-        mean_logits_prediction=mean_logits.argmax(axis=-1),
-        mean_logits_msp=member_probabilities(mean_logits).max(axis=-1),
         outcomes=None if labels is None else _compare(scaled, mean, prediction, labels),
     )
 

@@ -1,6 +1,6 @@
 """Errors: abstain where confidence is least and see what the rest is worth, or tell which predictions are wrong."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from hydractl.metrics.checks import BoolArray, FloatArray
-from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
+from hydractl.metrics.ood_detection import ood_metrics
 
 COVERAGES = (0.7, 0.8, 0.9, 0.95)
 
@@ -96,21 +96,16 @@ def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> fl
     return float(-levels[enough[-1]]) if enough.size else None
 
 
-def error_metrics(
-    scores: FloatArray,
-    correct: BoolArray,
-    detection: Callable[[FloatArray, FloatArray], OodMetrics] = ood_metrics,
-) -> ErrorMetrics | None:
+def error_metrics(scores: FloatArray, correct: BoolArray) -> ErrorMetrics | None:
     """Returns AUROC (ties one half), AUPR and FPR95 of a score for errors; None where all are right or all are wrong.
 
     Args:
         scores: [N] higher = more likely wrong.
         correct: [N].
-        detection: by whose definitions a score of negatives and positives is judged.
 
     Source: Hendrycks & Gimpel 2017.
     """
     if correct.all() or not correct.any():
         return None
-    found = detection(scores[correct], scores[~correct])
+    found = ood_metrics(scores[correct], scores[~correct])
     return ErrorMetrics(found.auroc, found.aupr_out, found.fpr95)

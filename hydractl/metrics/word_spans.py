@@ -89,8 +89,6 @@ def tabulate_words(
         entropy=mean(words.entropy),
         expected_entropy=mean(words.expected_entropy),
         disagreement=mean(words.disagreement),
-        mean_logits_prediction=padded(words.mean_logits_prediction),
-        mean_logits_msp=np.minimum.reduceat(words.mean_logits_msp, starts),
         outcomes=outcomes,
         words=words,
         sentences=sentences,

@@ -14,7 +14,7 @@ from hydractl.schema import document
 
 FORMAT = "hydractl-report"
 VERSION = 1
-DEFINING = ("ood_score", "style")  # options that define the numbers of a report
+DEFINING = "ood_score"  # the option that defines the numbers of a report
 
 
 def results(models: Mapping[str, System], data: DataInfo, options: Mapping[str, Any], complete: bool = True) -> Results:
@@ -78,10 +78,11 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
             taken = label in models and models[label] != system
             models[f"{label} ({_stem(name)})" if taken else label] = system
     for name, report in others:
-        for key in DEFINING:
-            ours, theirs = first.options.get(key), report.options.get(key)
-            if ours != theirs:
-                raise ArtifactError(f"{name}: {key} is {theirs}, in {first_name} {ours}: evaluate again by one of them")
+        ours, theirs = first.options.get(DEFINING), report.options.get(DEFINING)
+        if ours != theirs:
+            raise ArtifactError(
+                f"{name}: {DEFINING} is {theirs}, in {first_name} {ours}: evaluate again by one of them"
+            )
         if report.data != first.data:
             notes.append(f"{name} and {first_name} are not of the same data: compare with care")
     complete = all(report.complete for report in reports.values())

@@ -8,7 +8,6 @@ from typing import Any
 
 from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, System
 from hydractl.metrics.bootstrap import Outcome, outcome
-from hydractl.metrics.styles import OURS, STYLES
 from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
 from hydractl.reports.columns import JUDGED, Column, judged_sets, numbers_judged
 
@@ -263,7 +262,6 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     """
     models = report.models
     yield from _compared(models)
-    style = report.options.get("style", OURS.name)
     score = report.options.get("ood_score", BASELINE)
     if any(system.ood for system in models.values()):
         yield from _scored(models, score)
@@ -272,8 +270,6 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
             yield f"Scored by a confidence of their own: {', '.join(confident)}."
         if full:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
-    if style != OURS.name:
-        yield f"Style: {next((row.help for row in STYLES if row.name == style), style)}."
     if fitted := "; ".join(_fitted(models)):
         yield f"Temperature fitted: {fitted}."
     for name, system in models.items():

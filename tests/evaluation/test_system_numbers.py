@@ -3,11 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hydractl.errors import OptionError
 from hydractl.evaluation.results import Cost, Difference, LabelledMetrics, Resampled, System, plain
 from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.prediction_table import tabulate
@@ -29,13 +27,12 @@ def predictions(seed: int, sharpness: float = 1.0) -> SystemPredictions:
 
 
 def drawn_numbers(name: str, found: SystemPredictions) -> SystemNumbers:
-    settings = Settings()
-    return SystemNumbers(name, numbers_of(found, None, settings), resample(found, settings, 200, 0))
+    return SystemNumbers(name, numbers_of(found, None), resample(found, 200, 0))
 
 
 def test_means_are_flat_over_the_sets_of_a_group() -> None:
     found = predictions(0)
-    result = numbers_of(found, COST, Settings())
+    result = numbers_of(found, COST)
     inside = -found.tables[ID].msp
     auroc = {key.name: ood_metrics(inside, found.scores[key]).auroc for key in found.scores if key.role == "ood"}
     assert {name: one.auroc for name, one in result.ood.items()} == auroc
@@ -47,17 +44,17 @@ def test_means_are_flat_over_the_sets_of_a_group() -> None:
 
 
 def test_json_leaves_out_what_was_not_measured() -> None:
-    entry = plain(numbers_of(predictions(0), COST, Settings()))
+    entry = plain(numbers_of(predictions(0), COST))
     assert list(entry) == ["id", "selective", "ood", "ood_means", "temperature", "cost"]
     assert ("group" in entry["ood"]["a"], "group" in entry["ood"]["d"]) == (True, False)
     assert entry["temperature"] == {"value": 1.0}
     assert entry["cost"] == vars(COST)
-    assert plain(numbers_of(predictions(0), None, Settings()))["cost"] is None
+    assert plain(numbers_of(predictions(0), None))["cost"] is None
 
 
 def test_replicates_are_the_metrics_of_resampled_samples() -> None:
     found = predictions(0)
-    drawn = resample(found, Settings(), 3, seed=5)
+    drawn = resample(found, 3, seed=5)
     scores = {key.name: scores for key, scores in found.scores.items()}
     generator = np.random.default_rng(5)
     for r in range(3):
@@ -113,8 +110,3 @@ def test_numbers_that_only_some_seeds_have_are_left_out() -> None:
     one = System(id=LabelledMetrics(nll=1.0, accuracy=0.5), ood={})
     found = aggregate([one, replace(one, id=LabelledMetrics(nll=3.0, accuracy=0.5), cost=COST)])
     assert (found.id, found.cost) == (LabelledMetrics(nll=2.0, accuracy=0.5), None)
-
-
-def test_other_styles_have_no_intervals() -> None:
-    with pytest.raises(OptionError, match="`style` hydractl"):
-        resample(predictions(0), Settings(style="openood"), 10, 0)

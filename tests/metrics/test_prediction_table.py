@@ -30,7 +30,6 @@ def test_two_members_by_hand():
     assert table.prediction.tolist() == [0]
     assert table.msp == pytest.approx([0.625], abs=1e-15)
     assert table.expected_entropy == pytest.approx([mean_entropy], abs=1e-15)
-    assert table.mean_logits_msp == pytest.approx([math.sqrt(3) / (1 + math.sqrt(3))], abs=1e-15)
     assert table.outcomes.correct.tolist() == [False]
     assert table.outcomes.nll == pytest.approx([-math.log(0.375)], abs=1e-15)
     assert table.outcomes.brier == pytest.approx([2 * 0.625**2], abs=1e-15)
@@ -52,8 +51,6 @@ def test_equals_torch_and_scipy_in_float64(ensemble):
     np.testing.assert_allclose(table.expected_entropy, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(table.outcomes.nll, nll, rtol=0, atol=1e-12)
     np.testing.assert_allclose(table.outcomes.brier, (mean - target).square().sum(-1), rtol=0, atol=1e-14)
-    mean_logits = torch.from_numpy(logits).double().mean(0)
-    np.testing.assert_array_equal(table.mean_logits_prediction, mean_logits.argmax(-1))
 
 
 def test_the_split_into_chunks_and_calls_changes_no_bit(ensemble, monkeypatch):

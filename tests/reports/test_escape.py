@@ -46,7 +46,7 @@ def report_of(systems: list[str], sets: list[str]) -> results.Results:
     )
     return results.Results(
         models=dict.fromkeys(systems, system),
-        options={"ood_score": sets[0], "style": systems[0], systems[0]: sets[0]},
+        options={"ood_score": sets[0], systems[0]: sets[0]},
         data=results.DataInfo(id=results.SetInfo(sets[0], 4), ood={name: results.SetInfo(name) for name in sets}),
         complete=False,
         command=f"hydractl {systems[0]}",

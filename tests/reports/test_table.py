@@ -9,7 +9,6 @@ from rich.console import Console
 from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, System
 from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.reports.artifact import results
@@ -24,7 +23,7 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
         tables[SetKey("ood", name, "far")] = tabulate(generator.normal(size=(members, 5, 3)))
     cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, tokens=197)
     scores = {key: -table.msp for key, table in tables.items()}
-    found = numbers_of(SystemPredictions(Calibration(1.0), tables, scores), cost, Settings())
+    found = numbers_of(SystemPredictions(Calibration(1.0), tables, scores), cost)
     return replace(found, id=replace(found.id, accuracy=accuracy))
 
 

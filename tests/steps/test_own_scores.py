@@ -66,7 +66,6 @@ def test_a_score_for_all_systems_overrides_their_own(vit: Path, warm: Path, imag
     sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 0}
     found = library.evaluate({"plain": vit, "warm": warm}, ood_score="energy", **sets)
     assert all("msp_auroc" not in one["ood"]["noise"] and "typicality" not in one for one in found.models.values())
-    assert "score" not in library.evaluate(warm, style="torch-uncertainty", **sets).models["warm"]
 
 
 def test_an_ensemble_of_calibrated_files_is_scored_by_the_msp(
