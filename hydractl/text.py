@@ -10,7 +10,9 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
+from unicodedata import normalize
 
 LONGEST_SENTENCE = 300  # of another library's message
 #: Characters that languages need but `str.isprintable` refuses: wide and narrow blanks, joiners of letters and emoji.
@@ -21,6 +23,28 @@ _SECRETS = (
     (re.compile(r"\bhf_[A-Za-z0-9]{6,}\b"), "hf_***"),  # but not hf_model_name
 )
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def composed(name: str) -> str:
+    """Returns a name in the one Unicode form (NFC) in which names are compared; macOS takes letters apart."""
+    return normalize("NFC", name)
+
+
+def composed_all(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Returns names as `composed` does; None for none."""
+    return None if names is None else tuple(map(composed, names))
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Returns the one of some names that a misspelt one most probably means, None if all are too different."""
+    close = get_close_matches(name.casefold(), [other.casefold() for other in names], 1)
+    return next((other for other in names if [other.casefold()] == close), None)
+
+
+def told_apart(name: str, near: str) -> str:
+    """Returns a name and the near one for a message, with the code points of letters that may look alike."""
+    plain = name.isascii() and near.isascii()
+    return f"{near} for {name}" if plain else f"{near} ({near!a}) for {name} ({name!a})"
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 from hydractl.errors import DataError
 
@@ -58,6 +59,11 @@ def decode_text(data: bytes, where: str, expected: str) -> str:
         raise DataError(f"{where}: cannot read as text ({error}): write {expected}, in UTF-8") from error
 
 
+def on_disk(path: str) -> str | None:
+    """Returns the path of a file or folder that exists, whose names may be in the other Unicode form; or None."""
+    return next((form for form in (path, normalize("NFC", path), normalize("NFD", path)) if os.path.exists(form)), None)
+
+
 def named_file(path: str, folder: Path | None) -> Path:
     """Returns the file that a row of a table names.
 
@@ -68,7 +74,7 @@ def named_file(path: str, folder: Path | None) -> Path:
         DataError: a data set of the hub names another file of this machine.
     """
     if folder is not None:
-        return folder / path
+        return Path(on_disk(os.path.join(folder, path)) or folder / path)
     import datasets
     import huggingface_hub
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hydractl.data.files import FILE_FORMATS, files_below, split_of_word
 from hydractl.data.images import FORMATS, is_image_file
 from hydractl.errors import DataError
+from hydractl.text import composed
 
 if TYPE_CHECKING:
     import datasets
@@ -34,7 +35,7 @@ class ImagePart:
 
     def class_of(self, path: Path) -> str | None:
         """Returns the folder that would be a file's class, None for a file beside such folders."""
-        return path.parts[self.below] if len(path.parts) > self.below + 1 else None
+        return composed(path.parts[self.below]) if len(path.parts) > self.below + 1 else None
 
 
 def image_parts(folder: Path) -> dict[str, ImagePart]:

@@ -19,7 +19,7 @@ from hydractl.data.samples import Labels, Samples
 from hydractl.data.table_columns import column_values
 from hydractl.data.words import UNTAGGED, Words, require_tags
 from hydractl.errors import DataError, OptionError
-from hydractl.text import distinct
+from hydractl.text import composed, composed_all, distinct, nearest, told_apart
 
 if TYPE_CHECKING:
     import datasets
@@ -46,7 +46,7 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
     feature = table.features[column]
     kind, values = column_values(table, column)
     if isinstance(feature, datasets.ClassLabel):
-        return _numbers(values), tuple(feature.names)
+        return _numbers(values), composed_all(feature.names)
     if isinstance(inner := getattr(feature, "feature", None), datasets.ClassLabel | datasets.Value):
         return label_lists(values, getattr(inner, "names", None))
     if kind == "string":
@@ -63,9 +63,10 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
 
 def label_words(values: Sequence[str | None]) -> tuple[Labels, tuple[str, ...]]:
     """Returns labels `[N]` and the sorted class names that they index; an empty name is a missing label."""
-    names = tuple(sorted({value for value in values if value}))
+    words = [composed(value) if value else None for value in values]
+    names = tuple(sorted({word for word in words if word}))
     place = {name: at for at, name in enumerate(names)}
-    return np.array([place[value] if value else MISSING for value in values], dtype=np.int64), names
+    return np.array([place[word] if word else MISSING for word in words], dtype=np.int64), names
 
 
 def label_lists(
@@ -86,6 +87,7 @@ def label_lists(
     if twice := [at for at, value in enumerate(values) if value is not None and len(set(value)) < len(value)]:
         return f"the list of sample {twice[0]} holds a label twice: list what is there, not 0 or 1 for each label"
     if kind is str:
+        listed = [(at, composed(one)) for at, one in listed]
         names = tuple(sorted({one for _, one in listed}))
         place = {name: at for at, name in enumerate(names)}
         listed = [(at, place[one]) for at, one in listed]
@@ -95,7 +97,7 @@ def label_lists(
     labels = np.zeros((len(values), size), dtype=np.int64)
     for row in listed:
         labels[row] = 1
-    return labels, None if names is None else tuple(names)
+    return labels, composed_all(names)
 
 
 def _read_columns(table: datasets.Dataset, columns: Sequence[str]) -> tuple[Labels, tuple[str, ...]] | str:
@@ -183,7 +185,7 @@ def _match_tags(samples: Samples, model_labels: Sequence[str], how: Literal["nam
         numbers[there] = flat
         samples = replace(samples, labels=numbers, label_names=names)
     nameless = how == "index" or all(map(NO_NAME.fullmatch, model_labels))
-    require_tags(samples, known=names or () if nameless else model_labels)
+    require_tags(samples, known=names or () if nameless else [composed(label) for label in model_labels])
     labels = samples.labels
     assert labels is not None
     matched = match_labels(replace(samples, labels=labels[there], tagged=False), model_labels, how)
@@ -224,16 +226,16 @@ def unnamed(classes: int | None) -> tuple[str, ...]:
 
 
 def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> Labels:
-    names, known = samples.label_names, list(model_labels)
+    names, known = composed_all(samples.label_names), list(map(composed, model_labels))
     if names is None:
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
         known = [str(int(label.partition(".")[0])) for label in model_labels]
-    same = len(names) == len(model_labels)
-    remedy = "pass `match_labels` index if both have the same order" if same else "give data of the model's classes"
+    by_index = "pass `match_labels` index if both have the same order"
     if all(map(NO_NAME.fullmatch, model_labels)):
+        remedy = by_index if len(names) == len(known) else "give data of the model's classes"
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
-    if distinct(names) == distinct(model_labels):
+    if distinct(names) == distinct(known):
         return labels
     wanted = list(names)
     if not set(wanted) <= set(known):
@@ -241,13 +243,20 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     if several := [name for name, key in zip(names, wanted, strict=True) if f"{key} #2" in {*known} - {*wanted}]:
         raise DataError(
             f"{samples.name}: the model has several classes called {several[0]}: call them {several[0]} and "
-            f"{several[0]} #2 in the data too, or pass `match_labels` index if both have the same order"
+            f"{several[0]} #2 in the data too, or {by_index}"
         )
-    problem = [name for name, key in zip(names, wanted, strict=True) if wanted.count(key) != 1 or known.count(key) != 1]
-    if problem:
+    one_to_one = [len({name for name, other in zip(names, wanted, strict=True) if other == key}) == 1 for key in wanted]
+    matched = [known.count(key) == 1 and single for key, single in zip(wanted, one_to_one, strict=True)]
+    if not all(matched):
+        unmatched = [name for name, is_matched in zip(names, matched, strict=True) if not is_matched]
+        near = [(name, near) for name in unmatched if (near := nearest(name, model_labels)) is not None]
+        meant = f"; did you mean {', '.join(told_apart(*pair) for pair in near[:3])}?" if near else ""
+        # Where some names match, they show the order, which is rarely that of the other side.
+        strange = not set(wanted) & set(known) and len(names) == len(known)
+        remedy = f"rename them, or {by_index}" if strange else "rename them, or give data of the model's classes"
         raise DataError(
-            f"{samples.name}: labels are {_listed(names)}, the model's are {_listed(model_labels)}: "
-            f"no single match for {_listed(problem)}; {remedy}"
+            f"{samples.name}: no single match for {_listed(unmatched)}{meant}: {remedy}; labels are {_listed(names)}, "
+            f"the model's are {_listed(model_labels)}"
         )
     return np.array([known.index(key) for key in wanted], dtype=np.int64)[labels]
 
@@ -268,7 +277,7 @@ def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
 
 def folded(name: str) -> str:
     """Returns a class name for comparison: without upper case, `_` and `-`."""
-    return re.sub(r"[\s_-]+", " ", name).strip().casefold()
+    return composed(re.sub(r"[\s_-]+", " ", composed(name)).strip().casefold())
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
@@ -291,7 +300,7 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         lines = list(classes)
         if odd := [name for name in lines if not isinstance(name, str)]:
             raise OptionError(f"`classes` {odd[0]!r}: is {type(odd[0]).__name__}, no class name")
-    names = tuple(line.strip() for line in lines if line.strip())
+    names = tuple(composed(line.strip()) for line in lines if line.strip())
     if not names:
         where = classes if isinstance(classes, str | Path) else "`classes`"
         raise DataError(f"{where}: names no class: give one or more, in a file one a line")
@@ -347,7 +356,9 @@ def only_classes(samples: Samples, file: str | Path) -> Samples:
         raise DataError(f"{samples.name}: its samples have no class of a name to be found in {file}")
     places = {folded(name): at for at, name in enumerate(samples.label_names)}
     if unknown := [name for name in names if folded(name) not in places]:
-        raise DataError(f"{file}: {unknown[0]} is no class of {samples.name}: write its classes, each in a line")
+        near = nearest(unknown[0], samples.label_names)
+        meant = "write its classes, each in a line" if near is None else f"did you mean {told_apart(unknown[0], near)}?"
+        raise DataError(f"{file}: {unknown[0]} is no class of {samples.name}: {meant}")
     number = np.full(len(samples.label_names) + 1, -1)  # the last is that of a missing label, -1
     number[[places[folded(name)] for name in names]] = np.arange(len(names))
     labels = number[samples.labels]

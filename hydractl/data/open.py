@@ -34,9 +34,12 @@ from hydractl.data.table_columns import (
     reads_as_text,
     type_name,
     types_as_read,
+    with_composed_columns,
+    with_composed_names,
 )
 from hydractl.data.words import Words, read_tags, read_words
 from hydractl.errors import DataError, OptionError
+from hydractl.text import composed_all
 
 if TYPE_CHECKING:
     import datasets
@@ -134,6 +137,7 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
 
 
 def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
+    table, request = with_composed_columns(table), replace(request, reading=with_composed_names(request.reading))
     table = table.flatten() if nested_columns(table.features, request.reading) else table
     if request.reading.limit is not None:
         table = table.select(spread_places(len(table), request.reading.limit))
@@ -251,7 +255,8 @@ def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] 
     except TypeError:
         kinds = sorted({type(label).__name__ for label in found})
         return _or_numbers(samples, found, f"its labels are {', '.join(kinds)}, not whole numbers or class names")
-    return replace(samples, labels=np.array(numbers, dtype=np.int64), label_names=tuple(classes) if classes else None)
+    numbered = np.array(numbers, dtype=np.int64)
+    return replace(samples, labels=numbered, label_names=composed_all(classes or None))
 
 
 def _or_numbers(samples: Samples, found: Sequence[Any], problem: str) -> Samples:

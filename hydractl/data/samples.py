@@ -15,6 +15,7 @@ from hydractl.data.hashes import Hashes, hash_inputs, sketch
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError, OptionError
+from hydractl.text import composed
 
 if TYPE_CHECKING:
     import datasets
@@ -109,7 +110,7 @@ class Samples:
         Raises:
             OptionError: no such column, or one of images.
         """
-        table = self.table
+        table, name = self.table, composed(name)
         if table is None or name not in table.column_names:
             there = "no columns" if table is None else f"the columns {', '.join(table.column_names)}"
             raise OptionError(f"`{option}` {name}: {self.name} has {there}: name one of a table")

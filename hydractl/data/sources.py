@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from hydractl.data.files import FILE_FORMATS, split_of_word
+from hydractl.data.files import FILE_FORMATS, on_disk, split_of_word
 from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Group, Indexed
 from hydractl.errors import DataError, OptionError
 
@@ -228,6 +228,7 @@ def _read(text: str, here: str | Path = "") -> DataSpec | None:
         return None
     config, split = (None, None, *(piece or None for piece in pieces[count or 1 :]))[-2:]
     place = _from_here(":".join(pieces[: count or 1]), here)
+    place = on_disk(place) or place
     only = _from_here(columns.pop(ONLY), here) if ONLY in columns else None
     spec = DataSpec(_default_name(place), place, config, split, columns=tuple(columns.items()), only=only)
     for part in (*first, *last):
@@ -270,7 +271,7 @@ def _check_group(group: str | None, grouped: bool, text: str) -> None:
 
 
 def _existing(text: str, here: str | Path = "") -> bool:
-    return bool(text) and os.path.exists(os.path.join(here, os.path.expanduser(text)))
+    return bool(text) and on_disk(os.path.join(here, os.path.expanduser(text))) is not None
 
 
 def _like_hub_id(pieces: Sequence[str], here: str | Path) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hydractl.data.reading import Modality, Reading
 from hydractl.errors import DataError
+from hydractl.text import composed
 
 if TYPE_CHECKING:
     import datasets
@@ -42,6 +43,20 @@ class ChosenColumns:
     inputs: tuple[str, ...]
     label: str | None
     label_problem: str | None = None
+
+
+def with_composed_columns(table: datasets.Dataset) -> datasets.Dataset:
+    """Returns the table with the names of its columns in the Unicode form of `composed`, unless two become one."""
+    names = list(map(composed, table.column_names))
+    same = names == table.column_names or len(set(names)) < len(names)
+    return table if same else table.rename_columns(dict(zip(table.column_names, names, strict=True)))
+
+
+def with_composed_names(reading: Reading) -> Reading:
+    """Returns the options with the names of columns in that form."""
+    columns = {key: name for key, name in vars(reading).items() if key.endswith("_column") and name is not None}
+    forms: dict[str, Any] = {key: composed(name) for key, name in columns.items()}
+    return replace(reading, **forms)
 
 
 def types_as_read(table: datasets.Dataset) -> datasets.Features:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hydractl.data.files import decode_text, read_bytes
 from hydractl.errors import DataError
+from hydractl.text import composed, composed_all, nearest, told_apart
 
 if TYPE_CHECKING:
     import datasets
@@ -109,6 +110,7 @@ def read_tags(
     """
     inner = getattr(table.features[column], "feature", None)
     rows: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    rows = [tags and [composed(tag) if isinstance(tag, str) else tag for tag in tags] for tags in rows]
     for at, (tags, sentence) in enumerate(zip(rows, sentences, strict=True)):
         if (found := len(tags or ())) != len(sentence.words):
             return f"row {at} has {len(sentence.words)} words and {found} tags in column {column}"
@@ -123,7 +125,7 @@ def read_tags(
     labels = np.full((len(rows), max(map(len, rows), default=0)), UNTAGGED, dtype=np.int64)
     for at, number, tag in flat:
         labels[at, number] = tag if numbers is None else numbers[tag]
-    return labels, None if names is None else tuple(names)
+    return labels, composed_all(names)
 
 
 def conll_columns(file: str) -> list[str]:
@@ -142,8 +144,10 @@ def require_tags(samples: Samples, known: Sequence[str]) -> None:
         raise DataError(f"{samples.name}: row {bare[0]} has no tagged word: remove it")
     strange = [number for number, name in enumerate(names) if name not in known]
     if len(found := np.argwhere(np.isin(labels, strange))):
-        row, word = found[0]
+        (row, word), tag = found[0], names[labels[tuple(found[0])]]
+        near = nearest(tag, known)
+        meant = "" if near is None else f" (did you mean {told_apart(tag, near)}?)"
         raise DataError(
-            f"{samples.name}: row {row}, word {word}: tag {names[labels[row, word]]} is none of the model's, "
-            f"{', '.join(known[:12])}: rename it, or train a new classifier"
+            f"{samples.name}: row {row}, word {word}: tag {tag} is none of the model's, "
+            f"{', '.join(known[:12])}: rename it{meant}, or train a new classifier"
         )

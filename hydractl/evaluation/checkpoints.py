@@ -28,6 +28,7 @@ from hydractl.model.assembly import to_checkpoint
 from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.slicing import pick_members
+from hydractl.text import composed_all
 
 DROPOUT_EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
 OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)
@@ -206,7 +207,7 @@ def check_together(checkpoints: Sequence[Checkpoint]) -> None:
     first = checkpoints[0]
     for other in checkpoints[1:]:
         for what, one, two in (
-            ("classes", first.labels, other.labels),
+            ("classes", composed_all(first.labels), composed_all(other.labels)),
             ("preprocessing", first.preprocessing, other.preprocessing),
             ("temperatures", first.calibration.divisor, other.calibration.divisor),
         ):

@@ -46,7 +46,7 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Checked, Items
-from hydractl.text import distinct
+from hydractl.text import composed, distinct
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
 CLASSIFIER, OWN_SCORE = "classifier", "ood-score"  # the stems of their files
@@ -273,7 +273,7 @@ class SavedPredictions:
     def _own(self, key: SetKey) -> SetKey:
         """Returns the key of the same set here; its group or the name of the ID set may differ."""
         for own in self.sets:
-            named_alike = own.role in ("id", "calibration") or own.name == key.name
+            named_alike = own.role in ("id", "calibration") or composed(own.name) == composed(key.name)
             if own.role == key.role and own.severity == key.severity and named_alike:
                 return own
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")

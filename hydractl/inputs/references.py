@@ -12,6 +12,7 @@ from hydractl.errors import OptionError
 from hydractl.inputs.arguments import ModelLike, as_member, as_several
 from hydractl.selection.selection_file import Followed, Selection, read_selection, selection_of
 from hydractl.surgery.provenance import require_same_model
+from hydractl.text import composed_all
 
 SelectionLike = Any  #: a path, or the result of `select`
 Artifact = TypeVar("Artifact", Circuit, ScoreTable)
@@ -57,7 +58,7 @@ def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Ch
     """
     members = [as_member(file) for file in files]
     for member in members:
-        differ = member.labels and network.labels and member.labels != network.labels
+        differ = member.labels and network.labels and composed_all(member.labels) != composed_all(network.labels)
         if differ or _task(member) != _task(network):
             raise OptionError(f"{member.name}: its task or its classes differ from those of {network.name}")
     return members

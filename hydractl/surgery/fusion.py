@@ -18,6 +18,7 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.surgery.numbers import rounded, with_dtype
 from hydractl.surgery.slicing import packed, split_members
+from hydractl.text import composed_all
 
 #: Averaged over members unless kept separate; attention and what stands behind the last layer never is.
 MERGED = frozenset({"mlp", "norm", "embeddings"})
@@ -141,7 +142,7 @@ def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "family": checkpoint.family,
         **spec_to_json(checkpoint.spec),
-        "labels": checkpoint.labels,
+        "labels": composed_all(checkpoint.labels),
         "preprocessing": checkpoint.preprocessing,
         "dtype": {name: tensor.kind for name, tensor in sorted(checkpoint.tensors.items())},
     }

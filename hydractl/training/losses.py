@@ -24,6 +24,7 @@ from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.tasks.task import TaskRow
+from hydractl.text import composed_all
 from hydractl.training.network import training_dtype
 from hydractl.training.recipe import Recipe
 
@@ -86,7 +87,8 @@ def require_fit(teachers: Sequence[Checkpoint], network: Checkpoint) -> None:
     for teacher in teachers:
         if teacher.spec.prompted:
             raise OptionError(f"`teacher` {teacher.name}: is a zero-shot model: name a classifier")
-        if (teacher.spec.task, teacher.labels) != (network.spec.task, network.labels):
+        same = composed_all(teacher.labels) == composed_all(network.labels)
+        if teacher.spec.task != network.spec.task or not same:
             raise OptionError(f"`teacher` {teacher.name}: has other classes than {network.name}")
         if teacher.preprocessing != network.preprocessing:
             raise OptionError(

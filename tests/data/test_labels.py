@@ -73,6 +73,9 @@ NUMBERED = tuple(f"LABEL_{i}" for i in range(11))
         ([2, 1], None, ("1", "2"), "name", [1, 0]),  # a gap in bare numbers is no class missed
         ([2, 1], None, ("2.0", "01"), "name", [0, 1]),
         ([1, 0], ("False", "True"), ("TRUE", "false", "mixed"), "name", [0, 1]),
+        ([0, 1], ("caf\u00e9", "eau"), ("eau", "cafe\u0301"), "name", [1, 0]),
+        ([0, 1], ("Cafe\u0301", "eau"), ("eau", "caf\u00e9"), "name", [1, 0]),
+        ([0, 1], ("cafe\u0301", "caf\u00e9"), ("eau", "caf\u00e9"), "name", [1, 1]),
         ([2, 0], None, NUMBERED, "index", [2, 0]),
         ([2, 0], ("x", "y", "z"), NUMBERED, "index", [2, 0]),
         ([2, 0], ("10", "5", "9"), NUMBERED, "index", [9, 10]),
@@ -120,6 +123,8 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
         (None, None, ("cat", "dog"), "name", "holds no labels"),
         ([0, 1], ("False", "True"), ("true", "fake"), "name", r"no single match for \[False\]"),
         ([0], tuple(f"c{i}" for i in range(99)), ("cat",), "name", r"c11, \.\.\. \(99 in all\)"),
+        ([0, 1], ("fife", "six"), ("six", "five"), "name", "did you mean five for fife"),
+        ([0], ("c\u0430t",), ("cat", "dog"), "name", r"cat \('cat'\) for c\u0430t \('c\\u0430t'\)"),
         ([0, 1], ("crane", "owl"), ("crane", "owl", "crane #2"), "name", "several classes called crane: .* index"),
         ([0, 1], ("Crane", "owl"), ("crane", "owl", "crane #2"), "name", "several classes called Crane: .* index"),
     ],
@@ -129,6 +134,41 @@ def test_refuses(
 ) -> None:
     with pytest.raises(DataError, match=message):
         match_labels(samples(labels, names), model, how)
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "offered"),
+    [
+        (("fife", "four"), ("four", "five"), False),  # four shows another order
+        (("chat", "chien"), ("cat", "dog"), True),
+        (("chat", "chien"), ("cat", "dog", "owl"), False),
+    ],
+)
+def test_the_index_is_offered_where_no_name_tells_the_order(
+    names: tuple[str, ...], model: tuple[str, ...], offered: bool
+) -> None:
+    with pytest.raises(DataError) as refused:
+        match_labels(samples([0, 1], names), model)
+    assert ("`match_labels` index" in str(refused.value)) == offered
+
+
+APART, TOGETHER = "e\u0301te\u0301", "\u00e9t\u00e9"  # as macOS and other systems write a name
+
+
+@pytest.mark.parametrize(("there", "typed"), [(APART, TOGETHER), (TOGETHER, APART)])
+def test_names_of_any_unicode_form_are_one(there: str, typed: str, tmp_path: Path) -> None:
+    rows = f"{there},n,tags\nun texte,7,{there}\nun autre,8,hiver\n"
+    (tmp_path / f"{there}.csv").write_text(rows)
+    source = f"{there}={tmp_path}/{typed}.csv?text={typed}&label=tags"
+    opened = open_samples(source, "text")
+    assert opened.column(typed, "keep") == ["un texte", "un autre"]
+    assert match_labels(opened, ("hiver", typed)).labels.tolist() == [1, 0]
+    (tmp_path / "only").write_text(f"{typed}\n")
+    assert len(open_samples(f"{source}&only={tmp_path}/only", "text")) == 1
+    lists = datasets.Dataset.from_dict({"tokens": [["a", "b"]], "tags": [[there, "hiver"]]})
+    assert match_labels(open_samples(lists, "text"), ("hiver", typed), tagged=True).labels.tolist() == [[1, 0]]
+    several = open_samples([("a", [there]), ("b", [])], "text")
+    assert match_labels(several, ("hiver", typed), several=True).labels.tolist() == [[0, 1], [0, 0]]
 
 
 def test_a_list_of_classes_names_each_once(tmp_path: Path) -> None:

@@ -115,6 +115,14 @@ def test_folders_of_images(names: list[str], split: str, found: list[tuple[str, 
     assert labels_by_file(f"{tmp_path}{split}") == found
 
 
+def test_folders_of_one_name_in_two_unicode_forms_are_one_class(tmp_path: Path) -> None:
+    image_folder(tmp_path, ["cafe\u0301/a.png", "caf\u00e9/b.png", "the\u0301/c.png"])
+    expected = [("a.png", "caf\u00e9"), ("b.png", "caf\u00e9"), ("c.png", "th\u00e9")]
+    assert sorted(labels_by_file(str(tmp_path))) == expected
+    (tmp_path / "names.csv").write_text("image,label\ncaf\u00e9/a.png,x\nth\u00e9/c.png,y\n")
+    assert len(open_samples(f"{tmp_path}/names.csv", "image").content_hashes()) == 2
+
+
 def test_linked_class_folders_are_followed_but_no_circle(tmp_path: Path) -> None:
     image_folder(tmp_path / "store", ["cat/a.png", "owl/deep/b.png"])
     image_folder(tmp_path / "data", ["dog/c.png"])

@@ -125,6 +125,13 @@ def test_sets_of_one_system_have_one_number_of_classes(tmp_path: Path) -> None:
         measure(tmp_path)
 
 
+def test_a_file_may_be_named_in_another_unicode_form(tmp_path: Path) -> None:
+    (tmp_path / "ood").mkdir()
+    np.savez(tmp_path / "id.npz", logits=LOGITS, labels=LABELS)
+    np.savez(tmp_path / "ood" / "e\u0301te\u0301.npz", logits=LOGITS[:, :5])
+    assert SavedPredictions(tmp_path).samples(SetKey("ood", "\u00e9t\u00e9")) == 5
+
+
 def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is no folder"):
         _ = SavedPredictions(tmp_path / "x").sets
