@@ -47,13 +47,6 @@ class Sets:
     query_column: str | None = option(
         None, "Column of the query that an ID sample answers, to measure ranking.", "Data", "NAME", remembered=False
     )
-    pairs: DataLike | None = option(
-        None,
-        "Measure retrieval instead: pairs of images and texts for zero-shot models, or of texts for embeddings.",
-        "Data",
-        "SOURCE[:SPLIT]",
-        remembered=False,
-    )
     skip_bad: SkipBad = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Nearest neighbours of embeddings: those that others keep, and the ranks of partners."""
+"""Nearest neighbours of embeddings that others keep."""
 
 from typing import Any
 
@@ -54,22 +54,3 @@ def _nearest(units: FloatArray, rows: NDArray[np.int64], count: int) -> NDArray[
     similar = units[rows] @ units.T
     similar[np.arange(len(rows)), rows] = -np.inf
     return np.argpartition(-similar, count - 1, axis=1)[:, :count]
-
-
-def partner_ranks(first: Embeddings, second: Embeddings) -> NDArray[np.int64]:
-    """Returns the place, from 1, of each sample's partner among all of the second kind, by cosine; ties count against.
-
-    Args:
-        first: `[N,P]`.
-        second: `[N,P]`, the partners in the same order.
-
-    >>> partner_ranks(np.eye(2), np.array([[1.0, 0.0], [0.9, 0.1]])).tolist()
-    [1, 1]
-    """
-    ours, theirs = _units(first), _units(second)
-    ranks = np.empty(len(ours), np.int64)
-    for start in range(0, len(ours), BLOCK):
-        similar = ours[start : start + BLOCK] @ theirs.T
-        own = similar[np.arange(len(similar)), np.arange(start, start + len(similar))]
-        ranks[start : start + BLOCK] = (similar >= own[:, None]).sum(1)
-    return ranks

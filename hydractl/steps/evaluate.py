@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.data.reading import DEFAULT_TEMPLATE, DataLike, Reading
+from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
 from hydractl.inputs.reported import Outputs, Reported, SuiteLike, SuiteReported
-from hydractl.inputs.retrieved import Retrieved
 from hydractl.options import Option, flat, function, make, option
 from hydractl.run_options import Compiled, Compute, Workers, dtype_name
 from hydractl.watch import Watcher
@@ -37,9 +36,6 @@ class Evaluate:
     Prints a table with a row per system, the best of each column in bold; `json` - prints the report instead. The ID
     and OOD sets must not have been used to choose heads: evaluate refuses data that a model remembers, or with
     `allow_leak` marks the result. torchrun shares the batches among processes; any number of them gives the same bytes.
-
-    With `pairs`, it measures retrieval: the share of pairs whose one side finds the other among its 1, 5 and 10
-    nearest, by the members' mean cosine.
 
     >>> found = hydractl.evaluate({"single": "vit", "both": ["m1", "m2"]}, id_data="data/pets", ood_data="data/noise")
     >>> sorted(found.models)
@@ -77,48 +73,9 @@ class Evaluate:
     workers: Workers = 0
     outputs: Outputs = Outputs()
 
-    def run(self, watch: Watcher) -> Reported | SuiteReported | Retrieved:
-        if self.sets.pairs is not None:
-            return self._retrieved(self.sets.pairs, watch)
+    def run(self, watch: Watcher) -> Reported | SuiteReported:
         self._check()
         return self._reported(watch) if self.suite is None else self._on_tasks(self.suite, watch)
-
-    def _retrieved(self, pairs: DataLike, watch: Watcher) -> Retrieved:
-        """Returns how often each system finds the partners of pairs; the leading process alone computes."""
-        from hydractl.artifacts import write_json
-        from hydractl.checkpoint.output import refuse_existing
-        from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.evaluation.checkpoints import NetworkSystem
-        from hydractl.evaluation.retrieval import compared, open_both, retrieve
-        from hydractl.evaluation.system_numbers import RESAMPLES
-
-        json, plain = self.outputs.json, flat(Evaluate(self.systems))
-        allowed = {"systems", "pairs", "json", "force", "bootstrap", "seed", "limit", "allow_leak"}
-        allowed |= {"image_column", "text_column", *vars(self.compute)}
-        for name, value in flat(self).items():
-            if name not in allowed and value != plain.get(name):
-                raise OptionError(f"`{name}` has no effect with `pairs`: leave one out")
-        if json is not None:
-            refuse_existing(Path(json), self.outputs.force)
-        place = local_device(self.compute.torch_device)
-        with join_ranks(place) as ranks:
-            if not ranks.leads:
-                return Retrieved("", ())
-            systems = []
-            for name, system in named_systems(self.systems):
-                if not isinstance(system, NetworkSystem) or system.dropout is not None:
-                    raise OptionError(f"`pairs`: {name} is no network or Hydra: name one")
-                systems.append((name, system))
-            data = open_both(systems, pairs, self.reading, self.procedure.allow_leak)
-            found = {}
-            for name, system in systems:
-                with watch.progress(f"{name}: pairs", len(data)) as advance:
-                    found[name] = retrieve(system, data, self.compute, device=place, on_batch=advance)
-            draws = RESAMPLES if self.procedure.bootstrap is None else self.procedure.bootstrap
-            result = Retrieved(data.name, compared(found, draws, self.procedure.seed))
-        if json is not None:
-            write_json(Path(json), result.to_json(), self.outputs.force)
-        return result
 
     def _check(self) -> None:
         if self.procedure.resume and self.procedure.save_logits is None:

@@ -21,7 +21,6 @@ from hydractl.options import flags_of
 from hydractl.steps.guide import TOPICS, page
 from tests.cli.conftest import Command, save_clip, save_images, save_vit
 from tests.conftest import build_reference
-from tests.evaluation.test_retrieval import save_pairs
 from tests.references import family_variants
 from tests.tasks.corpus import save_tagger, sentences
 from tests.tasks.encoders import save_encoder, save_texts
@@ -74,7 +73,6 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_encoder(tmp_path / "encoder")
     save_texts(tmp_path / "texts.csv")
     save_clip(tmp_path / "clip")
-    save_pairs(tmp_path / "captions.parquet")
     tagged = sentences(90, seed=7)
     for place, name in enumerate(("train", "validation", "test")):
         part = tagged.select(range(30 * place, 30 * place + 30))
