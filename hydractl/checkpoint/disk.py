@@ -7,6 +7,7 @@ from typing import Annotated, Any, BinaryIO
 from safetensors import SafetensorError, safe_open
 
 from hydractl.checkpoint.pickles import open_pickle
+from hydractl.checkpoint.sentences import SENTENCE_FOLDER
 from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Origin, Schema, read_text
@@ -22,7 +23,6 @@ WEIGHTS = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.bin",
 )
-SENTENCE_FOLDER = "0_Transformer"  # of early sentence-transformers, for the network before its pooling
 INDEX_ENDING = ".index.json"
 #: Pickles of torch.save; the names of the others do not tell what they hold, whole programs often.
 STATE_SUFFIX, PICKLE_SUFFIXES = ".bin", (".pt", ".pth", ".ckpt", ".pkl")
@@ -53,10 +53,6 @@ JSON_FILES = (
     "vocab.json",
 )
 TEXT_FILES = ("vocab.txt", "merges.txt")
-#: What sentence-transformers puts behind a network, where it cuts texts, and which prompts it knows.
-MODULES, SENTENCE_LENGTH, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
-POOLING_CONFIG = "_Pooling/config.json"  # the end of the path of a pooling's settings
-
 
 #: The remedy where data may stand in the place of a model.
 ANOTHER = "name a checkpoint; data follow an option such as --id-data"

@@ -6,20 +6,17 @@ from pathlib import Path
 from hydractl.checkpoint.disk import (
     INDEX_ENDING,
     JSON_FILES,
-    MODULES,
-    POOLING_CONFIG,
-    PROMPTS,
-    SENTENCE_LENGTH,
     TEXT_FILES,
     WEIGHTS,
     WEIGHTS_NAME,
     read_weight_map,
 )
+from hydractl.checkpoint.sentences import ABOUT, CONFIG, MODULES, SENTENCE_FOLDER, TEXT_NAMES, read_modules
 from hydractl.errors import CheckpointError
 
 REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES, MODULES, SENTENCE_LENGTH, PROMPTS)
+SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES, *TEXT_NAMES)
 
 
 def fetch(reference: str) -> Path:
@@ -50,17 +47,21 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
         return Path(snapshot_download(repo, revision=revision, allow_patterns=[], local_files_only=True))
     names = set(HfApi().list_repo_files(repo, revision=revision))
     weights = _weights(reference, names)
-    wanted = [name for name in (*SMALL_FILES, weights) if name in names]
-    wanted += sorted(name for name in names if name.endswith(POOLING_CONFIG))
-    folder = Path(snapshot_download(repo, revision=revision, allow_patterns=wanted))
+    inner = weights.rpartition("/")[0]
+    beside = (f"{inner}/{name}" if inner else name for name in SMALL_FILES)
+    first = [name for name in (*beside, weights, MODULES, ABOUT) if name in names]
+    folder = Path(snapshot_download(repo, revision=revision, allow_patterns=first))
+    modules = read_modules(folder) if MODULES in names else ()
+    then = {f"{module.path}/{CONFIG}" for module in modules if module.path not in ("", inner)}
     if weights.endswith(INDEX_ENDING):
-        shards = sorted(set(read_weight_map(folder / weights).values()) & names)
-        snapshot_download(repo, revision=revision, allow_patterns=shards)
+        then |= {str(Path(inner, shard)) for shard in read_weight_map(folder / weights).values()}
+    if later := sorted(then & names):
+        snapshot_download(repo, revision=revision, allow_patterns=later)
     return folder
 
 
 def _weights(reference: str, names: set[str]) -> str:
-    for name in WEIGHTS:
+    for name in (*WEIGHTS, *(f"{SENTENCE_FOLDER}/{name}" for name in WEIGHTS)):
         if name in names:
             return name
     raise CheckpointError(

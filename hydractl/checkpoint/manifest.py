@@ -12,6 +12,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import Kept, KeptUnits, tidy
+from hydractl.checkpoint.sentences import TEXTS
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import TensorMap, write_safetensors
@@ -29,7 +30,7 @@ CARRIED = ("family", "config", "labels", "preprocessing", "provenance")
 def _kinds_fit(files: dict[str, Any]) -> dict[str, Any]:
     for name, content in files.items():
         # They are written into a folder for transformers to read: no other names, no paths.
-        if name not in (*JSON_FILES, *TEXT_FILES):
+        if name not in (*JSON_FILES, *TEXT_FILES, TEXTS):
             raise ValueError("carries a file that no tokenizer or image processor has")
         kind: type = str if name in TEXT_FILES else dict
         if not isinstance(content, kind):

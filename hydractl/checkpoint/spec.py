@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
@@ -52,8 +53,9 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
 }
 #: The tasks without classes, by the tower that embeds.
 EMBEDDINGS: dict[str, Task] = {"vision": "image-embedding", "text": "text-embedding"}
-#: What sentence-transformers calls the activations after one logit.
+#: What sentence-transformers calls the activations after logits.
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+ACTIVATIONS = r"torch\.nn\.(?:modules\.\w+\.)?(Sigmoid|Identity|Softmax)"
 #: The `problem_type` of a task in transformers' config.json, which tells it from another on the same inputs; or the
 #: activation that a config of sentence-transformers names for one logit.
 PROBLEM_TYPES: dict[Task, str] = {
@@ -107,6 +109,7 @@ class ModelSpec:
     adapter: Adapter | None = None  # by which members differ in maps that they share
     logit_bias: bool = later(False)  # of a zero-shot model whose logits are scores of pairs, by a sigmoid
     unit_length: bool = later(False)  # of the embeddings of a model without classes
+    truncate_dim: int | None = later(None)  # the numbers of such an embedding that are kept, after its length is set
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -117,8 +120,8 @@ class ModelSpec:
             raise ValueError("should have `classes`, unless it is zero-shot or embeds")
         if (self.projection is None and self.prompted) or (self.projection is not None and self.classes is not None):
             raise ValueError("should have `projection` where it is zero-shot, and none where it has classes")
-        if self.unit_length and not self.embeds:
-            raise ValueError("unit_length is for models that embed")
+        if (self.unit_length or self.truncate_dim is not None) and not self.embeds:
+            raise ValueError("unit_length and truncate_dim are for models that embed")
         if self.projection is not None and any(
             not tower.projected and tower.width != self.projection for tower in self.towers
         ):
@@ -165,7 +168,8 @@ class ModelSpec:
     @property
     def features(self) -> int:
         """The width of what the classifier reads: pooled tokens, or embeddings where there is no classifier."""
-        return self.towers[0].features if self.projection is None else self.projection
+        width = self.towers[0].features if self.projection is None else self.projection
+        return width if self.truncate_dim is None else min(width, self.truncate_dim)
 
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)
@@ -174,17 +178,22 @@ class ModelSpec:
 def task_of_problem(name: Task, problem_type: str | None, classes: int | None, activation: str | None) -> Task:
     """Returns the task on the same inputs that a config.json names; the same one if it names none.
 
-    One logit is a number, as transformers trains it, unless sentence-transformers puts a sigmoid after it.
+    One logit is a number, as transformers trains it, unless sentence-transformers puts a sigmoid after it. A sigmoid
+    after each of several logits makes labels of them, or numbers where they are a regression.
 
     Raises:
-        ValueError: one logit that is a class, or with an activation that is not supported.
+        ValueError: one logit that is a class, or an activation that is not supported.
     """
+    match = re.fullmatch(ACTIVATIONS, activation or IDENTITY)
+    if match is None or (classes == 1 and match[1] == "Softmax"):
+        raise ValueError(f"the activation is {activation}, should be {SIGMOID} or {IDENTITY}")
+    by_sigmoid = match[1] == "Sigmoid"
     if classes == 1 and problem_type != "multi_label_classification":
         if problem_type == "single_label_classification":
             raise ValueError(f"problem_type is {problem_type}, which needs two or more classes")
-        if activation not in (None, SIGMOID, IDENTITY):
-            raise ValueError(f"the activation is {activation}, should be {SIGMOID} or {IDENTITY}")
-        problem_type = SIGMOID if activation == SIGMOID else "regression"
+        problem_type = SIGMOID if by_sigmoid else "regression"
+    elif by_sigmoid:
+        problem_type = SIGMOID if problem_type == "regression" else "multi_label_classification"
     alike = (task for task, problem in PROBLEM_TYPES.items() if problem == problem_type)
     return next((task for task in alike if TOWERS_OF[task] == TOWERS_OF[name]), name)
 

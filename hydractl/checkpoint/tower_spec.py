@@ -49,6 +49,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "attention_dropout": (0, 1),
     "classes": (0, 2**20),  # 0 before a classifier is made
     "projection": (1, 2**16),
+    "truncate_dim": (1, 2**31),
     "classifier_dropout": (0, 1),
     "first": (0, 500),
     "size": (1, 2**20),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.sentences import TEXTS
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
-from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
+from hydractl.data.processors import (
+    TEXT_FILES,
+    TOKENIZERS,
+    failing_as,
+    open_image_processor,
+    open_tokenizer,
+    refuse_unembedded,
+    unembedded,
+)
 from hydractl.data.words import WordPlace, word_places
 from hydractl.errors import DataError
 from hydractl.text import first_sentence, shortened
+from hydractl.watch import LOG
 
 if TYPE_CHECKING:
     from hydractl.data.reading import Text
@@ -68,7 +79,8 @@ class TextPreprocessor:
     """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit.
 
     `filled` pads all texts to that length, and the padding is text to the model. `types` tells whether the model tells
-    types of sentences apart, `by_word` whether it answers for each word.
+    types of sentences apart, `by_word` whether it answers for each word. `strange` are tokens that the model does not
+    embed, by their numbers.
     """
 
     tokenizer: Any
@@ -76,15 +88,52 @@ class TextPreprocessor:
     filled: bool = False
     types: bool = True
     by_word: bool = False
+    strange: Mapping[int, str] = field(default_factory=dict)
 
     def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
-        """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
+        """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch.
+
+        Raises:
+            DataError: a text has a token that the model does not embed.
+        """
+        encoded = self._encode(texts, padding="max_length" if self.filled else "longest", return_tensors="pt")
+        if self.strange:
+            refuse_unembedded(encoded["input_ids"].flatten().tolist(), self.strange)
         if self.filled:
-            return {"input_ids": self._encode(texts, padding="max_length", return_tensors="pt")["input_ids"]}
+            return {"input_ids": encoded["input_ids"]}
         # Many tokenizers number sentences for models that have no embeddings of them, or only one.
         left_out = () if self.types else ("token_type_ids",)
-        found = self._encode(texts, padding="longest", return_tensors="pt")
-        return {key: tensor for key, tensor in found.items() if key not in left_out}
+        return {key: tensor for key, tensor in encoded.items() if key not in left_out}
+
+    def opened(self) -> dict[str, Any]:
+        """Returns the files of the tokenizer as it was opened, by which `tokenizers` alone does the same.
+
+        It cuts and pads by itself, and tokenizer_config.json says what the other file has no place for.
+        """
+        from tokenizers import Tokenizer
+
+        tokenizer, length = self.tokenizer, self.max_length
+        backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        backend.no_truncation()
+        if length is not None:
+            backend.enable_truncation(length, direction=tokenizer.truncation_side)
+        backend.enable_padding(
+            pad_id=tokenizer.pad_token_id,
+            pad_token=tokenizer.pad_token,
+            pad_type_id=tokenizer.pad_token_type_id,
+            length=length if self.filled else None,
+        )
+        names = [name for name in tokenizer.model_input_names if self.types or name != "token_type_ids"]
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": length,
+            "truncation_side": tokenizer.truncation_side,
+            "padding_side": "right",
+            "model_input_names": names,
+            "split_special_tokens": tokenizer.split_special_tokens,
+            **tokenizer.special_tokens_map,
+        }
+        return {"tokenizer.json": json.loads(backend.to_str()), "tokenizer_config.json": settings}
 
     def lengths(self, texts: Sequence[Text]) -> tuple[NDArray[np.int64], int]:
         """Returns the tokens of each text as the model sees it, `[N]`, and how many texts are truncated."""
@@ -221,8 +270,31 @@ def preprocessor_from_json(
             else:
                 tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
                 length, types = _max_length(tokenizer, tower.embeddings), tower.embeddings.token_types > 1
-                text = TextPreprocessor(tokenizer, length, tower.embeddings.filled, types=types, by_word=spec.by_token)
+                strange = unembedded(tokenizer.get_vocab(), tower.embeddings)
+                if strange:
+                    LOG.warn(f"note: {where}: its tokenizer has {len(strange)} tokens that the model does not embed")
+                text = TextPreprocessor(
+                    tokenizer, length, tower.embeddings.filled, types=types, by_word=spec.by_token, strange=strange
+                )
     return Preprocessor(image, text)
+
+
+def as_opened(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Returns the preprocessing of a checkpoint with the tokenizer as it is opened, which each library reads alike.
+
+    Raises:
+        CheckpointError: it cannot be opened.
+    """
+    if checkpoint.spec.prompted or not checkpoint.preprocessing.keys() & TOKENIZERS:
+        return dict(checkpoint.preprocessing)
+    text = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config).text
+    others = {name: content for name, content in checkpoint.preprocessing.items() if name not in (*TEXT_FILES, TEXTS)}
+    return others if text is None else {**others, **text.opened()}
+
+
+def for_transformers(checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Returns the preprocessing of a checkpoint in files that transformers understands whole."""
+    return as_opened(checkpoint) if TEXTS in checkpoint.preprocessing else checkpoint.preprocessing
 
 
 def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) -> None:

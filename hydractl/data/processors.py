@@ -9,26 +9,32 @@ are checked first, each processor and tokenizer is tried once when it is opened,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from PIL import Image
 from pydantic import BeforeValidator
 
+from hydractl.checkpoint.sentences import TEXTS
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
 from hydractl.data.plain_images import plain_images
-from hydractl.errors import CheckpointError, HydractlError
+from hydractl.errors import CheckpointError, DataError, HydractlError
 from hydractl.schema import Checked, Origin, Schema, document
-from hydractl.text import first_sentence
+from hydractl.text import first_sentence, shortened
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 LARGEST = 4096  # pixels of a side: no model takes more, and larger images take gigabytes
 REMEDY = "fetch it again from where the model comes"
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
               "vocab.txt", "merges.txt")  # fmt: skip
+#: The files that hold a tokenizer's tokens.
+TOKENIZERS = frozenset(("tokenizer.json", "vocab.txt", "vocab.json"))
 
 
 def _by_name(value: Any) -> Any:
@@ -108,8 +114,8 @@ def _try_image(processor: Any, channels: int) -> None:
 
 
 def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str) -> Any:
-    """Opens a tokenizer with no more tokens than the model embeds; see `open_image_processor`."""
-    if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
+    """Opens a tokenizer; see `open_image_processor`."""
+    if not files.keys() & TOKENIZERS:
         raise CheckpointError(
             f"{where}: has no tokenizer.json (nor vocab.txt), so texts cannot be read: "
             "add the tokenizer of the model it was trained from (transformers saves one that it made of an spm.model)"
@@ -119,19 +125,47 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
 
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         _try_tokenizer(tokenizer, embeddings)
+        if files.get(TEXTS, {}).get("do_lower_case"):
+            _lower(tokenizer.backend_tokenizer)
     return tokenizer
+
+
+def unembedded(tokens: Mapping[str, int], embeddings: TextEmbeddings) -> dict[int, str]:
+    """Returns the tokens of a vocabulary that a model does not embed, by their numbers."""
+    return {number: token for token, number in tokens.items() if number >= embeddings.vocabulary}
+
+
+def refuse_unembedded(ids: Iterable[int], strange: Mapping[int, str]) -> None:
+    """Raises DataError if there are ids of tokens that the model does not embed.
+
+    Args:
+        strange: the tokens of these, as `unembedded` returns them.
+    """
+    if (number := next((number for number in ids if number in strange), None)) is not None:
+        raise DataError(
+            f"a text has the token {shortened(strange[number], 40)!r} (number {number}), which the model does not "
+            "embed: leave it out, or fetch the tokenizer that the model was trained with"
+        )
+
+
+def _lower(tokenizer: Tokenizer) -> None:
+    """Lowers all letters of texts first, as sentence-transformers does by `do_lower_case`."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    normalizer: Any = tokenizer.normalizer
+    several = isinstance(normalizer, Sequence)
+    steps = list(normalizer) if several else [normalizer] if normalizer is not None else []
+    if not any(isinstance(step, Lowercase) for step in steps):
+        tokenizer.normalizer = Sequence([Lowercase(), *steps])
 
 
 def _try_tokenizer(tokenizer: Any, embeddings: TextEmbeddings) -> None:
     if not tokenizer.is_fast or tokenizer.pad_token is None:
         lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"
         raise ValueError(f"the tokenizer has no {lack}")
-    tokens, most = len(tokenizer), embeddings.vocabulary
-    if tokens > most:
-        raise ValueError(f"the tokenizer has {tokens} tokens, the model embeds {most}")
-    # The numbers of tokens may have gaps.
-    if (last := max(tokenizer.get_vocab().values(), default=0)) >= most:
-        raise ValueError(f"the tokenizer has a token of number {last}, the model embeds {most}")
+    if strange := [number for number in tokenizer("")["input_ids"] if number >= embeddings.vocabulary]:
+        token = tokenizer.convert_ids_to_tokens(strange[0])
+        raise ValueError(f"each text gets the token {token!r}, which the model does not embed")
     longest, added = tokenizer.model_max_length, max(map(tokenizer.num_special_tokens_to_add, (False, True)))
     if isinstance(longest, bool) or min(longest, embeddings.max_tokens) <= added:
         limit = f"model_max_length is {longest}" if longest <= added else f"the model has {embeddings.max_tokens}"

@@ -11,6 +11,7 @@ from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.spec import SIGMOID, spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
+from hydractl.data.preprocess import for_transformers
 from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, library_labels, to_json
 from hydractl.reports.escape import front_matter, markdown, markdown_code
@@ -31,7 +32,7 @@ def write_hydra(
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "config.json", to_json(hydra_config(checkpoint)), force)
-    for name, content in checkpoint.preprocessing.items():
+    for name, content in for_transformers(checkpoint).items():
         if name == "tokenizer_config.json":
             content = {**content, "padding_side": "right"}  # as hydractl pads whatever it says
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)

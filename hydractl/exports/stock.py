@@ -11,13 +11,15 @@ from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_bytes
+from hydractl.checkpoint.sentences import sentence_files
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
+from hydractl.data.preprocess import for_transformers
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.config import ClassNames, read_config
 from hydractl.families.convert import model_spec
-from hydractl.families.encoders import bare, sentence_files
+from hydractl.families.encoders import bare
 from hydractl.families.family import Source, locate
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
 from hydractl.surgery.slicing import dense
@@ -48,7 +50,7 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
         family = bare(family, family.base)
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / family.config_file, to_json(source_config(family, checkpoint)), force)
-    for name, content in {**_preprocessing(family, checkpoint), **sentence_files(checkpoint)}.items():
+    for name, content in _preprocessing(family, checkpoint).items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
     write_safetensors(folder / family.weights_file, their_tensors(family, checkpoint), {"format": "pt"}, force)
@@ -85,7 +87,8 @@ def label_fields(labels: Sequence[str]) -> dict[str, Any]:
 def _preprocessing(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
     # timm and OpenCLIP keep what their image transforms need in the config.
     kept_elsewhere = {"preprocessor_config.json"} if family.to_source is not None else set()
-    return {name: content for name, content in checkpoint.preprocessing.items() if name not in kept_elsewhere}
+    files = {name: content for name, content in for_transformers(checkpoint).items() if name not in kept_elsewhere}
+    return files | sentence_files(checkpoint.spec, files.get("tokenizer_config.json", {}).get("model_max_length"))
 
 
 def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTensor]:

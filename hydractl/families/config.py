@@ -95,10 +95,11 @@ class ArchitectureConfig(Fields, ABC):
         return None
 
 
-class CrossEncoder(Fields):
+class CrossEncoder(Schema):
     """The fields that sentence-transformers adds to a config.json."""
 
     activation_fn: Name | None = None
+    version: str | None = None
 
 
 class ClassNames(Fields):
@@ -112,7 +113,7 @@ class ClassNames(Fields):
 
     @property
     def logit_activation(self) -> str | None:
-        """The activation that sentence-transformers puts after one logit; None where it names none."""
+        """The activation that sentence-transformers puts after logits; None where it names none."""
         named = self.sentence_transformers and self.sentence_transformers.activation_fn
         return named or self.sbert_ce_default_activation_function
 

@@ -12,13 +12,14 @@ from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json_
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
+from hydractl.checkpoint.sentences import read_about, read_sentences, sentence_folder
 from hydractl.checkpoint.spec import EMBEDDINGS, TOWERS_OF
 from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library
-from hydractl.families.encoders import as_sentences, embedding_family, sentence_folder, sentence_length
+from hydractl.families.encoders import as_reranker, as_sentences, embedding_family
 from hydractl.families.sizes import at_processed_size
 from hydractl.families.token_classification import FAMILIES as TAGGERS
 from hydractl.text import shortened
@@ -78,20 +79,26 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.timm_preprocessing(config)}
         config = timm_vit.describe(name, folder, config)
+    about, in_sentences = read_about(name, folder), sentence_folder(folder) is not None
+    if about.reranks:
+        config = as_reranker(name, config, about)
     if without_classifier:
         # It tells what the classifier was trained for that a new one replaces.
         config = {key: value for key, value in config.items() if key != "problem_type"}
     tensors = _unwrapped(name, tensors)
-    sentences, embeds = sentence_folder(folder), None
+    embeds = None
     if not without_classifier:
-        embeds = embedding_family(name, config, tensors, _of_model_type(name, config), sentences=sentences is not None)
+        embeds = embedding_family(name, config, tensors, _of_model_type(name, config), sentences=in_sentences)
     family = embeds or find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
     read = from_library(name, family, config, tensors)
-    if embeds is not None and sentences is not None:
-        preprocessing = sentence_length(folder, preprocessing)
-        read = replace(read, spec=as_sentences(name, sentences, read.spec))
+    if about.reranks or (embeds is not None and in_sentences):
+        sentences = read_sentences(name, folder, about)
+        preprocessing = sentences.texts.applied(preprocessing)
+        if about.prompted:
+            LOG.warn(f"note: {name}: sentence-transformers puts a prompt before each text: here texts stay as they are")
+        read = read if embeds is None else replace(read, spec=as_sentences(name, read.spec, about, sentences))
     checkpoint = at_processed_size(family, replace(read, preprocessing=preprocessing))
     checkpoint.verify()
     return checkpoint

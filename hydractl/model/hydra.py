@@ -248,7 +248,8 @@ class Hydra(nn.Module):
         module = cast(Tower, self.get_submodule(tower))
         projected: Tensor = pooled if module.projection is None else module.projection(pooled)
         unit = self.spec.prompted or self.spec.unit_length
-        return projected / projected.norm(dim=-1, keepdim=True) if unit else projected
+        embedded = projected / projected.norm(dim=-1, keepdim=True) if unit else projected
+        return embedded[..., : self.spec.truncate_dim]
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Returns unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""

@@ -12,8 +12,10 @@ import pytest
 from huggingface_hub import constants
 
 from hydractl.checkpoint.contents import identity
+from hydractl.checkpoint.spec import SIGMOID
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
+from tests.checkpoint.test_sentences import save_reranker
 from tests.conftest import build_reference
 from tests.tasks.encoders import save_encoder
 
@@ -119,13 +121,34 @@ def test_only_the_files_needed_are_fetched(hub: Hub, folder: Path) -> None:
     assert sorted(hub.served) == ["config.json", "model.safetensors"]
 
 
-def test_what_sentence_transformers_says_of_a_network_is_fetched(hub: Hub, tmp_path: Path) -> None:
-    hub.add(save_encoder(tmp_path / "encoder"))
+@pytest.mark.parametrize("inner", ["", "0_Transformer"])
+def test_what_sentence_transformers_says_of_a_network_is_fetched(
+    inner: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_encoder(tmp_path / "encoder" / inner) if inner else save_encoder(tmp_path / "encoder")
+    (folder / "sentence_bert_config.json").rename(folder / "sentence_xlm-roberta_config.json")
+    root = tmp_path / "encoder"
+    if inner:
+        for name in ("modules.json", "1_Pooling"):
+            (folder / name).rename(root / name)
+    (root / "2_Normalize").mkdir()
+    (root / "2_Normalize" / "config.json").write_text('{"module_input_name": "sentence_embedding"}')
+    (root / "config_sentence_transformers.json").write_text('{"truncate_dim": 4}')
+    hub.add(root)
     hub.files["2_Dense/config.json"] = b"{}"
-    found = read_checkpoint("owner/name")
-    assert found.spec == read_checkpoint(tmp_path / "encoder").spec and found.spec.unit_length
-    assert {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"} <= set(hub.served)
+    read = read_checkpoint("owner/name")
+    expected = read_checkpoint(root)
+    assert (read.spec, read.preprocessing) == (expected.spec, expected.preprocessing) and read.spec.features == 4
+    assert {"1_Pooling/config.json", "2_Normalize/config.json"} <= set(hub.served)
     assert "2_Dense/config.json" not in hub.served
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    offline = read_checkpoint("owner/name")
+    assert (offline.spec, offline.preprocessing) == (expected.spec, expected.preprocessing)
+
+
+def test_the_activation_of_a_reranker_is_fetched(hub: Hub, tmp_path: Path) -> None:
+    hub.add(save_reranker(tmp_path / "reranker", activation_fn=SIGMOID))
+    assert read_checkpoint("owner/name").spec.task == "text-probability"
 
 
 def test_what_is_cached_is_not_fetched_again_and_is_there_offline(

@@ -215,10 +215,19 @@ def test_sizes_are_checked_before_an_image_is_made(changes: dict[str, Any], find
     assert finding in str(error.value) or finding.replace("1e-9", "1e-09") in str(error.value)
 
 
-def test_a_token_beyond_the_embeddings_is_refused(tmp_path: Path) -> None:
+def test_a_token_beyond_the_embeddings_is_refused_where_a_text_has_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = bert_tokenizer(tmp_path) / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"]["vocab"]["very"] = 10**6
     path.write_text(json.dumps(content))
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json .* a token of number 1000000, the model embeds 14"):
-        opened(tmp_path, text_spec())
+    ours = preprocessor_from_folder(tmp_path, text_spec())
+    assert "1 tokens that the model does not embed" in caplog.text
+    texts = ["a good film", "bad"]
+    assert equal(ours(texts), dict(AutoTokenizer.from_pretrained(tmp_path)(texts, padding=True, return_tensors="pt")))
+    with pytest.raises(DataError, match="the token 'very'"):
+        ours([*texts, "very bad"])
+    edit_json(tmp_path / "tokenizer_config.json", cls_token="[MINE]")
+    with pytest.raises(CheckpointError, match=r"each text gets the token '\[MINE\]'"):
+        preprocessor_from_folder(tmp_path, text_spec())

@@ -121,13 +121,23 @@ def test_notes_a_prompt_that_is_not_put_before_texts(
     assert "puts a prompt before each text" in caplog.text
 
 
+REFUSED = {
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+
+
 @pytest.mark.parametrize(
     ("pooling", "end", "error"),
     [
-        ({"pooling_mode_max_tokens": True}, "Normalize", "neither by the mean nor by the first"),
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "Normalize", "neither by the mean"),
+        *(({early: True}, "Normalize", f"1_Pooling/config.json: pools by {name},") for name, early in REFUSED.items()),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "Normalize", "by max and mean"),
         ({"pooling_mode_mean_tokens": True}, "Dense", "has a Dense behind"),
-        ({"pooling_mode": "max"}, "Normalize", "pooling_mode"),
+        ({"pooling_mode": "max"}, "Normalize", "by max"),
+        ({"pooling_mode": ["cls", "mean"]}, "Normalize", "by cls and mean"),
+        ({"pooling_mode": "mean", "pooling_weights": [1]}, "Normalize", "pooling_weights is unknown"),
     ],
 )
 def test_refuses_other_ends(here: Path, tmp_path: Path, pooling: dict[str, Any], end: str, error: str) -> None:
