@@ -1,13 +1,13 @@
 """ONNX files of ours as a service runs them: by onnxruntime, Pillow and tokenizers, without torch.
 
 torch takes seconds and hundreds of megabytes to start, for nothing that such a file needs. What prepares images is that
-of `hydractl.load`, but for Pillow, which resizes them; texts are those of the file's tokenizer.json.
+of `hydractl.load`, but for Pillow, which resizes them; texts go through the tokenizer as `export` opened it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.plain_images import plain_images
+from hydractl.data.processors import refuse_unembedded, unembedded
 from hydractl.errors import CheckpointError, DataError
 from hydractl.evaluation.onnx_file import Arrays, OnnxGraph, open_onnx
 from hydractl.ood.score import flagged
@@ -27,6 +28,8 @@ from hydractl.ood.score import flagged
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+#: The inputs of a graph, and the parts of an encoded text that they are.
+PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 #: From samples to a graph's inputs.
 Prepare = Callable[[Sequence[Any]], Arrays]
 
@@ -100,7 +103,7 @@ def load_onnx(path: str | Path, threads: int = 1) -> ServedModel:
     file = open_onnx(path)
     if not file.checkpoint.spec.one_class:
         raise _needs_torch(file.checkpoint, "an answer other than one class")
-    prepare = _texts(file.checkpoint) if file.texts else _images(file.checkpoint)
+    prepare = prepare_texts(file.checkpoint) if file.texts else _images(file.checkpoint)
     return ServedModel(file.start(threads), prepare)
 
 
@@ -118,45 +121,45 @@ def _images(checkpoint: Checkpoint) -> Prepare:
     return prepare
 
 
-def _texts(checkpoint: Checkpoint) -> Prepare:
-    tokenizer = _tokenizer(checkpoint)
+def prepare_texts(checkpoint: Checkpoint) -> Prepare:
+    """Returns what turns texts into a graph's inputs, by the tokenizer that `export` put into its file."""
+    embeddings = checkpoint.spec.towers[0].embeddings
+    assert isinstance(embeddings, TextEmbeddings)
+    tokenizer, settings = _tokenizer(checkpoint, embeddings), checkpoint.preprocessing["tokenizer_config.json"]
+    strange = unembedded(tokenizer.get_vocab(), embeddings)
+    parts = {name: part for name, part in PARTS.items() if name in settings.get("model_input_names", PARTS)}
 
     def prepare(texts: Sequence[Any]) -> Arrays:
         if wrong := [one for one in texts if not isinstance(one, str | tuple)]:
             raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}")
-        found = tokenizer.encode_batch(texts)
-        parts = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-        return {name: np.array([getattr(one, part) for one in found], np.int64) for name, part in parts.items()}
+        encodings = tokenizer.encode_batch(texts)
+        if strange:
+            refuse_unembedded((number for encoding in encodings for number in encoding.ids), strange)
+        return {name: np.array([getattr(one, part) for one in encodings], np.int64) for name, part in parts.items()}
 
     return prepare
 
 
-def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """Returns the tokenizer of a file, which cuts and pads texts as `TextPreprocessor` does."""
+def _tokenizer(checkpoint: Checkpoint, embeddings: TextEmbeddings) -> Tokenizer:
+    """Returns the tokenizer of a file, which `export` made cut and pad as `TextPreprocessor` does."""
     from tokenizers import Tokenizer
 
-    files, embeddings = checkpoint.preprocessing, checkpoint.spec.towers[0].embeddings
-    assert isinstance(embeddings, TextEmbeddings)
-    settings = files.get("tokenizer_config.json", {})
-    named, padding = settings.get("model_max_length"), _content(settings.get("pad_token"))
-    if "tokenizer.json" not in files or padding is None or embeddings.filled:
+    files = checkpoint.preprocessing
+    if not files.keys() >= {"tokenizer.json", "tokenizer_config.json"} or embeddings.filled:
         raise _needs_torch(checkpoint, "its tokenizer")
     try:
         tokenizer = Tokenizer.from_str(json.dumps(files["tokenizer.json"]))
     except Exception as error:  # tokenizers raises Exception itself
-        raise CheckpointError(f"{checkpoint.name}: tokenizer.json cannot be used ({error}): export it again") from error
-    if (number := tokenizer.token_to_id(padding)) is None or tokenizer.get_vocab_size() > embeddings.vocabulary:
-        raise CheckpointError(f"{checkpoint.name}: tokenizer.json has other tokens than the network: export it again")
-    longest = min(named, embeddings.max_tokens) if isinstance(named, int | float) else embeddings.max_tokens
-    tokenizer.enable_truncation(int(longest))
-    tokenizer.enable_padding(pad_id=number, pad_token=padding)
+        raise _unusable(checkpoint, f"cannot be used ({error})") from error
+    cut, padded = tokenizer.truncation, tokenizer.padding
+    if cut is None or padded is None or padded["length"] is not None or cut["max_length"] > embeddings.max_tokens:
+        raise _unusable(checkpoint, "does not cut and pad texts as the network takes them")
+    tokenizer.encode_special_tokens = files["tokenizer_config.json"].get("split_special_tokens") is True
     return tokenizer
 
 
-def _content(token: object) -> str | None:
-    """Returns a token that settings spell as a text or as an object."""
-    found = token.get("content") if isinstance(token, Mapping) else token
-    return found if isinstance(found, str) else None
+def _unusable(checkpoint: Checkpoint, finding: str) -> CheckpointError:
+    return CheckpointError(f"{checkpoint.name}: tokenizer.json {finding}: export it again")
 
 
 def _needs_torch(checkpoint: Checkpoint, what: str) -> CheckpointError:

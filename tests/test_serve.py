@@ -5,17 +5,24 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from transformers import AutoTokenizer
 
 import hydractl as library
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.disk import read_preprocessing
+from hydractl.data.preprocess import as_opened, preprocessor_from_json
 from hydractl.errors import CheckpointError, DataError
-from hydractl.serve import load_onnx
+from hydractl.serve import load_onnx, prepare_texts
 from tests.cli.conftest import save_bert, save_images, save_vit
+from tests.damage import edit_json
+from tests.data.tokenizers_and_processors import TOKENIZERS, bert_tokenizer, many_texts, text_spec
 from tests.test_package import ROOT
 
 TEXTS = ["a good film", "bad", "good owl film " * 9]
@@ -122,3 +129,57 @@ def test_what_only_a_library_prepares_is_refused(tmp_path: Path) -> None:
     library.export(vit, output=tmp_path / "vit.onnx")
     with pytest.raises(CheckpointError, match="image processor needs its library"):
         load_onnx(tmp_path / "vit.onnx")
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "left": {"truncation_side": "left", "padding_side": "left"},
+    "cased": {"do_lower_case": False, "strip_accents": False, "add_prefix_space": True},
+    "marks are text": {"split_special_tokens": True},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_every_tokenizer_is_served_as_it_was_opened(name: str, settings: str, tmp_path: Path) -> None:
+    """The settings stand in tokenizer_config.json alone, as people edit it, and win over tokenizer.json."""
+    TOKENIZERS[name]().save_pretrained(tmp_path)
+    edit_json(tmp_path / "tokenizer_config.json", **SETTINGS[settings])
+    theirs = AutoTokenizer.from_pretrained(tmp_path, padding_side="right")
+    spec = text_spec(positions=12, vocabulary=200)
+    checkpoint = Checkpoint(
+        "a", "bert", {}, spec, heads={}, shared=frozenset(), tensors={}, preprocessing=read_preprocessing(tmp_path)
+    )
+    exported = replace(checkpoint, preprocessing=as_opened(checkpoint))
+    serve, again = prepare_texts(exported), preprocessor_from_json(exported.preprocessing, spec, "a")
+    texts = many_texts()
+    for batch in (texts, list(zip(texts, texts[::-1], strict=True))):
+        expected = theirs(batch, padding=True, truncation=True, max_length=12, return_tensors="np")
+        for answer in (serve(batch), again(batch)):
+            assert answer.keys() == expected.keys()
+            for key in expected:
+                np.testing.assert_array_equal(answer[key], expected[key])
+
+
+def test_a_token_that_is_not_embedded_is_named(tmp_path: Path) -> None:
+    bert_tokenizer(tmp_path)
+    spec = text_spec(vocabulary=13)
+    checkpoint = Checkpoint(
+        "a", "bert", {}, spec, heads={}, shared=frozenset(), tensors={}, preprocessing=read_preprocessing(tmp_path)
+    )
+    serve = prepare_texts(replace(checkpoint, preprocessing=as_opened(checkpoint)))
+    assert serve(["a good film"])["input_ids"].shape == (1, 5)
+    with pytest.raises(DataError, match=r"the token '\.'"):
+        serve(["a good film."])
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json does not cut and pad"):
+        prepare_texts(checkpoint)
+
+
+def test_what_wins_over_the_tokenizer_is_served(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    edit_json(bert / "tokenizer_config.json", do_lower_case=False, truncation_side="left", model_max_length=5)
+    library.export(bert, output=tmp_path / "bert.onnx")
+    texts = ["A GOOD film", "good film owl bad bad bad a"]
+    served, expected = load_onnx(tmp_path / "bert.onnx").predict(texts), library.load(bert).predict(texts)
+    assert_same(served, expected)
+    assert_same(served, library.predict(tmp_path / "bert.onnx", text=texts))

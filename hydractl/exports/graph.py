@@ -17,6 +17,7 @@ from torch.export import Dim, ExportedProgram
 from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.tower_spec import TextEmbeddings
+from hydractl.data.preprocess import as_opened
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.cost import cost, synthetic_inputs
 from hydractl.evaluation.onnx_file import output_names
@@ -121,6 +122,7 @@ def _metadata(model: Hydra, outputs: tuple[str, ...]) -> dict[str, str]:
     """Returns what a program needs beside the graph: the manifest, and what it says only of a file with tensors."""
     # Classes of a zero-shot model may have taken its score away.
     checkpoint = replace(to_checkpoint(model), calibration=model.calibration)
+    checkpoint = replace(checkpoint, preprocessing=as_opened(checkpoint))
     found = {**to_metadata(checkpoint), "outputs": ", ".join(outputs), "cost": json.dumps(asdict(cost(model)))}
     found["precision"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     if model.labels is not None:

@@ -1,8 +1,13 @@
 """Preprocessing as checkpoints carry it, built offline, and model specs to go with it."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
@@ -82,3 +87,49 @@ def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:
     return preprocessor_from_json(
         read_preprocessing(folder), spec, str(folder), read_json_object(folder / "config.json")
     )
+
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "##ly", "Good", "FILM", "é", "e", ","]
+BYTES = [chr(code) for code in range(33, 127)] + ["Ġ", "Ã", "©", "Ċ", "Ġa", "go", "od", "good", "Ġgood"]
+MERGES = [("Ġ", "a"), ("g", "o"), ("o", "d"), ("go", "od"), ("Ġ", "good")]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZé.,", "▁", "▁good", "▁film", "ly"]
+MARKS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def numbered(*tokens: str) -> dict[str, int]:
+    return {token: at for at, token in enumerate(tokens)}
+
+
+def scored(*tokens: str) -> list[tuple[str, float]]:
+    return [(token, -float(len(token) == 1)) for token in tokens]
+
+
+def clip_tokenizer(**settings: Any) -> Any:
+    tokens = [*"abcdefghijklmnopqrstuvwxyz", *(f"{c}</w>" for c in "abcdefghijklmnopqrstuvwxyz"), "go", "good</w>"]
+    merges = [("g", "o"), ("o", "d</w>"), ("go", "od</w>")]
+    vocab = numbered(*tokens, "od</w>", "<|startoftext|>", "<|endoftext|>")
+    return transformers.CLIPTokenizer(vocab=vocab, merges=merges, **settings)
+
+
+#: The tokenizers of every family that reads texts.
+TOKENIZERS: dict[str, Callable[..., Any]] = {
+    "bert": partial(transformers.BertTokenizer, vocab=numbered(*PIECES)),
+    "electra": partial(transformers.ElectraTokenizer, vocab=numbered(*PIECES)),
+    "distilbert": partial(transformers.DistilBertTokenizer, vocab=numbered(*PIECES)),
+    "mpnet": partial(transformers.MPNetTokenizer, vocab=numbered(*MARKS, "[UNK]", *PIECES[5:])),
+    "roberta": partial(transformers.RobertaTokenizer, vocab=numbered(*MARKS, *BYTES), merges=MERGES),
+    "xlm-roberta": partial(transformers.XLMRobertaTokenizer, vocab=scored(*MARKS[:4], *LETTERS, MARKS[4])),
+    "camembert": partial(transformers.CamembertTokenizer, vocab=scored(*MARKS[:4], *LETTERS, MARKS[4])),
+    "deberta-v2": partial(
+        transformers.DebertaV2Tokenizer, vocab=scored("[PAD]", "[CLS]", "[SEP]", "[UNK]", *LETTERS, "[MASK]")
+    ),
+    "modernbert": partial(transformers.GPT2Tokenizer, vocab=numbered(*MARKS, *BYTES), merges=MERGES, pad_token="<pad>"),
+    "clip": clip_tokenizer,
+}
+
+
+def many_texts(count: int = 200) -> list[str]:
+    """Texts of capitals, accents, odd blanks, marks that tokenizers know, and letters that they do not."""
+    words = ["Good", "good", "FILM", "filmly", "é", "a,", "[SEP]", "</s>", "<mask>", "\n", "  ", "映画", "goodly."]
+    draw = np.random.default_rng(0)
+    return [" ".join(draw.choice(words, 1 + at % 14)) for at in range(count)]
