@@ -12,6 +12,8 @@ from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Origin, Schema, read_text
 from hydractl.schema import read_json as read_json_file
+from hydractl.text import shortened
+from hydractl.watch import LOG
 
 WEIGHTS_NAME = "model.safetensors"
 #: The files that weights lie in, or that name their shards; the first that is there counts.
@@ -143,10 +145,11 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
             raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
         shards[shard] = _open_file(path)[0]
     tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
-    for name, shard in weight_map.items():
-        if name not in shards[shard]:
-            raise CheckpointError(f"{folder}: {index} promises {name} in {shard}, which does not hold it")
-    return tensors
+    misplaced = [name for name, shard in weight_map.items() if name not in shards[shard]]
+    if misplaced:  # what no shard holds is missed where it is needed
+        shown = f"{shortened(misplaced[0], 100)} and {len(misplaced) - 1} more"
+        LOG.warn(f"note: {folder}: {index} names another shard than holds {shown}: all shards are looked through")
+    return tensors | {name: shards[shard][name] for name, shard in weight_map.items() if name in shards[shard]}
 
 
 def _links_inside(folder: Path, shard: str) -> bool:

@@ -1,13 +1,14 @@
 """Opens any model reference as a `Checkpoint`: a folder of another library, a file of ours, a name on the hub."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, shorten
 from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json_object, read_preprocessing
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
@@ -27,6 +28,8 @@ from hydractl.watch import LOG
 
 #: What wraps a network, as names of its tensors tell: torch.compile anywhere, others before all of them.
 COMPILED, FRAMES = "_orig_mod.", ("module.", "model.")
+#: Names of a loss and of its weights, anywhere in a model.
+LOSSES = r"(.*\.)?(((\w+_)?(loss|criterion)\w*|\w*Loss)\..+|(class|label|pos|loss)_?weights?)"
 #: The methods of quantization that transformers undoes.
 DEQUANTIZED = ("bitsandbytes", "higgs")
 
@@ -85,7 +88,7 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     if without_classifier:
         # It tells what the classifier was trained for that a new one replaces.
         config = {key: value for key, value in config.items() if key != "problem_type"}
-    tensors = _unwrapped(name, tensors)
+    tensors = _unwrapped(name, _without_losses(name, tensors))
     embeds = None
     if not without_classifier:
         embeds = embedding_family(name, config, tensors, _of_model_type(name, config), sentences=in_sentences)
@@ -102,6 +105,14 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     checkpoint = at_processed_size(family, replace(read, preprocessing=preprocessing))
     checkpoint.verify()
     return checkpoint
+
+
+def _without_losses(name: str, tensors: TensorMap) -> TensorMap:
+    """Returns the tensors without those of a loss, which training alone reads."""
+    losses = sorted(key for key in tensors if re.fullmatch(LOSSES, key))
+    if losses:
+        LOG.warn(f"note: {name}: weights of a loss are left out: {shorten(losses)}")
+    return {key: tensor for key, tensor in tensors.items() if key not in losses}
 
 
 def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:

@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -70,6 +71,16 @@ def test_an_index_names_shards_of_its_folder(index: str, finding: str, tmp_path:
     (folder / "model.safetensors.index.json").write_text(index)
     with pytest.raises(CheckpointError, match=finding):
         open_weights(folder)
+
+
+def test_tensors_are_found_in_any_shard(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number, tensors in enumerate(({"a": torch.zeros(2), "b": torch.zeros(2)}, {"b": torch.ones(2)})):
+        save_file(tensors, tmp_path / f"{number}.safetensors")
+    shards = {"a": "1.safetensors", "b": "0.safetensors", "c": "1.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    tensors, _ = open_weights(tmp_path)
+    assert {name: tensor.load().tolist() for name, tensor in tensors.items()} == {"a": [0, 0], "b": [0, 0]}
+    assert "names another shard than holds a and 1 more" in caplog.text
 
 
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:

@@ -109,6 +109,18 @@ def test_names_of_wrapped_networks_are_the_same_model(
     assert f"read without {told}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["loss_fct.weight", "loss.weight", "criterion.pos_weight", "focal_loss.alpha", "ArcFaceLoss.weight",
+     "class_weights", "class_weight", "pos_weight", "losses.0.weight"],
+)  # fmt: skip
+def test_weights_of_a_loss_are_left_out(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = build_reference("bert").save(tmp_path)
+    before = identity(read_checkpoint(folder))
+    edit_weights(folder, lambda state: state.update({name: torch.ones(5)}))
+    assert identity(read_checkpoint(folder)) == before and name in caplog.text
+
+
 def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     expected = identity(read_checkpoint(build_reference("bert").save(tmp_path / "0_Transformer")))
     (tmp_path / "modules.json").write_text("[]")
