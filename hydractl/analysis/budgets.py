@@ -139,7 +139,7 @@ def measure_all(
         PrunedQuality(
             float(table.labelled().correct.mean()),
             float(table.labelled().nll.mean()),
-            {name: ood_metrics(-table.msp, -found[number].msp) for name, found in of_ood.items()},
+            {name: ood_metrics(table.doubt, found[number].doubt) for name, found in of_ood.items()},
         )
         for number, table in enumerate(of_id)
     ]

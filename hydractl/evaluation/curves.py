@@ -131,6 +131,7 @@ def _sample(
 ) -> Sample:
     """Returns what a page shows of one sample."""
     table = predictions.with_msp[key]
+    confidence = -predictions.scores[key] if predictions.confident else table.msp
 
     def called(numbers: IntArray) -> str:
         own = numbers[place : place + 1].ravel()
@@ -139,7 +140,7 @@ def _sample(
         return ", ".join(names[one] if names else str(one) for one in own[own >= 0].tolist())
 
     return Sample(
-        round(float(predictions.confidence(key)[place]), DIGITS),
+        round(float(confidence[place]), DIGITS),
         called(table.prediction),
         None if table.outcomes is None else called(table.outcomes.labels),
         text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,

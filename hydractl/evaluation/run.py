@@ -77,8 +77,8 @@ class SystemPredictions:
         return self.correct[key] if key in self.correct else self.with_msp[key].labelled().correct
 
     def confidence(self, key: SetKey) -> FloatArray:
-        """Returns the system's confidence, `[N]`: its own if it has one, else its MSP."""
-        return -self.scores[key] if self.confident else self.with_msp[key].msp
+        """Returns what ranks answers by confidence, `[N]`: the system's own if it has one, else its MSP."""
+        return -self.scores[key] if self.confident else -self.with_msp[key].doubt
 
 
 def predict_sets(
@@ -214,9 +214,9 @@ def _of_answers(row: OodScore, kind: AnswerKind) -> Scorer:
     def score(answers: SetAnswers, table: Any, temperature: float) -> FloatArray:
         if kind.one_class:
             return score_samples(row, {}, answers.to_score(), temperature)
-        # `Settings.check_several` admits no other score here than minus the answer's probability; numbers and
+        # `Settings.check_several` admits no other score here than the doubt in the answer; numbers and
         # embeddings have none, and no OOD set is compared.
-        return -table.msp if isinstance(table, PredictionTable) else np.zeros(answers.samples)
+        return table.doubt if isinstance(table, PredictionTable) else np.zeros(answers.samples)
 
     return score
 

@@ -164,7 +164,7 @@ def _ood(key: SetKey, predictions: SystemPredictions) -> Ood:
     found, diversity = ood_metrics(inside, outside), _diversity(predictions.tables.get(key))
     beside = {}
     if predictions.own is not None and key in predictions.with_msp:
-        msp = ood_metrics(*(-predictions.with_msp[one].msp for one in (id_key(predictions), key)))
+        msp = ood_metrics(*(predictions.with_msp[one].doubt for one in (id_key(predictions), key)))
         beside = _as_msp(asdict(msp))
     return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
 
@@ -277,8 +277,8 @@ def resample(
     scores = {key.name: predictions.scores[key] for key in keys}
     sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
     if predictions.own is not None and keys[0] in predictions.with_msp:
-        msp = {key.name: -predictions.with_msp[key].msp for key in keys}
-        by_msp = sets_replicates(-predictions.with_msp[inside].msp, msp, replicates, seed)
+        msp = {key.name: predictions.with_msp[key].doubt for key in keys}
+        by_msp = sets_replicates(predictions.with_msp[inside].doubt, msp, replicates, seed)
         sets = {name: {**found, **_as_msp(by_msp[name])} for name, found in sets.items()}
     members = _groups({key.name: key.group for key in keys}, exposed)
     means = {group: combined(_mean_array, *(sets[name] for name in names)) for group, names in members.items() if names}

@@ -74,6 +74,7 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> L
     return LabelSetTable(
         prediction=chosen.astype(np.int64),
         msp=msp,
+        doubt=_log_surprise(there, absent, chosen),
         entropy=_entropy(mean),
         expected_entropy=mean_over_members(_entropy(members)),
         disagreement=_disagreement(members >= least),
@@ -85,6 +86,15 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> L
 def _both_logarithms(scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Returns the logarithms [n,C] of the mean probabilities that labels are there and are not, of logits [M,n,C]."""
     return log_mean_exp(log_expit(scaled)), log_mean_exp(log_expit(-scaled))
+
+
+def _log_surprise(there: FloatArray, absent: FloatArray, chosen: BoolArray) -> FloatArray:
+    """Returns log(-log p) [n] of the probabilities p of answers, finite also where p is 1 to the last digit."""
+    own, other = np.where(chosen, there, absent), np.where(chosen, absent, there)
+    with np.errstate(divide="ignore"):
+        each = np.where(other < -30, other, np.log(-own))
+    largest = each.max(axis=-1)
+    return np.asarray(largest + np.log(np.exp(each - largest[:, None]).sum(axis=-1)))
 
 
 def _entropy(p: FloatArray) -> FloatArray:

@@ -18,6 +18,7 @@ from hydractl.metrics.checks import (
 )
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
+    log_doubt,
     mean_over_members,
     member_probabilities,
     sample_chunks,
@@ -43,6 +44,7 @@ class PredictionTable:
 
     prediction: IntArray  # argmax of the mean probability, the first among equals
     msp: FloatArray  # its probability
+    doubt: FloatArray  # what ranks as 1 - msp, also where that is 0 to the last digit: log(1 - msp) of classes
     entropy: FloatArray  # of the mean probability
     expected_entropy: FloatArray  # mean of the members' entropies
     disagreement: FloatArray  # share of member pairs with different argmax; 0 for one member
@@ -105,6 +107,7 @@ def _reduce(scaled: FloatArray, labels: IntArray | None) -> PredictionTable:
     return PredictionTable(
         prediction=prediction,
         msp=mean.max(axis=-1),
+        doubt=log_doubt(scaled, prediction),
         entropy=entr(mean).sum(axis=-1),
         expected_entropy=mean_over_members(entr(members).sum(axis=-1)),
         disagreement=_disagreement(scaled.argmax(axis=-1)),

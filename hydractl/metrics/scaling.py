@@ -1,6 +1,6 @@
 """Scaling of logits that is fitted on held-out ID data: one temperature, or a scale and a shift for each class."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from hydractl.metrics.probabilities import (
 
 # From cosine similarities without their scale (T near 0.01) to saturated logits.
 BOUNDS = (1e-3, 1e4)
+FAR = (0.2, 5.0)  # temperatures beyond which something is said of them
 # The evidence that classes differ, in deviations beyond chance, and the least ridge, times samples: both were chosen on
 # data that examples/results/vector-scaling.md does not report.
 EVIDENCE, LEAST_RIDGE = 3.0, 10.0
@@ -38,6 +39,21 @@ class FittedTemperature:
 
     def __str__(self) -> str:
         return f"T = {self.temperature:.4f}"
+
+
+def far_from_one(temperature: float, exposed: Iterable[str] = ()) -> str | None:
+    """Returns what a temperature below 0.2 or above 5 shows, a sentence; None for any other.
+
+    Args:
+        exposed: the names of the OOD sets that training saw.
+    """
+    if FAR[0] <= temperature <= FAR[1]:
+        return None
+    found = f"the temperature {temperature:.3g} is far"
+    if temperature > FAR[1]:
+        return f"{found} above 1: the model is much too sure on this data, or the labels are not its own"
+    cause = ", ".join(exposed) or "outlier exposure, label smoothing, or logits of a small scale"
+    return f"{found} below 1: training left the model unsure ({cause}); confidences may round to 1, their ranks do not"
 
 
 def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperature:

@@ -30,7 +30,7 @@ class WordTable(PredictionTable):
     """Per-sentence quantities of an ensemble that labels words.
 
     `prediction` and the outcomes' `labels` are `[N,W]`, -1 behind the last word. `msp` is the least among the words,
-    `correct` is true where all words are right; all other quantities are means over words.
+    `doubt` the largest, `correct` is true where all words are right; all other quantities are means over words.
     """
 
     words: PredictionTable  # of the n words
@@ -86,6 +86,7 @@ def tabulate_words(
     return WordTable(
         prediction=padded(words.prediction),
         msp=np.minimum.reduceat(words.msp, starts),
+        doubt=np.maximum.reduceat(words.doubt, starts),
         entropy=mean(words.entropy),
         expected_entropy=mean(words.expected_entropy),
         disagreement=mean(words.disagreement),

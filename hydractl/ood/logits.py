@@ -1,8 +1,11 @@
-"""OOD scores that read the logits of the whole ensemble and fit nothing."""
+"""OOD scores that read the logits of the whole ensemble and fit nothing.
+
+Those of probabilities are logarithms, so that they tell inputs apart whose largest probability is 1 to the last digit.
+"""
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from typing import TYPE_CHECKING
 
 from hydractl.ood.score import Answers, OodScore, State
@@ -11,27 +14,58 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EXPONENT, TOP_CLASSES = 0.1, 100  # of the generalised entropy
+CLOSE = -0.1  # log p from which it is computed from 1 - p
 
 
-def probabilities(answers: Answers) -> Tensor:
-    """Returns the mean of the members' softmax probabilities, `[B,C]`."""
-    own = (answers.member_logits / answers.temperature).log_softmax(-1)
-    return (own[0] if len(own) == 1 else own.logsumexp(0) - log(len(own))).exp()
+def member_logarithms(answers: Answers) -> Tensor:
+    """Returns the logarithms of the members' softmax probabilities, `[M,B,C]`."""
+    return (answers.member_logits / answers.temperature).log_softmax(-1)
+
+
+def mean_logarithms(members: Tensor) -> Tensor:
+    """Returns the logarithms `[B,C]` of the mean of probabilities with logarithms `[M,B,C]`."""
+    return members[0] if len(members) == 1 else members.logsumexp(0) - log(len(members))
+
+
+def doubt(_state: State, answers: Answers) -> Tensor:
+    """Returns log(1 - max p) of the mean probability p, from the other classes."""
+    p = mean_logarithms(member_logarithms(answers))
+    return _others(p).squeeze(-1)
+
+
+def _others(p: Tensor) -> Tensor:
+    """Returns the logarithm `[...,1]` of the probability of all classes but the likeliest one."""
+    return p.scatter(-1, p.argmax(-1, keepdim=True), -inf).logsumexp(-1, keepdim=True)
+
+
+def _complements(p: Tensor) -> Tensor:
+    """Returns log(1 - exp p) of logarithms of probabilities `[...,C]`."""
+    return (-p.exp()).log1p().scatter(-1, p.argmax(-1, keepdim=True), _others(p))
+
+
+def _log_entropy(p: Tensor) -> Tensor:
+    """Returns the logarithm of the entropy `[...]` of logarithms of probabilities `[...,C]`."""
+    import torch
+
+    rest = _complements(p)
+    close = torch.where(rest < -30, rest, (-(-rest.exp()).log1p()).log())  # of -log p
+    return (p + torch.where(p > CLOSE, close, (-p).log())).logsumexp(-1)
 
 
 def entropy(_state: State, answers: Answers) -> Tensor:
-    """Returns the entropy of the mean probability, nats."""
+    """Returns the logarithm of the entropy of the mean probability, in nats."""
+    return _log_entropy(mean_logarithms(member_logarithms(answers)))
+
+
+def mutual_information(_state: State, answers: Answers) -> Tensor:
+    """Returns log(H(mean p) - mean of H(p)) over members' probabilities p, in nats; 0 for a single member."""
     import torch
 
-    return torch.special.entr(probabilities(answers)).sum(-1)
-
-
-def mutual_information(state: State, answers: Answers) -> Tensor:
-    """Returns the entropy of the mean probability less the mean entropy of the members, nats, never below 0."""
-    import torch
-
-    expected = torch.special.entr((answers.member_logits / answers.temperature).softmax(-1)).sum(-1).mean(0)
-    return (entropy(state, answers) - expected).clamp(min=0)
+    members = member_logarithms(answers)
+    if len(members) == 1:
+        return torch.zeros_like(members[0, :, 0])
+    whole, expected = _log_entropy(mean_logarithms(members)), mean_logarithms(_log_entropy(members))
+    return whole + (-(expected - whole).expm1()).clamp(min=torch.finfo(whole.dtype).tiny).log()
 
 
 def energy(_state: State, answers: Answers) -> Tensor:
@@ -41,25 +75,27 @@ def energy(_state: State, answers: Answers) -> Tensor:
 
 
 def generalised_entropy(_state: State, answers: Answers) -> Tensor:
-    """Returns sum_c p_c^g (1 - p_c)^g, g = 0.1, over the 100 likeliest classes.
+    """Returns the logarithm of sum_c p_c^g (1 - p_c)^g, g = 0.1, over the 100 likeliest classes.
 
     Source: Liu et al. 2023, equation 4, with the exponent and the number of classes of OpenOOD 1.5.
     """
-    p = probabilities(answers)
-    likeliest = p.topk(min(TOP_CLASSES, p.shape[-1])).values
-    return (likeliest**EXPONENT * (1 - likeliest).clamp(min=0) ** EXPONENT).sum(-1)
+    p = mean_logarithms(member_logarithms(answers))
+    likeliest = p.topk(min(TOP_CLASSES, p.shape[-1])).indices
+    return (EXPONENT * (p + _complements(p)).gather(-1, likeliest)).logsumexp(-1)
 
 
 MSP = OodScore(
     "msp",
-    "minus the maximum softmax probability of the members' mean",
+    "log(1 - the maximum softmax probability of the members' mean)",
     "Hendrycks & Gimpel 2017",
-    lambda _state, answers: -probabilities(answers).amax(-1),
+    doubt,
 )
-ENTROPY = OodScore("entropy", "entropy of the members' mean probability, nats", "Lakshminarayanan et al. 2017", entropy)
+ENTROPY = OodScore(
+    "entropy", "logarithm of the entropy of the members' mean probability", "Lakshminarayanan et al. 2017", entropy
+)
 MUTUAL_INFORMATION = OodScore(
     "mutual-information",
-    "entropy of the mean less mean entropy of the members, nats; 0 for one member",
+    "logarithm of the entropy of the mean less the mean entropy of the members; 0 for one member",
     "Depeweg et al. 2018",
     mutual_information,
 )
@@ -72,7 +108,7 @@ MAX_LOGIT = OodScore(
 ENERGY = OodScore("energy", "free energy -T logsumexp(z / T) of the members' mean logits", "Liu et al. 2020", energy)
 GEN = OodScore(
     "gen",
-    "generalised entropy of the members' mean probability over the 100 likeliest classes, exponent 0.1",
+    "logarithm of the generalised entropy of the members' mean probability, 100 likeliest classes, exponent 0.1",
     "Liu et al. 2023",
     generalised_entropy,
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, System
 from hydractl.metrics.bootstrap import Outcome, outcome
+from hydractl.metrics.scaling import far_from_one
 from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
 from hydractl.reports.columns import JUDGED, Column, judged_sets, numbers_judged
 
@@ -272,6 +273,7 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
     if fitted := "; ".join(_fitted(models)):
         yield f"Temperature fitted: {fitted}."
+    yield from _far_from_one(models)
     for name, system in models.items():
         if (sure := system.sure) is not None:
             right = "" if sure.right is None else f", {100 * sure.right:.1f} % of them right"
@@ -332,6 +334,13 @@ def _fitted(models: Mapping[str, System]) -> Iterator[str]:
         if found is not None and found.argmax_changed is not None:
             changed = f"{100 * found.argmax_changed:.2f} % of predictions changed"
             yield f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"
+
+
+def _far_from_one(models: Mapping[str, System]) -> Iterator[str]:
+    for name, system in models.items():
+        exposed = (f"outlier exposure to data of the kind of {one}" for one in system.exposed or ())
+        if system.temperature is not None and (far := far_from_one(system.temperature.value, exposed)) is not None:
+            yield f"{name}: {far}."
 
 
 def _judgements(columns: Mapping[str, Column], entry: System) -> tuple[Judgement, ...]:

@@ -256,7 +256,7 @@ class Calibrate:
             )
             found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = found.fitted, found.ood
-            self._tell(found, watch)
+            self._tell(found, checkpoint, watch)
             options = remembered(self, **promises.shares, by_class=promises.by_class or None, template=None)
             result = Calibrated(
                 calibrated(checkpoint, found, data, options=options),
@@ -368,11 +368,17 @@ class Calibrate:
             "is not calibrated"
         )
 
-    def _tell(self, found: Fits, watch: Watcher) -> None:
-        """Notes a fit at its bound, how the OOD score was chosen, and what taking in shifted data does."""
+    def _tell(self, found: Fits, checkpoint: Checkpoint, watch: Watcher) -> None:
+        """Notes a fit at its bound or far from 1, how the OOD score was chosen, and what shifted data do."""
+        from hydractl.metrics.scaling import far_from_one
+        from hydractl.surgery.provenance import exposed_to
+
         fitted = found.fitted
         if fitted is not None and fitted.at_bound:
             watch.warn(NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound)
+        exposed = (f"outlier exposure to {name}" for name in dict.fromkeys(exposed_to(checkpoint.provenance)))
+        if fitted is not None and (far := far_from_one(fitted.temperature, exposed)) is not None:
+            watch.note(f"note: {far}")
         if found.ood.choice is not None:
             for line in found.ood.choice.lines():
                 watch.note(line)

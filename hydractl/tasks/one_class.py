@@ -10,7 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.probabilities import label_log_probabilities, mean_over_members, member_probabilities
+from hydractl.metrics.probabilities import (
+    label_log_probabilities,
+    log_doubt,
+    mean_over_members,
+    member_probabilities,
+)
 from hydractl.tasks.prediction import Prediction
 from hydractl.tasks.task import Judged, TaskRow
 
@@ -88,12 +93,15 @@ def outlier_losses(logits: Tensor) -> Tensor:
 
 
 def judge(members: FloatArray, labels: IntArray | None, _variance: FloatArray | None = None) -> Judged:
-    """Returns whether the most probable class is right, its probability, and the negative log-likelihood in nats."""
-    mean = mean_over_members(member_probabilities(members))
+    """Returns whether the most probable class is right, -log(1 - p) of its p, and the negative log-likelihood in nats.
+
+    The confidence ranks samples as p does, and those whose p is 1 to the last digit.
+    """
+    best = mean_over_members(member_probabilities(members)).argmax(-1)
+    confidence = -log_doubt(members, best)
     if labels is None:
-        return Judged(None, mean.max(-1), None)
-    right = (mean.argmax(-1) == labels).astype(np.float64)
-    return Judged(right, mean.max(-1), -label_log_probabilities(members, labels))
+        return Judged(None, confidence, None)
+    return Judged((best == labels).astype(np.float64), confidence, -label_log_probabilities(members, labels))
 
 
 one_class = partial(

@@ -56,13 +56,15 @@ def label_set_prediction(
 
 
 def judge_label_sets(members: FloatArray, labels: IntArray | None, _variance: FloatArray | None = None) -> Judged:
-    """Returns the F1 of each sample's labels, the probability of its answer, and the mean binary cross-entropy.
+    """Returns the F1 of each sample's labels, what ranks as its answer's probability, and the binary cross-entropy.
 
     The F1 is 1 where there are no labels and none are found.
     """
     logits = mean_logits(torch.from_numpy(members), 1.0)
     chosen = logits.sigmoid() >= THRESHOLD
-    confidence = _of_answer(logits, chosen).numpy()
+    surprise = F.softplus(torch.where(chosen, -logits, logits))
+    # -log p of each label's answer; where that is tiny, it is the probability of the other one.
+    confidence = -torch.where(logits.abs() > 30, -logits.abs(), surprise.log()).logsumexp(-1).numpy()
     if labels is None:
         return Judged(None, confidence, None)
     wanted = torch.from_numpy(labels)

@@ -11,6 +11,7 @@ from hydractl.metrics.label_sets import (
     label_set_replicates,
     tabulate_label_sets,
 )
+from hydractl.tasks.all_tasks import find_task
 
 
 @pytest.fixture
@@ -47,6 +48,11 @@ def test_per_sample_quantities() -> None:
     logits = np.log([[[9.0, 1 / 4]], [[1.0, 2 / 3]]])  # probabilities 0.9, 0.2 and 0.5, 0.4
     table = tabulate_label_sets(logits, None)
     assert table.prediction.tolist() == [[1, 0]] and table.msp[0] == pytest.approx(0.7 * 0.7)
+    assert table.doubt[0] == pytest.approx(np.log(-2 * np.log(0.7)))
+    sure = np.array([[[9.0, -5.0], [-20.0, 30.0]]])
+    judged = find_task("multi-label-text-classification").judge(sure / 0.01, None, None)
+    for doubt in (tabulate_label_sets(sure, None, 0.01).doubt, -judged.confidence):
+        assert doubt == pytest.approx([-500, -2000])  # where the answers' probabilities are exactly 1
     assert table.disagreement.tolist() == [0.0]
     assert tabulate_label_sets(logits, None, thresholds=(0.6, 0.5)).disagreement.tolist() == [1.0]
 

@@ -9,6 +9,7 @@ from scipy.stats import entropy
 from hydractl.errors import DataError
 from hydractl.metrics import probabilities
 from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
+from hydractl.tasks.all_tasks import find_task
 
 COLUMNS = [field.name for field in fields(PredictionTable) if field.name != "outcomes"]
 
@@ -35,6 +36,15 @@ def test_two_members_by_hand():
     assert table.outcomes.brier == pytest.approx([2 * 0.625**2], abs=1e-15)
 
 
+def test_samples_are_ranked_whose_msp_is_exactly_1():
+    logits = np.array([[[9.0, 0, 0], [30, 0, 10], [20, 0, 1]]])
+    table = tabulate(np.concatenate([logits, logits]), temperature=0.01)
+    assert (table.msp == 1).all()
+    assert table.doubt == pytest.approx([math.log(2) - 900, -2000, -1900], rel=1e-12)
+    confidence = find_task("text-classification").judge(logits / 0.01, None, None).confidence
+    assert confidence == pytest.approx(-table.doubt, rel=1e-12)
+
+
 def test_equals_torch_and_scipy_in_float64(ensemble):
     logits, labels = ensemble
     table = tabulate(logits, labels)
@@ -46,6 +56,7 @@ def test_equals_torch_and_scipy_in_float64(ensemble):
     np.testing.assert_array_equal(table.prediction, mean.argmax(-1))
     np.testing.assert_array_equal(table.outcomes.correct, mean.argmax(-1).numpy() == labels)
     np.testing.assert_allclose(table.msp, mean.amax(-1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(table.doubt, (1 - mean.amax(-1)).log(), rtol=1e-10)
     np.testing.assert_allclose(table.entropy, entropy(mean, axis=-1), rtol=0, atol=1e-12)
     expected = entropy(members, axis=-1).mean(0)
     np.testing.assert_allclose(table.expected_entropy, expected, rtol=0, atol=1e-12)

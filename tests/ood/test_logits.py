@@ -1,12 +1,14 @@
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
+import torch
 
 from hydractl.errors import OptionError
 from hydractl.ood.fit import score_samples
 from hydractl.ood.ood_scores import find_ood_score
-from hydractl.ood.score import FitSamples
+from hydractl.ood.score import Answers, FitSamples
 
 
 def scores(logits, name, temperature=1.0):
@@ -16,14 +18,15 @@ def scores(logits, name, temperature=1.0):
 def test_values_by_hand():
     logits = np.array([[[math.log(3), 0.0]], [[0.0, 0.0]]])
 
-    assert scores(logits, "msp") == pytest.approx([-0.625], abs=1e-15)
+    assert scores(logits, "msp") == pytest.approx([math.log(0.375)], abs=1e-15)
     assert scores(logits, "max-logit") == pytest.approx([-math.log(3) / 2], abs=1e-15)
     assert scores(logits, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
     entropy = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
-    assert scores(logits, "entropy") == pytest.approx([entropy], abs=1e-15)
-    assert scores(logits, "gen") == pytest.approx([2 * (0.625 * 0.375) ** 0.1], abs=1e-15)
+    assert scores(logits, "entropy") == pytest.approx([math.log(entropy)], abs=1e-15)
+    assert scores(logits, "gen") == pytest.approx([math.log(2 * (0.625 * 0.375) ** 0.1)], abs=1e-15)
     members = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
-    assert scores(logits, "mutual-information") == pytest.approx([entropy - members], abs=1e-15)
+    assert scores(logits, "mutual-information") == pytest.approx([math.log(entropy - members)], abs=1e-13)
+    assert scores(logits[:1], "mutual-information") == pytest.approx([0.0])
 
 
 def test_generalised_entropy_takes_the_likeliest_100_classes_and_the_temperature():
@@ -32,9 +35,41 @@ def test_generalised_entropy_takes_the_likeliest_100_classes_and_the_temperature
     for sample in range(5):
         members = [[math.exp(z / 2) for z in logits[m, sample]] for m in range(2)]
         p = sorted((a / sum(members[0]) + b / sum(members[1])) / 2 for a, b in zip(*members, strict=True))
-        expected.append(sum((x * (1 - x)) ** 0.1 for x in p[50:]))
+        expected.append(math.log(sum((x * (1 - x)) ** 0.1 for x in p[50:])))
     found = scores(logits, "gen", 2.0)
     assert found == pytest.approx(expected, rel=1e-12)
+
+
+def exactly(logits, temperature):
+    """The four scores of members' logits `[M,C]` with hundreds of digits."""
+    with localcontext(prec=800):
+        members = [[(Decimal(float(z)) / Decimal(temperature)).exp() for z in own] for own in logits]
+        members = [[x / sum(own) for x in own] for own in members]
+        p = [sum(column) / len(members) for column in zip(*members, strict=True)]
+
+        def entropy(shares):
+            return -sum(x * x.ln() for x in shares)
+
+        found = {
+            "msp": 1 - max(p),
+            "entropy": entropy(p),
+            "gen": sum((Decimal("0.1") * (x.ln() + (1 - x).ln())).exp() for x in p),
+            "mutual-information": entropy(p) - sum(map(entropy, members)) / len(members),
+        }
+        return {name: float(value.ln()) for name, value in found.items()}
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(np.float64, 1e-12), (np.float32, 1e-3)])
+def test_no_score_saturates_where_every_msp_is_exactly_1(dtype, close):
+    logits, temperature = np.array([[[9, 8, 1], [7, 3, 2], [14, 1, 2]], [[10, 8.5, 1], [7, 5, 1], [13, 1, 0]]]), 2**-6
+    scaled = torch.from_numpy(logits.astype(dtype)) / temperature
+    assert (scaled.softmax(-1).amax(-1) == 1).all()
+    answers = Answers(torch.from_numpy(logits.astype(dtype)), temperature)
+    each = [exactly(logits[:, sample], temperature) for sample in range(3)]
+    for name in each[0]:
+        expected = [one[name] for one in each]
+        assert find_ood_score(name).score({}, answers).tolist() == pytest.approx(expected, rel=close)
+        assert len({*expected}) == 3
 
 
 def test_energy_has_the_temperature_of_the_free_energy():

@@ -16,7 +16,7 @@ import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import OptionError
 from hydractl.evaluation.networks import Networks
-from hydractl.families.load import read_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
@@ -72,6 +72,25 @@ def test_a_temperature_at_its_bound_is_said_though_quiet(hydractl: Command, bert
         "calibrate", bert, "--id-data", tmp_path / "wrong.csv", "--ood-score=msp", "--quiet", "-o", tmp_path / "warm"
     )
     assert (done.code, "the loss still falls at the highest temperature" in done.err) == (0, True)
+
+
+def test_a_temperature_far_from_1_is_said_with_its_reason(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    texts = [" ".join(words) for words in product(("good", "bad", "owl"), repeat=3)]
+    labels = list(library.predict(bert, {"texts": texts}).labels)  # of an untrained network: its logits are near 0
+    labels[::9] = [LABELS[(LABELS.index(label) + 1) % len(LABELS)] for label in labels[::9]]
+    rows = "\n".join(map(",".join, [("text", "label"), *zip(texts, labels, strict=True)]))
+    (tmp_path / "known.csv").write_text(rows)
+    given = ("--id-data", tmp_path / "known.csv", "--ood-score=msp", "-o")
+    done = hydractl("calibrate", bert, *given, tmp_path / "warm", code=0)
+    assert "is far below 1" in done.err and "outlier exposure, label smoothing" in done.err
+    known = read_checkpoint(bert)
+    seen = replace(known, provenance={"options": {"outlier_sets": ["trec"]}})
+    write_checkpoint(seen, tmp_path / "seen")
+    assert (
+        "(outlier exposure to trec)" in hydractl("calibrate", tmp_path / "seen", *given, tmp_path / "out", code=0).err
+    )
+    measured = hydractl("evaluate", tmp_path / "warm", *given[:2], "--allow-leak", code=0)
+    assert "warm: the temperature" in measured.out + measured.err
 
 
 def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
