@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -16,14 +18,14 @@ def test_typicality_counts_calibration_scores() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_head_keeps_its_precision_and_flags_the_least_typical(dtype: torch.dtype) -> None:
-    quantiles = torch.linspace(-1, 0, 19)
+    quantiles = torch.linspace(-9, 0, 19)
     head = OodHead.of(FittedOod(OodFit("msp", 19, 0.9), {"quantiles": lazy(quantiles)}), "cpu", dtype)
     assert not head.state_dict()
     logits = torch.tensor([[[9.0, 0.0], [0.0, 0.0]]], dtype=dtype)
     score, typical, profile = head(Answers(logits))
     assert profile is None
     assert score.dtype == torch.promote_types(dtype, torch.float32)
-    assert_close(score[1].item(), -0.5)
-    # 9 of 19 quantiles are above -0.5, and itself.
-    assert typical.tolist() == pytest.approx([19 / 20, 11 / 20])
+    assert_close(score[1].item(), math.log(0.5))
+    # -0.5 and 0 of the 19 quantiles are above log 0.5, and itself.
+    assert typical.tolist() == pytest.approx([20 / 20, 3 / 20])
     assert head.flags(torch.tensor([0.05, 0.1, 0.15])).tolist() == [True, False, False]

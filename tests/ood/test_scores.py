@@ -115,6 +115,19 @@ def test_knn_equals_sorted_distances(samples, generator):
     np.testing.assert_allclose(detected("knn", samples, far), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_knn_does_not_invert_where_classes_have_fewer_samples_than_neighbours(labelled, generator):
+    # Ten classes of 19 to 28 samples, each around an axis; OOD lies between all axes, nearer to others than they do.
+    labels = np.concatenate([np.full(19 + label, label) for label in range(10)])
+    features = np.eye(10)[labels] + 0.05 * generator.normal(size=(len(labels), 10))
+    held = seen(features, labels if labelled else None, np.eye(10), np.zeros(10))
+    near = np.eye(10)[np.arange(50) % 10] + 0.05 * generator.normal(size=(50, 10))
+    far = 1 + 0.05 * generator.normal(size=(50, 10))
+    assert fit("knn", held)["nearest"].tolist() == [[19]]
+    inside, outside = detected("knn", held, near), detected("knn", held, far)
+    assert inside.max() < outside.min() and find_ood_score("knn").left_out(held).max() < outside.min()
+
+
 def test_react_equals_its_formula(samples, generator):
     far = 5 * generator.normal(size=(30, WIDTH))
     (weight,), (bias,) = samples.affine
