@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hydractl.checkpoint.calibration import Calibration, PromisedSets
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch, Batches, make_batches, no_word
 from hydractl.data.labels import unnamed
@@ -76,10 +76,6 @@ class Networks:
     @property
     def kind(self) -> AnswerKind:
         return answer_kind(self.models[0].task, self.calibration, names=self.labels)
-
-    @property
-    def promised_sets(self) -> PromisedSets | None:
-        return self.calibration.sets
 
     @property
     def temperature(self) -> float:

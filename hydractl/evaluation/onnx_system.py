@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.calibration import Calibration, PromisedSets
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
@@ -156,15 +156,15 @@ class OnnxNetwork:
 
     @property
     def temperature(self) -> float:
-        return self.model.calibration.divisor
+        return self.calibration.divisor
 
     @property
     def kind(self) -> AnswerKind:
-        return answer_kind(self.model.task, self.model.calibration, names=self.model.labels)
+        return answer_kind(self.model.task, self.calibration, names=self.model.labels)
 
     @property
-    def promised_sets(self) -> PromisedSets | None:
-        return self.model.calibration.sets
+    def calibration(self) -> Calibration:
+        return self.model.calibration
 
     @property
     def cost(self) -> Cost:
@@ -172,7 +172,7 @@ class OnnxNetwork:
 
     @cached_property
     def ood_head(self) -> OodHead | None:
-        fit = self.model.calibration.fit
+        fit = self.calibration.fit
         quantiles = torch.tensor(self.model.graph.file.quantiles, dtype=torch.float64)
         return None if fit is None else OodHead(fit, {QUANTILES: quantiles})
 

@@ -108,6 +108,7 @@ def predict_sets(
             return read(key, reads, advance)
 
     head = predictor.ood_head if chosen.own_scores and not predictor.confident else None
+    promised = None if predictor.confident else predictor.calibration.fit  # whatever score is chosen
     # A system with its own confidence needs no score, and no features.
     score = find_ood_score(BASELINE) if predictor.confident else chosen.score
     if head is not None:
@@ -128,8 +129,8 @@ def predict_sets(
             found[key] = _measure(one, settled, scorer)
             if key.role == "id" and settled.sets is not None:
                 sets = _measured_sets(one, settled.sets, settled.temperature, predictor.labels)
-            if key.role == "id" and head is not None and head.fit.least and chosen.wanted_temperature is None:
-                sure = measure_sure(LabelledAnswers.of(one, settled.temperature, predictor.labels), head.fit)
+            if key.role == "id" and promised is not None and promised.least and chosen.wanted_temperature is None:
+                sure = measure_sure(LabelledAnswers.of(one, settled.temperature, predictor.labels), promised)
     inside = next((part for key, part in found.items() if key.role == "id"), None)
     return SystemPredictions(
         settled,
@@ -189,7 +190,7 @@ def _calibrate(
     if not wanting:
         assert scorer is not None
         # The file's sets belong to its temperature.
-        return replace(settled, sets=predictor.promised_sets if wanted is None else None), scorer
+        return replace(settled, sets=predictor.calibration.sets if wanted is None else None), scorer
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
@@ -200,7 +201,7 @@ def _calibrate(
         settled = Calibration(fitted.temperature, fitted, kind=predictor.kind.fitted(fitted))
     if scorer is None:
         scorer = _fitted(row, held, predictor.classifier)
-    sets = predictor.promised_sets if wanted is None else None
+    sets = predictor.calibration.sets if wanted is None else None
     if settings.coverage is not None:
         sets = fit_sets(
             LabelledAnswers.of(held, settled.temperature, predictor.labels), WantedPromises(sets=settings.coverage)

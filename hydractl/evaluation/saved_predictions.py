@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from hydractl.artifacts import PREDICTIONS, ArtifactFile, found_reference, read_artifact
-from hydractl.checkpoint.calibration import FittedOod, OodFit
+from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
@@ -217,8 +217,9 @@ class SavedPredictions:
         return Classes()
 
     @property
-    def promised_sets(self) -> None:
-        return None
+    def calibration(self) -> Calibration:
+        fit = self.about.ood
+        return Calibration(self.about.temperature, ood=None if fit is None else FittedOod(fit, {}))
 
     @property
     def cost(self) -> Cost | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hydractl.checkpoint.calibration import PromisedSets
+from hydractl.checkpoint.calibration import Calibration
 
 if TYPE_CHECKING:
     import torch
@@ -61,8 +61,8 @@ class Predictor(Protocol):
         """The kind of its answers."""
 
     @property
-    def promised_sets(self) -> PromisedSets | None:
-        """The promise of its prediction sets; None without one."""
+    def calibration(self) -> Calibration:
+        """What was fitted to its answers."""
 
     @property
     def temperature(self) -> float:

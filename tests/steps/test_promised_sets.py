@@ -91,6 +91,7 @@ def test_an_evaluation_measures_them(hydractl: Command, promised: Path, images: 
     own = library.evaluate(promised, id_data=images, bootstrap=0).models["m"]["sure"]
     assert own == {"accuracy": 0.1, "share": pytest.approx(len(sure) / len(rows)), "right": pytest.approx(right)}
     assert f"m is sure of {100 * own['share']:.1f} % of ID, {100 * right:.1f} % of them right" in shown
+    assert library.evaluate(promised, id_data=images, bootstrap=0, ood_score="energy").models["m"]["sure"] == own
     # Another temperature makes other probabilities, of which nothing was promised.
     assert not {"conformal", "sure"} & library.evaluate(promised, id_data=images, temperature=2.0).models["m"].keys()
 
