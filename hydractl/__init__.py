@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from hydractl.inputs.models import load as load
     from hydractl.inputs.models import save as save
     from hydractl.inputs.stream_monitor import Monitor as Monitor
-    from hydractl.steps.analyse import analyse_heads as analyse_heads
-    from hydractl.steps.analyse import analyse_members as analyse_members
-    from hydractl.steps.analyse import analyse_noise as analyse_noise
-    from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
-    from hydractl.steps.analyse_overlap import analyse_overlap as analyse_overlap
+    from hydractl.steps.analyse_heads import analyse_heads as analyse_heads
     from hydractl.steps.analyse_speed import analyse_speed as analyse_speed
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
@@ -54,11 +50,10 @@ for _name, _value in _SILENCE.items():
 _FILES = {
     "inputs.models": ("load", "save"),
     "inputs.stream_monitor": ("Monitor",),
-    "steps.analyse": ("analyse_heads", "analyse_members", "analyse_noise"),
     "steps.listings": ("list_families", "list_recipes", "list_suites"),
 }
 _ALONE = (
-    "analyse_budgets", "analyse_overlap", "analyse_speed", "build", "calibrate", "evaluate", "export",
+    "analyse_heads", "analyse_speed", "build", "calibrate", "evaluate", "export",
     "extract_circuit", "finetune", "fuse", "guide", "inspect", "monitor", "predict", "prune", "report", "score_heads",
     "select",
 )  # fmt: skip

@@ -64,11 +64,10 @@ def whole_numbers(*scales: Axis) -> None:
         scale.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def draw_matrix(axes: Axes, cells: ArrayLike, numbers: bool = False, **look: Any) -> AxesImage:
+def draw_matrix(axes: Axes, cells: ArrayLike, **look: Any) -> AxesImage:
     """Draws a matrix with its first row on top and lines between cells; NaN stays empty.
 
     Args:
-        numbers: whether to write them into the cells.
         look: keywords of `imshow`.
     """
     import numpy as np
@@ -83,18 +82,4 @@ def draw_matrix(axes: Axes, cells: ArrayLike, numbers: bool = False, **look: Any
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
     axes.grid(which="minor", color=GRID, linewidth=0.6)
     axes.tick_params(which="minor", length=0)
-    if numbers:
-        for (row, column), number in np.ndenumerate(cells):
-            _write_number(axes, image, (column, row), float(number))
     return image
-
-
-def _write_number(axes: Axes, image: AxesImage, place: tuple[int, int], number: float) -> None:
-    """Writes a number into its cell, in black or white, whichever can be read; a dash for NaN."""
-    import numpy as np
-
-    red, green, blue = image.to_rgba(np.asarray(number))[:3]
-    dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
-    none = number != number
-    text = "–" if none else f"{number:.2f}"
-    axes.text(*place, text, ha="center", va="center", fontsize=8, color="white" if dark and not none else INK)

@@ -40,7 +40,6 @@ REFUSED = {
     "a build": ("matplotlib", ["build", "vit", PETS, NOISE, "-o", "x"]),
     "a map of scores": ("matplotlib", ["score-heads", "vit", "--method=magnitude", "--plot=x.png", "-o", "x"]),
     "a map of distances": ("matplotlib", [*HEADS, "--plot=x.png"]),
-    "a picture of overlaps": ("matplotlib", ["analyse", "overlap", "c.json", "c.json", "--plot=x.png"]),
     "a graph": ("onnx", ["export", "vit", "--format=onnx", "-o", "x.onnx"]),
     "the manual as a site": ("furo", ["guide", "--html=x"]),
 }

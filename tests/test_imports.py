@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "hydractl"
 ROWS = (
     "text", "style", "errors", "watch", "bounds", "options", "run_options", "schema", "process",
     "ood", "checkpoint", "metrics", "tasks", "artifacts", "families", "model", "data", "inference",
-    "circuit", "surgery", "monitoring", "evaluation", "serve", "training", "selection", "analysis", "reports",
+    "circuit", "surgery", "monitoring", "evaluation", "serve", "training", "selection", "reports",
     "exports", "auto",
     "inputs", "steps", "pipeline", "cli", "__main__",
 )  # fmt: skip

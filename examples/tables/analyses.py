@@ -19,6 +19,10 @@ from common import HERE, circuits, made, made_each, read_settings
 
 import hydractl
 
+from budgets import budgets  # isort: skip
+from noise import noise  # isort: skip
+from overlap import overlap  # isort: skip
+
 SEEDS = range(3)  # of each thing that is varied
 
 
@@ -70,20 +74,18 @@ class Analyses:
 
     def overlap(self) -> Any:
         """Circuits with each other, and with Taylor's choice."""
-        return hydractl.analyse_overlap([*self.circuits, self.scores], budget=self.settings.budget)
+        return overlap([*self.circuits, self.scores], budget=self.settings.budget)
 
     def noise(self) -> Any:
         """B.1: what pruning does to the loss on noisy data."""
         s = self.settings
         pruned = self.pruned(method="circuit", circuit=self.circuit)
-        return hydractl.analyse_noise(
-            self.model, pruned, corrupt=s.noise, noise_draws=s.draws, id_data=s.test_id, limit=s.limit
-        )
+        return noise(self.model, pruned, s.noise, s.test_id, draws=s.draws, limit=s.limit)
 
     def budgets(self) -> Any:
         """B.3: at every budget, by the circuit and by Taylor scores."""
         s = self.settings
-        return hydractl.analyse_budgets(
+        return budgets(
             self.model, circuit=[self.circuit], scores=[self.scores], budgets=s.sweep, id_data=s.test_id,
             ood_data=s.test_ood, limit=s.limit,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import hydractl
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE.parent), str(HERE.parent / "baselines")]
+sys.path += [str(HERE.parent), str(HERE.parent / "analyses"), str(HERE.parent / "baselines")]
 OBJECTIVES = ("acc", "ood", "avg")
 THREE = range(3)
 Settings = TypeVar("Settings", bound=Any)  # a frozen dataclass with a folder `output`

@@ -17,7 +17,7 @@ PANELS = ("Start", "Step by step", "Measure", "Look up")
 GROUP_PANELS = {"analyse": "Measure", "list": "Look up"}
 WIDEST = 120  # longer lines are hard to read
 GROUPS = {
-    "analyse": "Analyse heads, members, the effects of pruning, and speed.",
+    "analyse": "Analyse heads and speed.",
     "list": "List architectures, recipes and suites.",
 }
 

@@ -47,11 +47,7 @@ COMMANDS = (
     Command("list families", "listings:ListFamilies", panel="Look up"),
     Command("list recipes", "listings:ListRecipes", panel="Look up"),
     Command("list suites", "listings:ListSuites", panel="Look up"),
-    Command("analyse overlap", "analyse_overlap:AnalyseOverlap"),
-    Command("analyse budgets", "analyse_budgets:AnalyseBudgets"),
-    Command("analyse heads", "analyse:AnalyseHeads"),
-    Command("analyse members", "analyse:AnalyseMembers"),
-    Command("analyse noise", "analyse:AnalyseNoise"),
+    Command("analyse heads", "analyse_heads:AnalyseHeads"),
     Command("analyse speed", "analyse_speed:AnalyseSpeed"),
     Command("guide", "guide:Guide", panel="Look up"),
 )  # fmt: skip

@@ -28,7 +28,7 @@ FORMS = ("json", "csv")
 class Command:
     """A subcommand: its step, and the few facts that only a command line needs."""
 
-    name: str  # in full, with a space before the second word of `analyse noise`
+    name: str  # in full, with a space before the second word of `analyse heads`
     place: str  # the step's module in `hydractl.steps` and its name there, with a colon between
     output: str | None = None  # the default of `--output`
     panel: str = "Measure"  # the heading of `hydractl --help` that it stands under

@@ -92,9 +92,3 @@ def as_member(model: ModelLike) -> Checkpoint:
     if checkpoint.members > 1:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: name one network")
     return checkpoint
-
-
-def model_name(model: ModelLike) -> str:
-    """Returns the name of a model in tables and messages: the stem of its file, or the name of its folder."""
-    name = str(model) if isinstance(model, str | Path) else as_checkpoint(model).name
-    return Path(name).resolve().name.removesuffix(".safetensors")

@@ -1,13 +1,12 @@
 """Models and artifacts that options name, checked against the network that they belong to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hydractl.artifacts import ModelReference
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.circuit.circuit_file import Circuit, CircuitLike, as_circuit
-from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
 from hydractl.errors import OptionError
 from hydractl.inputs.arguments import ModelLike, as_member, as_several
 from hydractl.selection.selection_file import Followed, Selection, read_selection, selection_of
@@ -15,7 +14,6 @@ from hydractl.surgery.provenance import require_same_model
 from hydractl.text import composed_all
 
 SelectionLike = Any  #: a path, or the result of `select`
-Artifact = TypeVar("Artifact", Circuit, ScoreTable)
 
 
 def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Checkpoint) -> dict[str, Circuit]:
@@ -24,28 +22,13 @@ def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Check
     Raises:
         ArtifactError: a circuit cannot be read or is of another model.
     """
-    found = [as_circuit(one) for one in as_several(circuits)]
-    return _by_name(found, network, lambda one: one.objective or "circuit")
-
-
-def named_scores(scores: Sequence[ScoresLike] | ScoresLike, network: Checkpoint) -> dict[str, ScoreTable]:
-    """Returns head scores by name: their methods, with numbers if these are not unique.
-
-    Raises:
-        ArtifactError: scores cannot be read or are of another model.
-    """
-    return _by_name([as_scores(one) for one in as_several(scores)], network, lambda one: one.method or "scores")
-
-
-def _by_name(
-    artifacts: Sequence[Artifact], network: Checkpoint, name_of: Callable[[Artifact], str]
-) -> dict[str, Artifact]:
-    for one in artifacts:
-        require_same_model(network, one.name, one.model)
-    names = [name_of(one) for one in artifacts]
+    read = [as_circuit(one) for one in as_several(circuits)]
+    for circuit in read:
+        require_same_model(network, circuit.name, circuit.model)
+    names = [circuit.objective or "circuit" for circuit in read]
     return {
-        name if names.count(name) == 1 else f"{name} {number}": one
-        for number, (name, one) in enumerate(zip(names, artifacts, strict=True), 1)
+        name if names.count(name) == 1 else f"{name} {number}": circuit
+        for number, (name, circuit) in enumerate(zip(names, read, strict=True), 1)
     }
 
 

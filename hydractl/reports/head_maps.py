@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.heads import Head
 from hydractl.reports.drawing import arranged
 from hydractl.reports.escape import drawn
-from hydractl.reports.summary import DROPPED, KEPT
-from hydractl.style import COLORS, INK, SMALL, draw_matrix, styled, whole_numbers
+from hydractl.style import COLORS, INK, SMALL, draw_matrix, styled
 from hydractl.text import aligned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from hydractl.analysis.head_groups import Separated
+    from hydractl.circuit.head_groups import Separated
 
 SHADES = " ░▒▓█"
 GONE = " x "  # in the place of a head that the network does not have
@@ -72,10 +71,10 @@ def heat_map_figure(maps: Mapping[str, HeadMap]) -> Figure:
 def _map_size(maps: Mapping[str, HeadMap]) -> tuple[float, float]:
     """Returns width and height in inches at which heat maps can be read."""
     rows, columns = arranged(len(maps))
-    return 1 + 3 * columns, rows * _map_height(max(map(len, maps.values())))
+    return 1 + 3 * columns, rows * map_height(max(map(len, maps.values())))
 
 
-def _map_height(layers: int) -> float:
+def map_height(layers: int) -> float:
     # A row per layer and the text around them; the longest is the name of the colours.
     return 1.2 + 0.2 * max(5, layers)
 
@@ -86,13 +85,13 @@ def _draw_heat_maps(
     rows, columns = arranged(len(maps))
     for place, (name, cells) in enumerate(maps.items()):
         axes = figure.add_subplot(rows, columns, place + 1)
-        _draw_map(axes, np.array(cells, dtype=np.float64), drawn(name), label, cmap="viridis")
+        draw_map(axes, np.array(cells, dtype=np.float64), drawn(name), label, cmap="viridis")
         for layer, head in crossed.get(name, ()):
             axes.plot(head, layer, marker="x", color="white", markeredgewidth=3, ms=7)
             axes.plot(head, layer, marker="x", color="red", ms=6)
 
 
-def _draw_map(axes: Axes, cells: NDArray[np.float64], title: str, label: str, **look: Any) -> Any:
+def draw_map(axes: Axes, cells: NDArray[np.float64], title: str, label: str, **look: Any) -> Any:
     """Draws one map, layer 0 on top, and returns the bar that explains its colours."""
     image = draw_matrix(axes, cells, aspect="auto", **look)
     axes.set(title=title, xlabel="head", ylabel="layer")
@@ -188,48 +187,3 @@ def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> N
         first, second = (f"PC {number} ({share:.0%})" for number, share in enumerate(one.shares, 1))
         axes.set(title=one.title, xlabel=first, ylabel=second)
         axes.title.set_fontsize(9)
-
-
-def map_lines(dropped: Rankings, sizes: Sizes) -> Iterator[str]:
-    """Yields a map of each tower with a row per layer and a block per circuit, its dropped heads as dots."""
-    for tower, (layers, heads) in sizes.items():
-        width = max(heads, *map(len, dropped))
-        yield f"{tower:8} " + "  ".join(f"{name:{width}}" for name in dropped).rstrip()
-        for layer in range(layers):
-            rows = (
-                "".join(DROPPED if Head(tower, layer, head) in ranking else KEPT for head in range(heads))
-                for ranking in dropped.values()
-            )
-            yield f"layer {layer:>2} " + "  ".join(f"{row:{width}}" for row in rows).rstrip()
-
-
-@styled
-def overlap_figure(dropped: Rankings, sizes: Sizes) -> Figure:
-    """Returns panels with the step at which each choice drops each head, and how many choices drop it."""
-    from matplotlib.figure import Figure
-
-    rows, columns = arranged(len(dropped) + 1)
-    heights = [rows * _map_height(layers) for layers, _ in sizes.values()]
-    figure = Figure(figsize=(3.3 * max(3, columns), sum(heights)), layout="constrained")
-    towers = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    longest = max(2, *map(len, dropped.values()))
-    for part, (tower, size) in zip(towers, sizes.items(), strict=True):
-        grids = {name: _steps(ranking, tower, size) for name, ranking in dropped.items()}
-        counts = np.sum([~np.isnan(grid) for grid in grids.values()], axis=0).astype(float)
-        counts[counts == 0] = np.nan
-        maps = [(grid, drawn(name), "dropped at step", "viridis", 1, longest) for name, grid in grids.items()]
-        maps.append((counts, "dropped by how many", "how many", "Reds", 0, len(dropped)))
-        for place, (cells, title, label, colors, low, high) in enumerate(maps):
-            axes = part.add_subplot(rows, columns, place + 1)
-            bar = _draw_map(axes, cells, f"{title}: {tower}", label, cmap=colors, vmin=low, vmax=high)
-            whole_numbers(bar.ax.yaxis)
-    return figure
-
-
-def _steps(ranking: Sequence[Head], tower: str, size: tuple[int, int]) -> NDArray[np.float64]:
-    """Returns `[L,H]`: the step at which a head goes, from 1; NaN for one that stays."""
-    grid = np.full(size, np.nan)
-    for step, head in enumerate(ranking, 1):
-        if head.tower == tower:
-            grid[head.layer, head.head] = step
-    return grid

@@ -47,7 +47,7 @@ class Speeds(Result):
         }
 
     def lines(self) -> Iterator[str]:
-        from hydractl.reports.analyses import timing_lines
+        from hydractl.reports.timings import timing_lines
 
         yield from timing_lines(self.rows)
 

@@ -78,12 +78,8 @@ BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "predict": ("predict", ["vit", ["noise/0.png"]], {}),
     "monitor": ("predict", ["known", "pets"], {}),
     "analyse speed": ("time", [["vit"]], {"batch_sizes": "1", "seconds": 0.1}),
-    "analyse budgets": ("measure", ["vit", ["member"]], {"circuit": ["circuit.json"], "budgets": "1", **ID, **OOD}),
     "analyse heads": ("analyse", ["vit"], {**CIRCUIT, "budget": 1, **ID, **OOD, "plot": "heads.svg"}),
-    "analyse members": ("analyse members", ["both"], {"data": "pets", "plot": "members.svg"}),
-    "analyse noise": ("analyse", ["vit", "member"], {**ID, "corrupt": "contrast:1", "plot": "noise.svg"}),
     # How long these take is not known.
-    "analyse overlap": ("analyse overlap", [["circuit.json", "circuit.json"]], {}),
     "prune": ("prune", ["vit"], {"method": "random", "budget": 1, "output": "m1"}),
     "fuse": ("fuse", [["vit", "vit"]], {"separate": "classifier", "output": "fused"}),
     "inspect": ("inspect", ["vit"], {}),

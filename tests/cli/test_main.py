@@ -73,7 +73,7 @@ def test_help_of_a_command_loads_its_own_step_and_nothing_that_computes(
 
 
 def test_completion_knows_commands_and_options_and_loads_no_network() -> None:
-    for words, at, expected in (("hydractl pru", 1, "prune"), ("hydractl analyse noise --no", 3, "--noise-draws")):
+    for words, at, expected in (("hydractl pru", 1, "prune"), ("hydractl analyse heads --cir", 3, "--circuit")):
         said, modules = imported(_HYDRACTL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(at))
         assert expected in said.split()
         assert not modules & COMPUTING - {"pydantic"}  # which typer itself imports to complete

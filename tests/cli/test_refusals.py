@@ -21,7 +21,6 @@ EVALUATE = "evaluate vit --id-data=pets"
 TASK = "extract-circuit vit --budget=1 --task=pets=pets,noise"
 SELECT = "select vit --id-data=pets --budgets=1"
 BUILD = "build vit --id-data=pets --ood-data=noise --budgets=1 --device=cpu -o x"
-NOISE = "analyse noise --id-data=pets --noise-draws=2"
 FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 #: Exit code, the words that name what is wrong, the command.
 REFUSED = f"""
@@ -87,7 +86,6 @@ REFUSED = f"""
 1 | no text in it                           | predict bert empty.txt
 1 | UTF-8                                   | predict bert latin1.txt
 2 | its classifier                          | predict vit - --classes=classes
-2 | --scope layer                           | analyse overlap c.json c.json --scope=layer
 2 | expected NAME=ID,OOD                    | extract-circuit vit --budget=1 --task=pets
 2 | needs --ood-data                        | extract-circuit vit --budget=1 --task=pets=pets
 2 | --task pets                             | {TASK} --task=pets=noise,noise
@@ -115,13 +113,7 @@ REFUSED = f"""
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
 2 | c.json                                  | analyse heads less --circuit=c.json --id-data=pets --ood-data=noise
-2 | yak                                     | analyse budgets vit yak --circuit=c.json --budgets=1 --id-data=pets
 2 | yak                                     | select vit yak --circuit=c.json --budgets=1 --id-data=pets
-2 | has one member                          | analyse members vit --data=pets
-2 | other                                   | {NOISE} vit other --corrupt=contrast
-2 | no head                                 | {NOISE} vit vit --corrupt=contrast
-2 | vit                                     | {NOISE} m0 vit --corrupt=contrast
-2 | --corrupt                               | {NOISE} bert bert --corrupt=contrast
 2 | --objective                             | build vit --id-data=pets -o x --objective=ood
 2 | --search                                | build vit --id-data=pets -o x --search=shortlist
 2 | --search-samples                        | build vit --id-data=pets -o x --search-samples=7

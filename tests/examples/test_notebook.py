@@ -16,6 +16,7 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "hydra.ipynb"
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
     """A folder with what the digits example leaves in `build`, in small."""
+    shutil.copytree(NOTEBOOK.parent / "analyses", tmp_path / "analyses")
     data = tmp_path / "build" / "data"
     save_vit(tmp_path / "build" / "vit")
     save_images(data / "digits" / "validation", seed=1)

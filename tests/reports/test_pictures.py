@@ -9,49 +9,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
-from hydractl.analysis.noise import Estimate, NoiseAnalysis, NoiseEffect, PruningEffect
-from hydractl.analysis.similarity import Similarity
-from hydractl.checkpoint.heads import Head
 from hydractl.evaluation.results import Cost, LabelledMetrics, Results, System
-from hydractl.reports.analyses import budget_picture, noise_picture, similarity_figure
 from hydractl.reports.drawing import Key, explained, inline, panels, write_picture
 from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
-from hydractl.reports.head_maps import heat_map_figure, overlap_figure, project, separation_figure
+from hydractl.reports.head_maps import heat_map_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, line
 from tests.reports.test_escape import curves
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
 CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]
-SIZES = {"vision": (2, 3)}
-DROPPED = {"a": [Head("vision", 0, 0), Head("vision", 1, 2)], "b": [Head("vision", 0, 0), Head("vision", 0, 1)]}
-POINTS = [
-    {"method": method, "dropped": dropped, "accuracy": 0.9, "nll": 0.3}
-    for method, dropped in (("dense", 0), ("random", 1), ("random", 2))
-]
-
-
-def similar() -> Figure:
-    nothing, some = np.full((2, 2), np.nan), np.array([[0, 0.5], [0.5, 0]])
-    return similarity_figure(Similarity(some, 3 * some, 1 - some, nothing, "first member"))
-
-
-def noisy() -> Figure:
-    effects = tuple(
-        NoiseEffect(kind, severity, 0.1, 0.2, 0.1, 0.1, curvature=Estimate(0.1, 0.01), positive=Estimate(0.6, 0.01))
-        for kind in ("snow", "fog")
-        for severity in (1, 2)
-    )
-    return noise_picture(NoiseAnalysis(1, 10, 2, PruningEffect(0.1, 0.1, 0.0, 0.0), effects))
 
 
 FIGURES = {
     "scores": lambda: heat_map_figure(MAPS),
     "separation": lambda: separation_figure(MAPS, {"": CLOUDS}),
     "heads": lambda: separation_figure(MAPS, {"first": CLOUDS, "last": []}, "distance", {"vision": [(0, 1)]}),
-    "members": similar,
-    "noise": noisy,
-    "overlap": lambda: overlap_figure(DROPPED, SIZES),
-    "budgets": lambda: budget_picture(POINTS),
 }
 
 

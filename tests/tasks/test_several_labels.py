@@ -207,12 +207,8 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, sets="90%", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, ood_score="msp", **tags)),
         ("choose all-layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
-        ("leave them out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="90%", **tags)),
+        ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="90%", **tags)),
         ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, save_logits=tmp_path / "saved", **tags)),
-        (
-            "evaluate the pruned network",
-            lambda: hydractl.analyse_noise(vit, vit, corrupt="noise:5", id_data=data, **tags),
-        ),
     ):
         with pytest.raises(OptionError, match=wanted):
             call()

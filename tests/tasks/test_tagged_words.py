@@ -404,7 +404,6 @@ def test_errors_of_data_name_the_row(data: datasets.Dataset, wanted: str, shared
 def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Checkpoint, tmp_path: Path) -> None:
     model, data, odd = shared / "tuned", f"{shared}/train.parquet", f"{shared}/odd.parquet"
     for wanted, call in (
-        ("evaluate pruned networks", lambda: hydractl.analyse_budgets(model, id_data=data)),
         ("choose temperature", lambda: hydractl.calibrate(model, id_data=data, method="vector")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_score="msp")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_data=odd)),
@@ -414,7 +413,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Chec
             lambda: hydractl.evaluate(model, id_data=data, save_logits=tmp_path / "saved", allow_leak=True),
         ),
         ("leave it out", lambda: hydractl.finetune([model], train_data=data, outlier_data=odd, steps=1)),
-        ("by predict instead", lambda: hydractl.analyse_members(ready, data=odd)),
     ):
         with pytest.raises(OptionError, match=wanted):
             call()

@@ -1,7 +1,7 @@
 import pytest
 
-from hydractl.analysis.head_groups import separated, shown_heads
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.head_groups import separated, shown_heads
 from hydractl.circuit.separation import Separation
 from hydractl.errors import OptionError
 

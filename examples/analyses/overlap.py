@@ -1,24 +1,44 @@
-"""Agreement of choices of heads: shared heads, and divergence of their distributions over layers and heads.
+"""Which heads circuits, head scores and pruned models drop alike; the paper's B.2.
 
-Source: [HE] B.2.
+    python analyses/overlap.py CIRCUIT|SCORES|MODEL... [--budget N] [--scope global|layer]
+
+Prints for each pair the heads that both drop, how many random choices from the same heads would share, and two
+Jensen-Shannon divergences of the dropped heads' distributions, in bits: over layers, 0 for the same and 1 for no layer
+in common, and over single heads. Scores drop their lowest heads; a Hydra is compared member by member.
 """
 
+from __future__ import annotations
+
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
+from shared import Found, arguments, show
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
-from hydractl.circuit.circuit_file import Circuit
+from hydractl.circuit.circuit_file import Circuit, as_circuit
 from hydractl.circuit.ranking import Restriction
-from hydractl.circuit.scores import ScoreTable
-from hydractl.errors import ArtifactError, OptionError
+from hydractl.circuit.scores import FORMAT, ScoreTable, as_scores
+from hydractl.inputs.arguments import as_checkpoint
+from hydractl.reports.drawing import arranged
+from hydractl.reports.escape import drawn
+from hydractl.reports.head_maps import draw_map, map_height
+from hydractl.reports.summary import DROPPED, KEPT
+from hydractl.style import styled, whole_numbers
 from hydractl.surgery.choose import Scope, by_scores
+from hydractl.text import aligned
+
+Sizes = Mapping[str, tuple[int, int]]
+Rankings = Mapping[str, Sequence[Head]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,32 +152,32 @@ def layer_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
 
 
 def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple[Head, ...]]:
-    """Returns the first `budget` heads of each choice.
+    """Returns the first --budget heads of each choice.
 
     The default budget is what a pruned model lacks, or else what the shortest circuit ranks.
 
     Raises:
-        OptionError: fewer than two choices, one of fewer heads than the budget, or scores alone and no budget.
-        ArtifactError: choices of different models, or one without heads.
+        SystemExit: fewer than two choices, of different models, of fewer heads than the budget, or scores alone and no
+            budget.
     """
     if len(choices) < 2:
-        raise OptionError("an overlap needs two or more choices of heads: name another")
+        raise SystemExit("an overlap needs two or more choices of heads: name another")
     first = next((choice for choice in choices if choice.sha256), choices[0])
     for choice in choices:
         if choice.sha256 and choice.sha256 != first.sha256:
-            raise ArtifactError(
+            raise SystemExit(
                 f"{choice.name}: is of another model (sha256 {choice.sha256[:12]}...) than {first.name} "
                 f"({str(first.sha256)[:12]}...): only heads of one model can be compared"
             )
         if not choice.count:
-            raise ArtifactError(f"{choice.name}: drops no head: name one that drops some")
+            raise SystemExit(f"{choice.name}: drops no head: name one that drops some")
     wanted = budget or _common_budget(choices)
     for choice in choices:
         if wanted > choice.count:
-            raise OptionError(f"`budget` {wanted}: {choice.name} ranks {choice.count} heads: ask for fewer")
+            raise SystemExit(f"--budget {wanted}: {choice.name} ranks {choice.count} heads: ask for fewer")
         if choice.kind == "model" and wanted < choice.count:
-            raise OptionError(
-                f"`budget` {wanted}: {choice.name} lacks {choice.count} heads in no known order: "
+            raise SystemExit(
+                f"--budget {wanted}: {choice.name} lacks {choice.count} heads in no known order: "
                 f"compare {choice.count}, or name a circuit"
             )
     return [tuple(choice.first(wanted)) for choice in choices]
@@ -167,7 +187,7 @@ def _common_budget(choices: Sequence[HeadList]) -> int:
     for kind in ("model", "circuit"):
         if counts := [choice.count for choice in choices if choice.kind == kind]:
             return min(counts)
-    raise OptionError("head scores rank every head: choose with `budget` how many of the lowest to compare")
+    raise SystemExit("head scores rank every head: choose with --budget how many of the lowest to compare")
 
 
 def table_names(choices: Sequence[HeadList]) -> list[str]:
@@ -198,3 +218,114 @@ def heads_of(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
         for layer in range(layers)
         for head in range(heads)
     ]
+
+
+def read(given: Any, scope: Scope = "global") -> list[HeadList]:
+    """Returns the lists of heads in a file, or of a model in memory: one, or one for each member of a model."""
+    path = str(given) if isinstance(given, str | Path) else ""
+    if not path.endswith(".json"):
+        checkpoint = as_checkpoint(path or given)
+        return [list_of_member(checkpoint, member) for member in range(checkpoint.members)]
+    if json.loads(Path(path).read_text(encoding="utf-8")).get("format") == FORMAT:
+        return [list_of_scores(as_scores(path), scope)]
+    return [list_of_circuit(as_circuit(path))]
+
+
+def overlap(files: Sequence[Any], budget: int | None = None, scope: Scope = "global") -> Found:
+    """Compares the heads that files drop."""
+    lists = [one for file in files for one in read(file, scope)]
+    named = dict(zip(table_names(lists), lists, strict=True))
+    dropped = dict(zip(named, first_dropped(lists, budget), strict=True))
+    grid = sizes(lists)
+    pairs = overlaps(dropped, {name: one.restriction.among(heads_of(grid)) for name, one in named.items()})
+    budget, common = len(next(iter(dropped.values()))), shared_by(list(dropped.values()))
+    choices = [
+        {"name": name, "file": one.name, "kind": one.kind, "label": one.label, "dropped": as_json(dropped[name])}
+        for name, one in named.items()
+    ]
+    rows = [
+        {
+            "choices": list(pair.names),
+            "shared": as_json(pair.shared),
+            "by_chance": pair.by_chance,
+            "jensen_shannon_over_layers": pair.over_layers,
+            "jensen_shannon_over_heads": pair.over_heads,
+        }
+        for pair in pairs
+    ]
+    content = {"budget": budget, "log_base": 2, "choices": choices, "pairs": rows, "shared_by_all": as_json(common)}
+    return Found(list(lines(dropped, pairs, common, grid)), content, lambda: picture(dropped, grid))
+
+
+def as_json(heads: Sequence[Head]) -> list[dict[str, Any]]:
+    return [head._asdict() for head in heads]
+
+
+def lines(dropped: Rankings, pairs: Sequence[Overlap], common: Sequence[Head], grid: Sizes) -> Iterator[str]:
+    """Yields the table of pairs, and a map of the heads that each drops."""
+    budget = len(next(iter(dropped.values())))
+    rows = [["", "", f"shared of {budget}", "by chance", "JSD over layers", "over heads (bits)"]]
+    for pair in pairs:
+        shared = f"{len(pair.shared)} ({len(pair.shared) / budget:.0%})"
+        rows.append([*pair.names, shared, f"{pair.by_chance:.1f}", f"{pair.over_layers:.4f}", f"{pair.over_heads:.4f}"])
+    yield from aligned(rows, left=2)
+    if len(dropped) > 2:
+        yield f"dropped by all {len(dropped)}: {len(common)}"
+    yield ""
+    yield from map_lines(dropped, grid)
+
+
+def map_lines(dropped: Rankings, sizes: Sizes) -> Iterator[str]:
+    """Yields a map of each tower with a row per layer and a block per circuit, its dropped heads as dots."""
+    for tower, (layers, heads) in sizes.items():
+        width = max(heads, *map(len, dropped))
+        yield f"{tower:8} " + "  ".join(f"{name:{width}}" for name in dropped).rstrip()
+        for layer in range(layers):
+            rows = (
+                "".join(DROPPED if Head(tower, layer, head) in ranking else KEPT for head in range(heads))
+                for ranking in dropped.values()
+            )
+            yield f"layer {layer:>2} " + "  ".join(f"{row:{width}}" for row in rows).rstrip()
+
+
+@styled
+def picture(dropped: Rankings, sizes: Sizes) -> Figure:
+    """Returns panels with the step at which each choice drops each head, and how many choices drop it."""
+    rows, columns = arranged(len(dropped) + 1)
+    heights = [rows * map_height(layers) for layers, _ in sizes.values()]
+    figure = Figure(figsize=(3.3 * max(3, columns), sum(heights)), layout="constrained")
+    towers = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    longest = max(2, *map(len, dropped.values()))
+    for part, (tower, size) in zip(towers, sizes.items(), strict=True):
+        grids = {name: _steps(ranking, tower, size) for name, ranking in dropped.items()}
+        counts = np.sum([~np.isnan(grid) for grid in grids.values()], axis=0).astype(float)
+        counts[counts == 0] = np.nan
+        maps = [(grid, drawn(name), "dropped at step", "viridis", 1, longest) for name, grid in grids.items()]
+        maps.append((counts, "dropped by how many", "how many", "Reds", 0, len(dropped)))
+        for place, (cells, title, label, colors, low, high) in enumerate(maps):
+            axes = part.add_subplot(rows, columns, place + 1)
+            bar = draw_map(axes, cells, f"{title}: {tower}", label, cmap=colors, vmin=low, vmax=high)
+            whole_numbers(bar.ax.yaxis)
+    return figure
+
+
+def _steps(ranking: Sequence[Head], tower: str, size: tuple[int, int]) -> NDArray[np.float64]:
+    """Returns `[L,H]`: the step at which a head goes, from 1; NaN for one that stays."""
+    grid = np.full(size, np.nan)
+    for step, head in enumerate(ranking, 1):
+        if head.tower == tower:
+            grid[head.layer, head.head] = step
+    return grid
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("files", nargs="+", metavar="CIRCUIT|SCORES|MODEL")
+    parser.add_argument("--budget", type=int, help="heads of each; by default as many as a model lacks or all rank")
+    parser.add_argument("--scope", choices=("global", "layer"), default="global", help="of the lowest scores")
+    given = parser.parse_args()
+    show(overlap(given.files, given.budget, given.scope), given)
+
+
+if __name__ == "__main__":
+    main()

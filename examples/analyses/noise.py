@@ -1,4 +1,6 @@
-"""Compares the cost of pruning on noisy and on clean data: the paper's first proposition.
+"""Whether pruning hurts more on noisy data than on clean: the paper's first proposition, B.1.
+
+    python analyses/noise.py MODEL PRUNED --corrupt noise:5 --id-data digits:test [--draws N]
 
 Pruning changes the weights by dtheta: for every dropped head, it sets the rows of W_Q, W_K and W_V and the columns of
 W_O to zero. To second order it changes a loss L by <grad L, dtheta> + 1/2 dtheta^T H dtheta. By the proposition, if
@@ -11,13 +13,18 @@ the diagonal of H (Hutchinson 1990; Bekas et al. 2007). Both losses use the same
 Source: arXiv 2510.18358, Proposition 1 and B.1.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
+from shared import Found, arguments, show
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -27,18 +34,25 @@ from hydractl.checkpoint.layout import remaining
 from hydractl.checkpoint.slots import slots
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import cross_entropies, mean_gradients
-from hydractl.errors import OptionError
+from hydractl.data.corruptions import corrupted, parse_corruptions
+from hydractl.data.ranks import Ranks
+from hydractl.data.reading import Reading
+from hydractl.inputs.arguments import as_member
+from hydractl.inputs.search_data import open_material
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
+from hydractl.reports.drawing import Key, explained, line_keys, panels
+from hydractl.run_options import Compute
+from hydractl.style import INK, line, styled, whole_numbers
 from hydractl.surgery.slicing import drop_heads
+from hydractl.text import aligned
+from hydractl.watch import LOG
 
 #: Draws are summed in groups, so that a jackknife can estimate the standard error.
 GROUPS = 8
 #: It adds the same to a query's products with every key, so softmax cancels it: no loss depends on it, and the sign of
 #: its curvature would be a rounding error.
 KEY_BIAS = ".attention.k.bias"
-
-Progress = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -93,14 +107,13 @@ class _Diagonal(NamedTuple):
     means: Tensor
 
 
-def analyse_noise(
+def measure(
     model: Hydra,
     dropped: Set[Head],
     clean: ScoringData,
     noisy: Iterable[tuple[str, int, ScoringData]],
     draws: int,
     seed: int = 0,
-    progress: Progress = lambda samples: None,
 ) -> NoiseAnalysis:
     """Measures how dropping some heads changes the loss on clean data, and on noisy data of each kind.
 
@@ -110,23 +123,20 @@ def analyse_noise(
         noisy: kind, severity and samples of each shift, read one after the other.
         draws: of random signs, at least 2; errors fall with the square root.
         seed: of the signs.
-        progress: receives the number of further samples seen, in 2 passes over each set.
 
     Raises:
-        OptionError: no head is dropped.
+        SystemExit: no head is dropped.
         DataError: samples without labels.
     """
     if not dropped:
-        raise OptionError("pruning took no head: there is nothing to analyse")
+        raise SystemExit("pruning took no head: there is nothing to analyse")
     masks = _removed(model, dropped)
     pruned = without_heads(model, dropped)
 
     def measured(data: ScoringData) -> tuple[PruningEffect, _Diagonal]:
         before, after = mean_loss(model, data), mean_loss(pruned, data)
-        progress(data.id_samples)
         effect = PruningEffect(before, after, after - before, _slope(model, masks, data))
         diagonal = _diagonal(model, masks, data, draws=draws, seed=seed)
-        progress(data.id_samples)
         return effect, diagonal
 
     at_rest, base = measured(clean)
@@ -153,20 +163,20 @@ def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
         dense, pruned: of one member each.
 
     Raises:
-        OptionError: another shape, heads that the other lacks, or other weights, as after fine-tuning.
+        SystemExit: another shape, heads that the other lacks, or other weights, as after fine-tuning.
     """
     if dense.spec != pruned.spec:
-        raise OptionError(
+        raise SystemExit(
             f"{pruned.name}: was not pruned from {dense.name}, whose layers or sizes differ: name its source"
         )
     kept, left = (set(member_heads(checkpoint.heads, 0)) for checkpoint in (dense, pruned))
     if more := left - kept:
-        raise OptionError(f"{pruned.name}: has {min(more)}, which {dense.name} lacks: swap the two models")
+        raise SystemExit(f"{pruned.name}: has {min(more)}, which {dense.name} lacks: swap the two models")
     gone = frozenset(kept - left)
     expected = drop_heads(dense, gone).tensors
     for name, tensor in pruned.tensors.items():
         if not torch.equal(tensor.load(), expected[name].load().to(tensor.dtype)):
-            raise OptionError(
+            raise SystemExit(
                 f"{pruned.name}: {name} differs from that of {dense.name}: name the pruned model before fine-tuning"
             )
     return gone
@@ -249,3 +259,86 @@ def _difference(noisy: _Diagonal, clean: _Diagonal) -> tuple[Estimate, Estimate]
     # The jackknife: the spread of estimates that each leave out one group of draws.
     error = sqrt((groups - 1) / groups * float((left - left.mean()).square().sum()))
     return mean, Estimate(float((total > 0).double().mean()), error)
+
+
+def noise(model: Any, pruned: Any, corrupt: str, id_data: Any, *, draws: int = 16, limit: int | None = None) -> Found:
+    """Measures a network and the same after `prune`, on clean images and on corrupted ones.
+
+    Args:
+        draws: of random signs for the estimate of the curvature; its error is reported.
+    """
+    checkpoint, size = as_member(model), 16  # gradients of gradients keep every activation of a batch
+    dropped, compute = heads_taken(checkpoint, as_member(pruned)), Compute(batch_size=size)
+    material = open_material(checkpoint, id_data, None, reading=Reading(limit=limit), compute=compute, watch=LOG)
+    noisy = (
+        (kind.name, severity, replace(material, id=corrupted(material.id, kind, severity)).scoring_data(size, Ranks()))
+        for kind, severity in parse_corruptions(corrupt)
+    )
+    found = measure(material.model, dropped, material.scoring_data(size, Ranks()), noisy, draws)
+    return Found(list(lines(found)), asdict(found), lambda: picture(found))
+
+
+def lines(analysis: NoiseAnalysis) -> Iterator[str]:
+    """Yields a line for clean data, one for each kind and severity, and their mean."""
+    clean = analysis.clean
+    rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
+    rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{clean.slope:+.3g}", "", ""])
+    for one in analysis.noisy:
+        curvature, positive = one.curvature, one.positive
+        rows.append(
+            [
+                f"{one.kind} {one.severity}",
+                f"{one.dense:.4f}",
+                f"{one.gap:+.4f}",
+                f"{one.slope:+.3g}",
+                f"{curvature.value:+.2g} ± {curvature.error:<6.1g}",
+                f"{positive.value:.1%} ± {positive.error:.1%}",
+            ]
+        )
+    means = [(one.gap, one.slope, one.curvature.value) for one in analysis.noisy]
+    gap, slope, curve = np.mean(means, 0)
+    rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{curve:+.2g}   {'':6}", ""])
+    yield from aligned(rows)
+    yield "in nats; gap: pruned network's loss minus the model's; slope: <grad L, dtheta>;"
+    yield "curvature: mean of diag(H_n - H_t); positive: share of weights above 0;"
+    yield f"± one standard error of {analysis.draws} draws; {analysis.dropped} heads of {analysis.weights} weights"
+
+
+@styled
+def picture(analysis: NoiseAnalysis) -> Figure:
+    """Returns four panels over severity with a line for each kind: gap, inner product, curvature and its sign."""
+    kinds = list(dict.fromkeys(one.kind for one in analysis.noisy))
+    clean = analysis.clean
+    # Title, unit, value on clean data, and the number of an effect with its standard error.
+    measures: tuple[tuple[str, str, float, Callable[[NoiseEffect], tuple[float, float]]], ...] = (
+        ("loss gap of pruning", "nats", clean.gap, lambda one: (one.gap, 0)),
+        ("<grad L, dtheta>", "nats", clean.slope, lambda one: (one.slope, 0)),
+        ("mean diag(H_n - H_t)", "curvature", 0, lambda one: astuple(one.curvature)),
+        ("positive diag(H_n - H_t)", "share of weights", 0.5, lambda one: astuple(one.positive)),
+    )
+    figure, every = panels([title for title, *_ in measures])
+    for axes, (_, unit, at_rest, of) in zip(every, measures, strict=True):
+        axes.axhline(at_rest, color=INK, linewidth=1, linestyle=":")
+        for number, kind in enumerate(kinds):
+            own = [one for one in analysis.noisy if one.kind == kind]
+            values, errors = zip(*map(of, own), strict=True)
+            axes.errorbar([one.severity for one in own], values, errors, marker="o", markersize=4, **line(number))
+        axes.set(xlabel="severity", ylabel=unit)
+        whole_numbers(axes.xaxis)
+    return explained(figure, [Key("clean, or no difference", INK, ":"), *line_keys(kinds)])
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("model")
+    parser.add_argument("pruned", help="the same after `prune`, not fine-tuned")
+    parser.add_argument("--corrupt", required=True, metavar="KIND,...[:1-5]")
+    parser.add_argument("--id-data", required=True)
+    parser.add_argument("--draws", type=int, default=16)
+    parser.add_argument("--limit", type=int)
+    given = parser.parse_args()
+    show(noise(given.model, given.pruned, given.corrupt, given.id_data, draws=given.draws, limit=given.limit), given)
+
+
+if __name__ == "__main__":
+    main()

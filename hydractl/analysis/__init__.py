@@ -1,1 +1,0 @@
-"""The paper's analyses of pruned networks and of members: values in, values out."""
