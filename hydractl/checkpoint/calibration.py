@@ -177,6 +177,21 @@ class Calibration:
         """What the OOD score was fitted on; None without one."""
         return None if self.ood is None else self.ood.fit
 
+    @property
+    def promises(self) -> dict[str, float]:
+        """The shares of answers that are promised to be right, by the option that asks for each."""
+        shares = {
+            "accuracy": None if self.fit is None else self.fit.accuracy,
+            "sets": None if self.sets is None else self.sets.coverage,
+            "interval": None if self.intervals is None else self.intervals.share,
+        }
+        return {name: share for name, share in shares.items() if share is not None}
+
+    def lost(self, other: Calibration) -> str:
+        """Returns the promises that another calibration does not keep, as options; empty for none."""
+        gone = (name for name in self.promises if name not in other.promises)
+        return " and ".join(f"`{name}` {100 * self.promises[name]:g}%" for name in gone)
+
     def to_json(self) -> dict[str, Any]:
         """Returns all but the numbers of the OOD score as plain JSON, without what was not fitted."""
         parts: dict[str, Any] = {

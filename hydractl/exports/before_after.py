@@ -37,10 +37,12 @@ class Change:
     Attributes:
         report: the numbers of both on the same samples, with paired intervals.
         rows: their processor time and bytes, one thread, one sample a pass.
+        unfitted: what the data could not fit again, a sentence; None if it was all.
     """
 
     report: Results
     rows: Sequence[Row]
+    unfitted: str | None = None
 
     @property
     def accuracy_drop(self) -> float:
@@ -57,6 +59,15 @@ class Change:
         outside = (found.ood_means or {}).get("all", {})
         each = {**found.id, **{f"mean {name}": outside[name] for name in ("auroc", "fpr95") if name in outside}}
         return {name: one for name, one in each.items() if one.beyond_chance}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was not fitted again, and each change beyond chance."""
+        lines = [] if self.unfitted is None else [self.unfitted]
+        for name, found in self.beyond_chance.items():
+            span = "{:+.4f} to {:+.4f}".format(*found.interval)
+            lines.append(f"int8 changes {name} by {found.value:+.4f} beyond chance (paired 95 % {span})")
+        return lines
 
 
 def require_fresh(checkpoint: Checkpoint, data: EvaluationData) -> None:
@@ -108,10 +119,3 @@ def refuse_drop(change: Change, most: float | None, path: Path) -> None:
     low, high = (-100 * bound for bound in reversed(change.beyond_chance["accuracy"].interval))
     found = f"accuracy falls by {change.accuracy_drop:.2f} points (95 % {low:.2f} to {high:.2f})"
     raise OutputError(f"{path}: not written, {found}, `max_accuracy_drop` is {most:g}: export in float")
-
-
-def tell_change(change: Change, watch: Watcher) -> None:
-    """Warns of each change beyond chance."""
-    for name, found in change.beyond_chance.items():
-        low, high = found.interval
-        watch.warn(f"int8 changes {name} by {found.value:+.4f} beyond chance (paired 95 % {low:+.4f} to {high:+.4f})")

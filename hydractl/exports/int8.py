@@ -7,13 +7,13 @@ attention's products of activations, classifier and OOD score stay in floating p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hydractl.checkpoint.calibration import INTERVAL
+from hydractl.checkpoint.calibration import INTERVAL, Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
@@ -38,7 +38,6 @@ from hydractl.exports.before_after import (
     refuse_drop,
     require_accuracy,
     require_fresh,
-    tell_change,
 )
 from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
 from hydractl.model.hydra import Hydra
@@ -132,9 +131,22 @@ def write_int8(
         file.flush()
         network = refit.load(before) if before.spec.prompted else before
         change = measure_change(network, Path(file.name), data, refit.running, watch=watch)
-        tell_change(change, watch)
+        change = replace(change, unfitted=_unfitted(before.calibration, after.calibration, refit.data))
+        for warning in change.warnings:
+            watch.warn(warning)
         refuse_drop(change, most, path)
     return change
+
+
+def _unfitted(before: Calibration, after: Calibration, data: CalibrationData) -> str | None:
+    """Returns what data without labels could not fit to the graph, a sentence; None if everything was."""
+    lost = before.lost(after)
+    kept = [name for name in ("temperature", "thresholds", "intervals") if getattr(after, name) is not None]
+    if data.inside.labels is not None or not (lost or kept):
+        return None
+    parts = [f"the file no longer promises {lost}"] * bool(lost)
+    parts += [f"{' and '.join(kept)} stay those of the network in float"] * bool(kept)
+    return f"{data.inside.name} holds no labels: {'; '.join(parts)}: give `id_data` with labels to fit them to int8"
 
 
 def _fit(checkpoint: Checkpoint) -> Fit:

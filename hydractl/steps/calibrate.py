@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -62,6 +62,7 @@ class Calibrated(MadeModel):
         accepted: how many of the ID samples it does not flag, by fits that do not know them.
         choice: what scores do on the OOD data, if some were given, and how that score was chosen.
         shift: of each set of shift data, the share that is flagged without and with taking it in.
+        warnings: lines that a person must see.
     """
 
     checkpoint: Checkpoint
@@ -72,6 +73,7 @@ class Calibrated(MadeModel):
     choice: Choice | None = None
     shift: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     output: Path | None = None
+    warnings: Sequence[str] = ()
 
     @property
     def temperature(self) -> float:
@@ -110,6 +112,7 @@ class Calibrated(MadeModel):
             "choice": None if self.choice is None else asdict(self.choice),
             **({} if (sets := self.checkpoint.calibration.sets) is None else {"sets": asdict(sets)}),
             "shifted": {name: {"flagged": before, "taken_in": after} for name, (before, after) in self.shift.items()},
+            "warnings": list(self.warnings),
         }
 
     def lines(self) -> Iterator[str]:
@@ -258,8 +261,13 @@ class Calibrate:
             fitted, ood = found.fitted, found.ood
             self._tell(found, checkpoint, watch)
             options = remembered(self, **promises.shares, by_class=promises.by_class or None, template=None)
+            made = calibrated(checkpoint, found, data, options=options)
+            lost = checkpoint.calibration.lost(made.calibration)
+            warnings = [f"{checkpoint.name}: the promise of {lost} is gone: ask for it again"] * bool(lost)
+            for warning in warnings:
+                watch.warn(warning)
             result = Calibrated(
-                calibrated(checkpoint, found, data, options=options),
+                made,
                 fitted,
                 len(samples),
                 ood.fitted.fit,
@@ -267,6 +275,7 @@ class Calibrate:
                 choice=ood.choice,
                 shift=ood.shift,
                 output=output,
+                warnings=warnings,
             )
             if output is not None and ranks.leads:
                 write_checkpoint(result.checkpoint, output, self.force)

@@ -171,7 +171,7 @@ class Onnx:
         refuse_existing(output, force)
         if self.int8:
             change = self._write_int8(checkpoint, output, force, watch)
-            return Exported(output, self.name, report=change.report, rows=change.rows)
+            return Exported(output, self.name, report=change.report, rows=change.rows, warnings=change.warnings)
         return Exported(output, self.name, write_onnx(self.graph.load(checkpoint), output, force))
 
     def _check(self) -> None:
@@ -261,6 +261,7 @@ class Exported(Result):
         difference: the largest one between a graph's answers and the model's.
         report: the numbers of the model and of a graph of eight bits.
         rows: their time and size.
+        warnings: what a graph of eight bits changes, or was not fitted to it.
     """
 
     output: Path
@@ -268,6 +269,7 @@ class Exported(Result):
     difference: float | None = None
     report: Results | None = None
     rows: Sequence[Row] = ()
+    warnings: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         from hydractl.reports.artifact import report_json
@@ -275,7 +277,8 @@ class Exported(Result):
         found = {"output": str(self.output), "format": self.format, "difference": self.difference}
         if self.report is None:
             return found
-        return {**found, "report": report_json(self.report), "speed": [row.to_json() for row in self.rows]}
+        speed = [row.to_json() for row in self.rows]
+        return {**found, "report": report_json(self.report), "speed": speed, "warnings": list(self.warnings)}
 
     def lines(self) -> Iterator[str]:
         from hydractl.inputs.reported import WIDTH

@@ -82,6 +82,29 @@ def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: 
     assert done.to_json()["report"]["models"]["int8"]["id"]["accuracy"] == after.id.accuracy
 
 
+def test_what_unlabelled_data_cannot_fit_again_is_warned_of_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, images = read_checkpoint(save_vit(tmp_path / "vit")), random_images(250, 0)
+    known = labelled(network, images[:120])
+    warm = library.calibrate(network, id_data=known, accuracy="60%", sets="80%").checkpoint
+    made = library.export(
+        warm,
+        output=tmp_path / "int8.onnx",
+        int8=True,
+        id_data=images[120:200],
+        eval_data=labelled(network, images[200:]),
+    )
+    [warning] = [one for one in made.to_json()["warnings"] if "no labels" in one]
+    assert all(name in warning for name in ("`accuracy` 60%", "`sets` 80%", "temperature", "`id_data`"))
+    assert warning in caplog.text
+    file = open_onnx(tmp_path / "int8.onnx").checkpoint.calibration
+    assert file.promises == {} and warm.calibration.promises == {"accuracy": 0.6, "sets": 0.8}
+    again = library.calibrate(warm, id_data=images[120:200])
+    assert "`accuracy` 60% and `sets` 80%" in again.to_json()["warnings"][0]
+    assert library.calibrate(warm, id_data=known, accuracy="60%", sets="80%").to_json()["warnings"] == []
+
+
 def test_a_fifth_measures_what_the_others_fit(tmp_path: Path) -> None:
     vit = save_vit(tmp_path / "vit")
     done = library.export(vit, output=tmp_path / "m.onnx", int8=True, id_data=labelled(vit, random_images(100, 0)))
