@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ import pytest
 import hydractl  # noqa: F401 (first: it turns off what other libraries send home)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
@@ -26,6 +30,33 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+#: Set in the process of a test that is marked `apart`.
+APART = "HYDRACTL_TEST_APART"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is marked `apart` in a process of its own.
+
+    A worker of xdist has threads, and a fork while one of them holds a lock of the interpreter may wait forever.
+    """
+    if APART in os.environ or pyfuncitem.get_closest_marker("apart") is None:
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", pyfuncitem.nodeid]
+    environment, root = {**os.environ, APART: "1"}, pyfuncitem.config.rootpath
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True
+
+
+@pytest.fixture(autouse=True)
+def children() -> Iterator[None]:
+    """Removes the handler that torch leaves behind when it has started processes: it would hear of those of others."""
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, before)
 
 
 def build_reference(name: str, seed: int = 0, dtype: torch.dtype | None = None) -> Reference:

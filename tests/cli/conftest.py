@@ -57,6 +57,7 @@ def hydractl(
     Where an exit code is given, it must be that one.
     """
     monkeypatch.setattr(Signals, "handle", lambda self: None)  # those of this process are pytest's
+    monkeypatch.setattr("hydractl.steps.predict.READERS", 0)  # no forks beside the threads of pytest-xdist
 
     def command(*arguments: object, stdin: bytes = b"", code: int | None = None) -> Result:
         monkeypatch.setattr(sys, "argv", ["hydractl", *map(str, arguments)])

@@ -102,7 +102,11 @@ def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
 
 @pytest.mark.parametrize(
     ("trouble", "remedy"),
-    [("memory", "--batch-size"), ("workers", "--workers"), ("rank", "a process of this job ended early")],
+    [
+        ("memory", "--batch-size"),
+        pytest.param("workers", "--workers", marks=pytest.mark.apart),
+        ("rank", "a process of this job ended early"),
+    ],
 )
 def test_what_ends_a_command_says_what_to_do(
     hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path, trouble: str, remedy: str

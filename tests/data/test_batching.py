@@ -65,16 +65,14 @@ def test_ranks_share_out_the_same_batches(world_size: int, images: Samples, prep
     assert list(make_batches(images, preprocessor, 100, rank=1, world_size=2, workers=2)) == []
 
 
+@pytest.mark.apart
 @pytest.mark.usefixtures("beside_ranks")
-def test_workers_make_the_same_batches(images: Samples, preprocessor: Preprocessor) -> None:
-    expected = list(make_batches(images, preprocessor, 2))
-    assert_same(list(make_batches(images, preprocessor, 2, workers=2)), expected)
-
-
-@pytest.mark.usefixtures("beside_ranks")
-def test_an_unreadable_image_is_one_line_from_a_worker(
+def test_workers_make_the_same_batches_in_the_requested_order(
     images: Samples, preprocessor: Preprocessor, tmp_path: Path
 ) -> None:
+    expected = list(make_batches(images, preprocessor, 2))
+    assert_same(list(make_batches(images, preprocessor, 2, workers=2)), expected)
+    assert list(made_by_workers(range(10), 2, [7, 1, 5])) == [7, 1, 5]  # type: ignore[arg-type]
     (tmp_path / "images" / "dog" / "4.png").write_bytes(b"damaged")
     with pytest.raises(DataError, match=r"sample 4 \(.*4.png\): unreadable image"):
         list(make_batches(images, preprocessor, 2, workers=2))
@@ -104,6 +102,7 @@ class Worker(Dataset[tuple[int, int, bool]]):
         return os.getpid(), os.getppid(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+@pytest.mark.apart
 def test_workers_beside_ranks_are_no_forks_and_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
     first, second = made_by_workers(Worker(), 1)
     assert first == second
@@ -140,10 +139,6 @@ def test_workers_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
     while worker.exists() and time.monotonic() < end:
         time.sleep(0.1)
     assert not worker.exists()
-
-
-def test_workers_keep_the_requested_order() -> None:
-    assert list(made_by_workers(range(10), 2, [7, 1, 5])) == [7, 1, 5]  # type: ignore[arg-type]
 
 
 JOB = """

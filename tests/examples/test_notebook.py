@@ -33,6 +33,7 @@ def shown(cell: nbformat.NotebookNode) -> list[list[str]]:
     return [sorted(output.data) for output in cell.get("outputs", ()) if "data" in output]
 
 
+@pytest.mark.apart
 def test_the_notebook_runs_and_its_file_has_its_outputs(examples: Path) -> None:
     kept = nbformat.read(NOTEBOOK, as_version=4)
     made = copy.deepcopy(kept)

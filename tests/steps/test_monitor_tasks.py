@@ -139,7 +139,7 @@ def test_what_predict_wrote_says_the_same(case: Case, hydractl: Command, tmp_pat
     expected = library.monitor(case.model, data=data(case.same)).to_json()
     found = library.predict(case.model, data=data(case.same))
     for name in ("a.jsonl", "a.parquet"):
-        library.predict(case.model, data=data(case.same), output=tmp_path / name)
+        library.predict(case.model, data=data(case.same), output=tmp_path / name, workers=0)
     (tmp_path / "a.csv").write_text(found.to_csv())
     (tmp_path / "a.json").write_text(json.dumps(found.to_json(), indent=1))
     for name in ("a.csv", "a.json", "a.jsonl", "a.parquet"):

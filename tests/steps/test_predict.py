@@ -65,7 +65,7 @@ def test_two_classes_of_one_name_are_two_in_every_form(images: Path, tmp_path: P
     assert found.to_pandas()[[f"p {name}" for name in names]].iloc[0].tolist() == p
     row = next(csv.DictReader(StringIO(found.to_csv())))
     assert [float(row[f"p({name})"]) for name in names] == p
-    library.predict(tmp_path / "cranes", files(images), output=tmp_path / "out.parquet")
+    library.predict(tmp_path / "cranes", files(images), output=tmp_path / "out.parquet", workers=0)
     row = datasets.load_dataset("parquet", data_files=f"{tmp_path}/out.parquet", split="train")[0]
     assert [row[f"p({name})"] for name in names] == p
 

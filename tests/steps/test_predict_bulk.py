@@ -26,6 +26,7 @@ FORMS = ("csv", "jsonl", "parquet")
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Bulk, "part", 5)
+    monkeypatch.setattr("hydractl.steps.predict.READERS", 0)  # no forks beside the threads of pytest-xdist
     monkeypatch.chdir(tmp_path)
 
 
@@ -112,7 +113,7 @@ def test_other_endings_and_resuming_nothing_are_refused(vit: Path, images: Path)
         library.predict(vit, images, resume=True)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("workers", [0, pytest.param(3, marks=pytest.mark.apart)])
 def test_workers_read_ahead_and_change_nothing(vit: Path, images: Path, tmp_path: Path, workers: int) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image")
     files = sorted(map(str, images.rglob("*.png")))
@@ -126,6 +127,7 @@ def test_workers_read_ahead_and_change_nothing(vit: Path, images: Path, tmp_path
         library.predict(vit, given, output="no.csv", workers=workers, batch_size=2)
 
 
+@pytest.mark.apart
 def test_no_more_is_read_ahead_than_two_batches_a_worker(vit: Path, images: Path, tmp_path: Path) -> None:
     read = tmp_path / "read"
     read.mkdir()

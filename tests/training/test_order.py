@@ -36,6 +36,7 @@ def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
         assert [place for part in places for place in part] == list(range(80, 96))
 
 
+@pytest.mark.apart
 @pytest.mark.usefixtures("beside_ranks")
 def test_batches_are_the_same_whoever_makes_them_and_wherever_a_run_starts(vit: Checkpoint) -> None:
     def pixels(batches: ShuffledSamples, start: int = 0) -> torch.Tensor:
