@@ -20,10 +20,11 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.plain_images import plain_images
-from hydractl.data.processors import refuse_unembedded, unembedded
+from hydractl.data.processors import failing_as, refuse_unembedded, unembedded
 from hydractl.errors import CheckpointError, DataError
 from hydractl.evaluation.onnx_file import Arrays, OnnxGraph, open_onnx
 from hydractl.ood.score import flagged
+from hydractl.schema import Items, Origin, Schema, document
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -125,14 +126,15 @@ def prepare_texts(checkpoint: Checkpoint) -> Prepare:
     """Returns what turns texts into a graph's inputs, by the tokenizer that `export` put into its file."""
     embeddings = checkpoint.spec.towers[0].embeddings
     assert isinstance(embeddings, TextEmbeddings)
-    tokenizer, settings = _tokenizer(checkpoint, embeddings), checkpoint.preprocessing["tokenizer_config.json"]
+    tokenizer, settings = _tokenizer(checkpoint, embeddings)
     strange = unembedded(tokenizer.get_vocab(), embeddings)
-    parts = {name: part for name, part in PARTS.items() if name in settings.get("model_input_names", PARTS)}
+    parts = {name: part for name, part in PARTS.items() if name in settings.model_input_names}
 
     def prepare(texts: Sequence[Any]) -> Arrays:
         if wrong := [one for one in texts if not isinstance(one, str | tuple)]:
             raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}")
-        encodings = tokenizer.encode_batch(texts)
+        with failing_as(lambda reason: _unusable(checkpoint, f"fails on a text ({reason})")):
+            encodings = tokenizer.encode_batch(texts)
         if strange:
             refuse_unembedded((number for encoding in encodings for number in encoding.ids), strange)
         return {name: np.array([getattr(one, part) for one in encodings], np.int64) for name, part in parts.items()}
@@ -140,8 +142,15 @@ def prepare_texts(checkpoint: Checkpoint) -> Prepare:
     return prepare
 
 
-def _tokenizer(checkpoint: Checkpoint, embeddings: TextEmbeddings) -> Tokenizer:
-    """Returns the tokenizer of a file, which `export` made cut and pad as `TextPreprocessor` does."""
+class _Settings(Schema, extra="ignore"):
+    """What `export` writes beside a tokenizer that has no place for it."""
+
+    model_input_names: Items[str]
+    split_special_tokens: bool
+
+
+def _tokenizer(checkpoint: Checkpoint, embeddings: TextEmbeddings) -> tuple[Tokenizer, _Settings]:
+    """Returns the tokenizer of a file, which `export` made cut and pad as `TextPreprocessor` does, and its settings."""
     from tokenizers import Tokenizer
 
     files = checkpoint.preprocessing
@@ -152,10 +161,14 @@ def _tokenizer(checkpoint: Checkpoint, embeddings: TextEmbeddings) -> Tokenizer:
     except Exception as error:  # tokenizers raises Exception itself
         raise _unusable(checkpoint, f"cannot be used ({error})") from error
     cut, padded = tokenizer.truncation, tokenizer.padding
-    if cut is None or padded is None or padded["length"] is not None or cut["max_length"] > embeddings.max_tokens:
+    if cut is None or padded is None or cut["max_length"] > embeddings.max_tokens:
         raise _unusable(checkpoint, "does not cut and pad texts as the network takes them")
-    tokenizer.encode_special_tokens = files["tokenizer_config.json"].get("split_special_tokens") is True
-    return tokenizer
+    tokenizer.enable_truncation(cut["max_length"], direction=cut["direction"])
+    tokenizer.enable_padding(pad_id=padded["pad_id"], pad_token=padded["pad_token"], pad_type_id=padded["pad_type_id"])
+    origin = Origin(f"{checkpoint.name}: tokenizer_config.json", CheckpointError, "export it again")
+    settings = document(files["tokenizer_config.json"], origin).read(_Settings)
+    tokenizer.encode_special_tokens = settings.split_special_tokens
+    return tokenizer, settings
 
 
 def _unusable(checkpoint: Checkpoint, finding: str) -> CheckpointError:

@@ -6,13 +6,13 @@ from typing import Annotated, Any, BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
+from hydractl.checkpoint.contents import shorten
 from hydractl.checkpoint.pickles import open_pickle
 from hydractl.checkpoint.sentences import SENTENCE_FOLDER
 from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Origin, Schema, read_text
 from hydractl.schema import read_json as read_json_file
-from hydractl.text import shortened
 from hydractl.watch import LOG
 
 WEIGHTS_NAME = "model.safetensors"
@@ -147,8 +147,7 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
     misplaced = [name for name, shard in weight_map.items() if name not in shards[shard]]
     if misplaced:  # what no shard holds is missed where it is needed
-        shown = f"{shortened(misplaced[0], 100)} and {len(misplaced) - 1} more"
-        LOG.warn(f"note: {folder}: {index} names another shard than holds {shown}: all shards are looked through")
+        LOG.warn(f"note: {folder}: all shards are looked through: {index} names a wrong one for {shorten(misplaced)}")
     return tensors | {name: shards[shard][name] for name, shard in weight_map.items() if name in shards[shard]}
 
 
