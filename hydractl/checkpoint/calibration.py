@@ -60,6 +60,8 @@ class Baseline:
     threshold: Annotated[float, Checked(ge=0, le=1)]
     # How many samples each class has; of several labels, how many are answered with each.
     labels: Items[Annotated[int, Checked(ge=0)]]
+    # The share of samples that reach it, more than are right where MSPs tie; None for as many.
+    above: Annotated[float, Checked(ge=0, le=1)] | None = None
 
 
 @dataclass(frozen=True)

@@ -193,12 +193,14 @@ def _baseline(correct: BoolArray, msp: FloatArray, counts: IntArray) -> Baseline
         counts: `[C]`, how many samples each class has.
     """
     right, confidence = int(correct.sum()), np.sort(msp.astype(np.float64))
+    threshold = float(confidence[-right]) if right else 1.0
     return Baseline(
         samples=len(correct),
         accuracy=right / len(correct),
         confidence=float(confidence.mean()),
-        threshold=float(confidence[-right]) if right else 1.0,
+        threshold=threshold,
         labels=tuple(counts.tolist()),
+        above=float((confidence >= threshold).mean()),
     )
 
 

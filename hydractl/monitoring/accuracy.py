@@ -49,14 +49,14 @@ def estimates(seen: Confidence, known: Baseline | None) -> dict[str, ShareEstima
     """Returns the accuracy of answers without labels by each method that the calibration allows; see `ASSUMPTIONS`.
 
     Mean confidence: the accuracy on the calibration samples, plus the change of the mean confidence since. ATC: the
-    share of answers whose confidence reaches the threshold that as many calibration samples reach as were right.
-    Intervals count the chance of both samples, as normal.
+    share of answers whose confidence reaches the threshold that as many calibration samples reach as were right, less
+    those that reach it there by ties alone. Intervals count the chance of both samples, as normal.
 
     Source: DoC Guillory et al. 2021, ATC Garg et al. 2022.
 
     >>> known = Baseline(samples=400, accuracy=0.8, confidence=0.82, threshold=0.6, labels=(200, 200))
     >>> {name: str(one) for name, one in estimates(Confidence(100, 72.0, 53.0, 75), known).items()}
-    {'mean confidence': '70.0 % (95 % 65.7 to 74.3)', 'ATC': '75.0 % (95 % 65.6 to 84.4)'}
+    {'mean confidence': '70.0 % (95 % 65.5 to 74.5)', 'ATC': '75.0 % (95 % 65.6 to 84.4)'}
     """
     if not seen.n:
         return {}
@@ -67,9 +67,10 @@ def estimates(seen: Confidence, known: Baseline | None) -> dict[str, ShareEstima
     smoothed = (known.accuracy * known.samples + 1) / (known.samples + 2)  # all right may be chance
     chance = smoothed * (1 - smoothed) / known.samples
     share = seen.above / seen.n
+    tied = 0.0 if known.above is None else known.above - known.accuracy
     return {
         "mean confidence": _around(known.accuracy + mean - known.confidence, spread + chance),
-        "ATC": _around(share, share * (1 - share) / seen.n + chance),
+        "ATC": _around(share - tied, share * (1 - share) / seen.n + chance),
     }
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import beta
@@ -14,6 +16,8 @@ def test_estimates_by_hand() -> None:
     wide = NORMAL * (0.25 / 98 + (0.5 - 0.49) / 4) ** 0.5
     assert found["mean confidence"].high == pytest.approx(0.6 + wide)
     assert found["ATC"].value == 0.25
+    tied = replace(known, threshold=1.0, above=0.7)  # a fifth more samples have an MSP of 1 than are right
+    assert estimates(Confidence(n=4, total=4.0, squares=4.0, above=4), tied)["ATC"].value == pytest.approx(0.8)
     assert estimates(Confidence(4, 2.8, 2.0, 0), None).keys() == {"mean confidence"}
     assert estimates(Confidence(0, 0, 0, 0), known) == {}
 
