@@ -1,8 +1,12 @@
 """Settings of the whole process in which models run: `hydractl.process` in Python, set by every command."""
 
 import ctypes
+import os
 import platform
+import sys
 
+#: The variable by which NVIDIA's libraries turn TF32 off.
+TF32, OFF = "NVIDIA_TF32_OVERRIDE", "0"
 # Of glibc's <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
@@ -13,11 +17,19 @@ def prepare() -> None:
     Turns TF32 off: equality and calibration need full float32 products, and TF32 keeps ten bits of each factor.
     On Linux, keeps freed memory in the process for the next activation of that size.
     """
+    os.environ[TF32] = OFF
+    if "torch" in sys.modules:  # its import takes seconds: whoever chooses a device turns TF32 off later
+        settle_precision()
+    _keep_memory()
+
+
+def settle_precision() -> None:
+    """Turns TF32 off in torch if `prepare` has done so for NVIDIA's libraries."""
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    _keep_memory()
+    if os.environ.get(TF32) == OFF:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
 
 
 def _keep_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.errors import OptionError
 from hydractl.options import Option, option
+from hydractl.process import settle_precision
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +19,7 @@ DtypeLike = Any  #: a name, or torch's own
 DeviceLike = Any  #: a name, or torch's own
 
 DEFAULT_BATCH_SIZE = 64
+NO_DEVICE = "no such device: choose auto, cpu, cuda, cuda:N or mps"
 
 #: Every spelling of a precision, and what this project calls it.
 DTYPES = {
@@ -57,21 +60,35 @@ def choose_device(device: Any) -> torch.device:
     """
     import torch
 
+    settle_precision()
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu")
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise OptionError(f"`device` {device}: no such device: choose auto, cpu, cuda, cuda:N or mps") from error
+        raise OptionError(f"`device` {device}: {NO_DEVICE}") from error
     here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.mps.is_available())}.get(found.type, 0)
     if (found.index or 0) >= here:
         raise OptionError(f"`device` {device}: this machine has {here} such devices: choose another, or auto")
     return found
 
 
+def _device_name(name: str, device: Any) -> Any:
+    """Returns a device as given; a name that no device has is refused before torch is imported."""
+    if isinstance(device, str) and re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", device) is None:
+        raise OptionError(f"`{name}` {device}: {NO_DEVICE}")
+    return device
+
+
 Device = Annotated[
     DeviceLike,
-    Option("Where to compute; auto takes a GPU if there is one.", "Compute", "auto|cpu|cuda[:N]|mps", remembered=False),
+    Option(
+        "Where to compute; auto takes a GPU if there is one.",
+        "Compute",
+        "auto|cpu|cuda[:N]|mps",
+        parse=_device_name,
+        remembered=False,
+    ),
 ]
 Dtype = Annotated[
     DtypeLike | None,
@@ -79,6 +96,7 @@ Dtype = Annotated[
         "Precision. Default: the checkpoint's own; a CPU computes half precision in float32.",
         "Compute",
         "fp32|bf16|fp16|fp64",
+        parse=lambda name, value: dtype_name(value),
         plain=dtype_name,
     ),
 ]

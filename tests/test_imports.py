@@ -7,7 +7,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "hydractl"
 #: Folders and the files beside them, from the top. What an engine may use stands above it.
 ROWS = (
-    "text", "style", "errors", "watch", "bounds", "options", "run_options", "schema", "process",
+    "text", "style", "errors", "watch", "bounds", "options", "process", "run_options", "schema",
     "ood", "checkpoint", "metrics", "tasks", "artifacts", "families", "model", "data", "inference",
     "circuit", "surgery", "monitoring", "evaluation", "serve", "training", "selection", "reports",
     "exports", "auto",

@@ -130,7 +130,9 @@ def beyond(option: Declared) -> Iterator[Any]:
 
 def anything(option: Declared) -> Any:
     """A value that passes all checks of a declaration; what works on it would fail otherwise."""
-    return option.choices[0] if option.choices else 1 if is_number(option) else "a" if option.type is str else object()
+    named = {"dtype": "float32", "device": "cpu"}.get(option.name)
+    other = "a" if option.type is str else object()
+    return named or (option.choices[0] if option.choices else 1 if is_number(option) else other)
 
 
 @pytest.mark.parametrize(("command", "option"), NUMBERS)

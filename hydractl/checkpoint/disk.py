@@ -96,6 +96,17 @@ def weights_in(folder: Path) -> str | None:
     return next((name for name in WEIGHTS if (folder / name).is_file()), None)
 
 
+def holds_weights(path: Path) -> bool:
+    """Returns whether a folder or file holds weights or a graph, as its names or its first bytes tell."""
+    if path.is_dir():
+        return weights_in(folder_of_weights(path)) is not None
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        size, brace = int.from_bytes(file.read(8), "little"), file.read(1)
+    return path.suffix == ".onnx" or (size <= path.stat().st_size and brace == b"{")
+
+
 def folder_of_weights(folder: Path) -> Path:
     """Returns the folder of a model's weights: itself, the last checkpoint of a Trainer, or sentence-transformers'."""
     if weights_in(folder) is not None:

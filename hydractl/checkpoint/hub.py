@@ -14,7 +14,9 @@ from hydractl.checkpoint.disk import (
 from hydractl.checkpoint.sentences import ABOUT, CONFIG, MODULES, SENTENCE_FOLDER, TEXT_NAMES, read_modules
 from hydractl.errors import CheckpointError
 
-REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
+#: A name without an owner is one of the hub's oldest, such as bert-base-uncased; one with a dot is a file's.
+REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*|[\w-]+)(@(?P<revision>[\w./-]+))?")
+SECONDS = 10  # to wait for the hub's answer
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES, *TEXT_NAMES)
 
@@ -45,7 +47,9 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     if is_offline_mode():
         # The list of files is not known offline: opening the folder finds out whether it is complete.
         return Path(snapshot_download(repo, revision=revision, allow_patterns=[], local_files_only=True))
-    names = set(HfApi().list_repo_files(repo, revision=revision))
+    # Asked once: the client asks for a list of files six times in half a minute before it gives up.
+    info = HfApi().model_info(repo, revision=revision, timeout=SECONDS)
+    names = {file.rfilename for file in info.siblings or ()}
     weights = _weights(reference, names)
     inner = weights.rpartition("/")[0]
     beside = (f"{inner}/{name}" if inner else name for name in SMALL_FILES)

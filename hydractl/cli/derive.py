@@ -105,6 +105,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         os.environ["HF_TOKEN"] = own["token"]  # where every library that downloads looks
     leads = os.environ.get("RANK", "0") == "0"  # one process of torchrun prints
     terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
+    import_module("hydractl.inputs.places").check_places(options_of(command), values)
     if "device" in values:
         import_module("hydractl.process").prepare()
 

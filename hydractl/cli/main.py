@@ -127,7 +127,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
     if typer is not None and isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         # Secrets go first: no pattern finds half of one. The finding follows the argument, which may be of any length.
-        message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), without_secrets(error.format_message()))
+        message = one_line(without_secrets(error.format_message()).replace(". Choose from:", ": choose from"))
+        message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), message)
         message = _with_close_value(first_sentence(message.replace("Value error, ", "")))  # pydantic's word for it
         return message + (f" (see {context.command_path} --help)" if context else ""), error.exit_code
     message = f"{type(error).__name__}: {shortened(one_line(text), LONGEST_SENTENCE)}"

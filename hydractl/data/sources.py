@@ -16,6 +16,7 @@ from typing import Any, cast
 from hydractl.data.files import FILE_FORMATS, on_disk, split_of_word
 from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Group, Indexed
 from hydractl.errors import DataError, OptionError
+from hydractl.text import LONGEST_SENTENCE, one_line, shortened
 
 GROUPS = ("near", "far")
 COLUMNS = ("image", "text", "label")
@@ -203,6 +204,24 @@ def _remedy(source: str, here: str | Path) -> str:
     if group in GROUPS and (not rest or rest[0] in "/~." or _existing(rest, here)):
         return f"a group precedes a name: write {group}/NAME={rest or 'SOURCE'}"
     return "download it first" if "://" in source else "check the path"
+
+
+def require_on_hub(source: str) -> None:
+    """Asks the hub once for a data set, because `datasets` tries for half a minute before it gives up on a name.
+
+    Raises:
+        DataError: the hub does not give it, and no earlier one has left it in the cache.
+    """
+    from huggingface_hub import HfApi, constants
+
+    cache = os.environ.get("HF_DATASETS_CACHE") or os.path.join(constants.HF_HOME, "datasets")
+    if os.path.isdir(os.path.join(cache, source.replace("/", "___"))):
+        return
+    try:
+        HfApi().dataset_info(source, timeout=10)
+    except Exception as error:  # of the hub, of the network, or of whichever HTTP client is installed
+        reason = shortened(one_line(str(error).strip() or type(error).__name__), LONGEST_SENTENCE)
+        raise DataError(f"{source}: is no file or folder here, and the hub does not give it: {reason}") from error
 
 
 def split_sources(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 from hydractl.checkpoint.disk import weights_in
 from hydractl.data.files import FILE_FORMATS, split_of_word
 from hydractl.data.image_folders import image_parts, left_out_note, read_image_folder
-from hydractl.data.sources import DataSpec
+from hydractl.data.sources import DataSpec, require_on_hub
 from hydractl.data.text_tables import csv_options, read_json_lines
 from hydractl.data.words import conll_columns
 from hydractl.errors import DataError
@@ -44,7 +44,7 @@ def open_table(spec: DataSpec, on_note: Callable[[str], None] = lambda text: Non
             return _from_folder(spec, path, on_note)
         if path.exists():
             return _from_file(spec, path, on_note)
-        _check_reachable(spec.source)
+        require_on_hub(spec.source)
         return _from_builder(spec, spec.source, on_note)
 
 
@@ -153,18 +153,6 @@ def _load(
 def _literal(file: str) -> str:
     """Returns a pattern that matches this file alone."""
     return file if "://" in file else glob.escape(file)
-
-
-def _check_reachable(source: str) -> None:
-    """Asks the hub once, because `datasets` tries for half a minute before it gives up on a misspelt folder."""
-    cached = Path(datasets.config.HF_DATASETS_CACHE, source.replace("/", "___"))
-    try:
-        huggingface_hub.HfApi().dataset_info(source, timeout=10)
-    except Exception as error:  # of the hub, of the network, or of whichever HTTP client is installed
-        if not cached.is_dir():
-            raise DataError(
-                f"{source}: is no file or folder here, and the hub does not give it: {_reason(error)}"
-            ) from error
 
 
 def _complete(wanted: str | None, splits: Sequence[str], where: str) -> str:

@@ -18,7 +18,7 @@ from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, S
 from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
-from hydractl.evaluation.settings import Procedure, Settings
+from hydractl.evaluation.settings import NO_DATA, Procedure, Settings
 from hydractl.evaluation.system_numbers import (
     SystemNumbers,
     alarms_of,
@@ -88,7 +88,7 @@ def open_comparison(
     if not modalities and open_data is not None:
         raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
     if modalities and open_data is None:
-        raise OptionError("`id_data` is missing: only saved predictions need no data")
+        raise OptionError(NO_DATA)
     data = None if open_data is None else open_data(next(iter(modalities)))
     for _, system in systems:
         system.check(data)

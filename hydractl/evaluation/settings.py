@@ -16,6 +16,7 @@ from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_scor
 from hydractl.ood.score import OodScore
 from hydractl.options import brief, option
 
+NO_DATA = "`id_data` is missing: only saved predictions need no data"
 FITTED = ", ".join(score.name for score in OOD_SCORES if score.fit is not None)
 
 

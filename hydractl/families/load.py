@@ -47,9 +47,7 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
         CheckpointError: nothing is there, it is damaged, a pickle of more than tensors, of an unsupported family, or
             its tensors are not exactly those that its config calls for.
     """
-    path = Path(reference)
-    if not os.path.exists(path):  # unlike `path.exists()`, it accepts names that no path can have
-        path = _fetched(str(reference))
+    path = located(reference)
     if path.is_dir():
         inner = folder_of_weights(path)
         if inner != path:
@@ -64,10 +62,17 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
     return _from_parts(str(reference), path.parent, tensors, without_classifier)
 
 
-def _fetched(reference: str) -> Path:
-    if reference.startswith("timm:"):
-        return fetch(timm_vit.repository(reference.removeprefix("timm:")))
-    return fetch(reference)
+def located(reference: str | Path) -> Path:
+    """Returns the path of a reference: itself, or the folder of what the hub has under that name.
+
+    Raises:
+        CheckpointError: nothing is there.
+    """
+    if os.path.exists(reference):  # unlike `Path.exists`, it accepts names that no path can have
+        return Path(reference)
+    if str(reference).startswith("timm:"):
+        return fetch(timm_vit.repository(str(reference).removeprefix("timm:")))
+    return fetch(str(reference))
 
 
 def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier: bool) -> Checkpoint:

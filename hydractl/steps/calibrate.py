@@ -219,13 +219,6 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
-        from hydractl.data.image_form import form_notes
-        from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.evaluation.answer_kinds import answer_kind
-        from hydractl.evaluation.model_calibration import calibrated
-        from hydractl.families.load import write_checkpoint
-        from hydractl.tasks.all_tasks import find_task
-
         promises = self.promises
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
@@ -234,6 +227,13 @@ class Calibrate:
             refuse_existing(output, self.force, self.model)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
+        from hydractl.data.image_form import form_notes
+        from hydractl.data.ranks import join_ranks, local_device
+        from hydractl.evaluation.answer_kinds import answer_kind
+        from hydractl.evaluation.model_calibration import calibrated
+        from hydractl.families.load import write_checkpoint
+        from hydractl.tasks.all_tasks import find_task
+
         task = find_task(checkpoint.spec.task)
         if promises.interval is not None and not task.numbers:
             raise OptionError(

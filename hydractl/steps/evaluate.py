@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
-from hydractl.evaluation.settings import Procedure, Sets, Settings
+from hydractl.evaluation.settings import NO_DATA, Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
 from hydractl.inputs.reported import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import Option, flat, function, make, option
@@ -97,6 +97,8 @@ class Evaluate:
             for name in (*vars(Sets()), *vars(Reading()), "save_logits"):
                 if given.get(name) != plain.get(name):
                     raise OptionError(f"`{name}` has no effect without `id_data`: give both or neither")
+            if isinstance(self.systems, list) and not any("predictions:" in str(system) for system in self.systems):
+                raise OptionError(NO_DATA)
         elif self.sets.calib_data is not None and saved is None and not any(self.settings.fits(self.settings.score)):
             raise OptionError(
                 "`calib_data`: nothing is fitted on it: add `temperature` fit, `conformal` or an `ood_score` of "

@@ -164,11 +164,12 @@ class Onnx:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.exports.graph import write_onnx
 
         self._check()
-        require("onnx", "onnxscript", "onnxruntime")
         refuse_existing(output, force)
+        require("onnx", "onnxscript", "onnxruntime")
+        from hydractl.exports.graph import write_onnx
+
         if self.int8:
             change = self._write_int8(checkpoint, output, force, watch)
             return Exported(output, self.name, report=change.report, rows=change.rows, warnings=change.warnings)
@@ -225,9 +226,10 @@ class TorchExport:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.exports.graph import write_torch_export
 
         refuse_existing(output, force)
+        from hydractl.exports.graph import write_torch_export
+
         return Exported(output, self.name, write_torch_export(self.graph.load(checkpoint), output, force))
 
 

@@ -77,17 +77,17 @@ class Finetune:
     execution: Execution = Execution()
 
     def run(self, watch: Watcher) -> Finetuned:
+        execution, recipe = self.execution, self.hyperparameters.changed_recipe()
+        if execution.resume and execution.output is None:
+            raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
+        ensemble = choose_ensemble(self.method, self.members, joint=self.joint, apart=self.apart)
+        opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
         from hydractl.training.accelerator import Workplace, training_process
         from hydractl.training.conditions import Training
         from hydractl.training.losses import Teachers
         from hydractl.training.trainer import sample_kind
         from hydractl.training.trainset import open_training_data
 
-        execution, recipe = self.execution, self.hyperparameters.changed_recipe()
-        if execution.resume and execution.output is None:
-            raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
-        ensemble = choose_ensemble(self.method, self.members, joint=self.joint, apart=self.apart)
-        opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
         jobs = self._jobs(opened, ensemble)
         teachers = [as_checkpoint(model) for model in as_several(self.sources.teacher)] if recipe.teacher_weight else []
         data = open_training_data(sample_kind(opened, recipe), self.train_data, self.sources, self.reading)

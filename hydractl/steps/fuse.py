@@ -93,6 +93,8 @@ class Fuse:
     force: Force = False
 
     def run(self, watch: Watcher) -> Fused:
+        if self.output is not None:
+            refuse_existing(Path(self.output), self.force, self.models)
         from hydractl.families.load import write_checkpoint
         from hydractl.surgery.fusion import parse_separate
 
@@ -100,8 +102,6 @@ class Fuse:
         if self.soup and (parts is not None or self.selection is not None):
             other = "separate" if parts is not None else "selection"
             raise OptionError(f"`soup` averages all that members have, `{other}` keeps them apart: leave one out")
-        if self.output is not None:
-            refuse_existing(Path(self.output), self.force, self.models)
         notes: list[str] = []
         if self.selection is not None:
             fused = follow(self.selection, self.models).fused(parts, choose_dtype(self.dtype))

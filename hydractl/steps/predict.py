@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.onnx_system import OnnxModel
     from hydractl.model.hydra import Hydra
 
+NO_INPUTS = "there are no inputs that can be read: name files, or a data set with `data`"
 READERS = 2  # processes that read images ahead where a file is written
 Inputs = Any  #: files, data or images
 Data = Any  #: one data set, or sources of several
@@ -151,6 +153,7 @@ class Predict:
             Bulk(Path(self.output), self.resume, self.force).check()
         elif self.resume:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
+        self._check_inputs()
         hydra = self._model()
         modality = hydra.spec.modality
         if self.text and modality == "image":
@@ -162,11 +165,22 @@ class Predict:
             return self._stream(hydra, watch)
         entries = JoinedRows([list(text_rows(texts)), *self._entries(modality, watch)])
         if not entries:
-            raise OptionError("there are no inputs that can be read: name files, or a data set with `data`")
+            raise OptionError(NO_INPUTS)
         if self.output is not None:
             return self._written(Path(self.output), hydra, entries, watch)
         with watch.progress("predict", len(entries)) as advance:
             return self._answered(hydra, entries[:], watch, on_batch=advance, batches=self._reader(hydra, entries)(0))
+
+    def _check_inputs(self) -> None:
+        """Raises an error for inputs that are not there, before the model is loaded."""
+        if not self._given():
+            raise OptionError(NO_INPUTS)
+        for place in several(self.inputs) if not self.skip_bad else ():
+            named = isinstance(place, str | Path) and str(place) != STDIN
+            if named and not os.path.exists(place) and not _is_data(str(place)):
+                raise DataError(
+                    f"{place}: cannot read: no such file: check the path, or give `text` or - for standard input"
+                )
 
     def _given(self) -> list[Any]:
         return [*several(self.inputs), *several(self.data), *several(self.text)]

@@ -177,8 +177,6 @@ class Prune:
     force: Force = False
 
     def run(self, watch: Watcher) -> Pruned:
-        from hydractl.surgery.slicing import drop_heads, drop_units
-
         if self.selection is not None:
             return self._selected(self.selection, watch)
         method, cut = self.method, self.unit_cut
@@ -202,6 +200,8 @@ class Prune:
         if cut.units is not None:
             options["units"] = units_leaving(cut.units, checkpoint)
         paths = self._paths(checkpoint, cut.members, telling_name(checkpoint, options))
+        from hydractl.surgery.slicing import drop_heads, drop_units
+
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
         for note in notes(method, pruning):
             watch.note(f"note: {note}")

@@ -98,16 +98,16 @@ class ScoreHeads:
     picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> HeadScores:
-        from hydractl.data.ranks import join_ranks
-        from hydractl.reports.head_maps import heat_map_figure, separation_figure
-        from hydractl.tasks.all_tasks import find_task
-
         output = None if self.output is None else Path(self.output)
         self.picture.check()
         if output is not None:
             refuse_existing(output, self.picture.force, self.model)
         checkpoint = as_member(self.model)
         require_heads(checkpoint.heads, checkpoint.name)
+        from hydractl.data.ranks import join_ranks
+        from hydractl.reports.head_maps import heat_map_figure, separation_figure
+        from hydractl.tasks.all_tasks import find_task
+
         settled = replace(self, method=self.method.for_task(find_task(checkpoint.spec.task)))
         material = self._material(checkpoint, watch)
         shown = self.picture.plot is not None and self.method.pictured

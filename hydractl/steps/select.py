@@ -197,20 +197,21 @@ class Select:
     force: Force = False
 
     def run(self, watch: Watcher) -> Selected:
-        from hydractl.data.ranks import join_ranks
-        from hydractl.selection.greedy import require_enough
-        from hydractl.selection.pool import Criteria, choose
-        from hydractl.selection.selection_run import SelectionRun
-
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a selection lies beside its file")
         output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
         for path in (output, hydra):
             if path is not None:
                 refuse_existing(path, self.force, self.model)
+        members = parse_members(self.members)
+        from hydractl.data.ranks import join_ranks
+        from hydractl.selection.greedy import require_enough
+        from hydractl.selection.pool import Criteria, choose
+        from hydractl.selection.selection_run import SelectionRun
+
         criteria = Criteria(
             self.objective,
-            parse_members(self.members),
+            members,
             self.max_accuracy_drop,
             multiply_adds=self.limits.budget_macs,
             parameters=self.limits.budget_params,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -207,7 +208,7 @@ def test_no_connection_is_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
         read_checkpoint("owner/name")
 
 
-@pytest.mark.parametrize("name", ["/nowhere/at/all", "no such name", "a/b/c", "m1"])
+@pytest.mark.parametrize("name", ["/nowhere/at/all", "no such name", "a/b/c", "m1.safetensors"])
 def test_names_that_are_no_repository_are_not_asked_for(hub: Hub, name: str) -> None:
     with pytest.raises(CheckpointError, match=f"{name}: no such file or folder: check the path$"):
         read_checkpoint(name)
@@ -219,3 +220,17 @@ def test_timm_names_lead_to_their_repository(hub: Hub) -> None:
         read_checkpoint("timm:vit_tiny_patch16_224")
     with pytest.raises(CheckpointError, match="timm knows no weights of that name"):
         read_checkpoint("timm:no_such_model")
+
+
+def test_a_name_without_an_owner_is_one_of_the_hub(hub: Hub) -> None:
+    with pytest.raises(CheckpointError, match="no repository that the hub shows"):
+        read_checkpoint("bert-base-uncased")
+    assert hub.tokens  # it was asked
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    started = time.monotonic()
+    with pytest.raises(CheckpointError, match="the hub does not answer"):
+        read_checkpoint("owner/name")
+    assert time.monotonic() - started < 5  # the client's own retries take half a minute

@@ -58,9 +58,11 @@ DATA = [(c, o) for c in COMMANDS for o in options_of(c) if o.name.endswith("data
 
 
 @pytest.mark.parametrize(("command", "option"), DATA, ids=lambda one: one.name)
-def test_data_given_twice_is_taken_twice_or_refused(hydractl: Run, command: Command, option: Declared) -> None:
+def test_data_given_twice_is_taken_twice_or_refused(
+    hydractl: Run, tmp_path: Path, command: Command, option: Declared
+) -> None:
     flag = flags_of(option)[-1]
-    done = hydractl(*command.name.split(), flag, "here", flag, "there")
+    done = hydractl(*command.name.split(), flag, tmp_path, flag, tmp_path)
     # A flag that may be repeated gets as far as what else is missing.
     assert done.code == 2
     assert ("is given 2 times: give it once" in done.err) != takes_several(option)

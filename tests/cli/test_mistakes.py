@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -157,10 +159,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                              "8 samples taken hold 1 of 3 classes", ""),
     "a slice to train on": (eight, "finetune vit --train-data eight:train[:8] --steps 1 --set lr=1e-3 -o t", 0,
                             "8 samples taken hold 1 of 3 classes", ""),
-    "the model among the data": (nothing, "evaluate pets --id-data vit", 1,
-                                 "name a checkpoint; data follow an option such as --id-data",
+    "the model among the data": (nothing, "evaluate pets --id-data vit", 2, "swap them",
                                  "evaluate vit --id-data pets"),
-    "a table for a model": (table, "evaluate numbers.parquet --id-data vit", 1, "data follow an option", ""),
+    "a table for a model": (table, "evaluate numbers.parquet --id-data vit", 2, "swap them", ""),
+    "an input for a model": (nothing, "predict pets/cat/0.png vit", 2, "swap them", "predict vit pets/cat/0.png"),
+    "a method to choose": (nothing, "score-heads vit --id-data pets", 2, "choose from taylor, gate, oba",
+                           "score-heads vit --id-data pets --method taylor"),
     "an artifact for a model": (nothing, "prune mine.json --method circuit --budget 2", 1, "name a checkpoint",
                                 "prune vit --method circuit --circuit mine.json --budget 2"),
     "a model for data": (nothing, "evaluate vit --id-data other", 1, "other: is a checkpoint",
@@ -222,6 +226,54 @@ def outputs() -> Iterator[tuple[str, str]]:
             if one.option.heading == "Output" and one.type not in (bool, int) and one.name != "token"
         ]
         yield from ((" ".join(words), flags_of(option)[0]) for option in written)
+
+
+WITHOUT_TORCH = """
+import sys
+from hydractl.cli.main import _explain, _invoke
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["hydractl", *line.split()]
+    try:
+        _invoke()
+    except Exception as error:
+        print(_explain(error)[0])
+sys.exit("torch is loaded" if "torch" in sys.modules else 0)
+"""
+#: Commands with a wrong value, and what the error names.
+WRONG = {
+    "predict nothing pets": "nothing",
+    "predict vit nothing.png": "nothing.png",
+    "predict vit": "--data",
+    "predict vit pets --dtype full": "--dtype full",
+    "evaluate vit --id-data pets --device gpu": "--device gpu",
+    "evaluate vit": "--id-data",
+    "evaluate nothing --id-data pets": "nothing",
+    "evaluate vit --id-data pets --ood-data nothing": "nothing",
+    "calibrate vit --id-data ./nothing -o c": "./nothing",
+    "calibrate vit --id-data pets -o vit": "vit: is a folder",
+    "score-heads vit --method taylor": "--id-data",
+    "extract-circuit vit --id-data pets --ood-data nothing --budget 2": "nothing",
+    "prune vit --budget 2": "--method",
+    "prune vit --method random --budget 99": "--budget 99",
+    "prune vit --method circuit --circuit nothing.json --budget 2": "nothing.json",
+    "select vit --id-data nothing": "nothing",
+    "select vit --id-data pets --members x": "--members x",
+    "finetune vit --train-data pets --recipe nothing -o t": "--recipe nothing",
+    "finetune vit --train-data pets --set x=1 -o t": "x is unknown",
+    "fuse vit nothing -o h": "nothing",
+    "export vit -o x.onnx --int8": "--id-data",
+    "build vit --id-data nothing -o b": "nothing",
+    "monitor vit pets": "calibrate",
+    "inspect nothing": "nothing",
+}
+
+
+def test_wrong_arguments_answer_before_torch_is_loaded(here: Path) -> None:
+    script = [sys.executable, "-c", WITHOUT_TORCH]
+    done = subprocess.run(script, input="\n".join(WRONG), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for (command, words), answer in zip(WRONG.items(), done.stdout.splitlines(), strict=True):
+        assert words in answer, command
 
 
 @pytest.mark.parametrize("name", ["/proc/new", "/sys/new", "/dev/full/new", "vit/config.json/new", "n" * 300])

@@ -67,7 +67,7 @@ REFUSED = f"""
 2 | --calib-data                            | {EVALUATE} --temperature=fit
 2 | --calib-data                            | {EVALUATE} --conformal=90%
 2 | NAME/SEVERITY=                          | {EVALUATE} --shift-data=fog=pets
-2 | blizzard                                | evaluate gone --id-data=gone --corrupt=blizzard
+2 | blizzard                                | evaluate m0 --id-data=pets --corrupt=blizzard
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
 2 | pass both                               | {EVALUATE} --resume
 2 | --compare yak                           | {EVALUATE} --compare=yak
@@ -101,9 +101,9 @@ REFUSED = f"""
 2 | --method                                | prune vit --selection=two.json --method=random --budget=1
 2 | 2 members                               | prune vit --selection=two.json -o one
 2 | two.json: names no network              | fuse --selection=two.json -o x
-2 | --id-data                               | evaluate gone --suite=suite.toml --id-data=pets
-2 | --report                                | evaluate gone --suite=suite.toml --report=page
-2 | --suite sst3                            | evaluate gone --suite=sst3
+2 | --id-data                               | evaluate m0 --suite=suite.toml --id-data=pets
+2 | --report                                | evaluate m0 --suite=suite.toml --report=page
+2 | --suite sst3                            | evaluate m0 --suite=sst3
 2 | --template x                            | score-heads vit --method=taylor --id-data=pets --template=x
 2 | --template x                            | {EVALUATE} --template=x
 2 | --template x                            | predict vit pets --template=x

@@ -62,7 +62,7 @@ class Hub:
             self.requests.append((source, name))
             return self
 
-        monkeypatch.setattr("hydractl.data.tables._check_reachable", lambda source: None)
+        monkeypatch.setattr("hydractl.data.tables.require_on_hub", lambda source: None)
         monkeypatch.setattr("hydractl.data.tables.HUB", str(folder))
         monkeypatch.setattr(datasets, "load_dataset_builder", builder)
         monkeypatch.setattr(datasets, "get_dataset_config_names", lambda source: list(configs))
