@@ -52,8 +52,8 @@ def far_from_one(temperature: float, exposed: Iterable[str] = ()) -> str | None:
     found = f"the temperature {temperature:.3g} is far"
     if temperature > FAR[1]:
         return f"{found} above 1: the model is much too sure on this data, or the labels are not its own"
-    cause = ", ".join(exposed) or "outlier exposure, label smoothing, or logits of a small scale"
-    return f"{found} below 1: training left the model unsure ({cause}); confidences may round to 1, their ranks do not"
+    cause = ", ".join(exposed) or "outlier exposure, label smoothing, or with logits of a small scale"
+    return f"{found} below 1, as after {cause}: confidences may round to 1, their ranks do not"
 
 
 def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperature:

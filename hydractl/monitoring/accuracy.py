@@ -89,7 +89,7 @@ def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> ShareEs
     Source: Robbins 1970; Ville 1939.
 
     >>> str(labelled_accuracy(9, 10))
-    '90.0 % (95 % 46.5 to 99.9)'
+    '90.0 % (95 % 45.5 to 100.0)'
     """
     wrong = labelled - right
 
