@@ -14,6 +14,7 @@ from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.words import WordPlace
 from hydractl.errors import DataError
+from hydractl.model.answering import BatchAnswers
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.finite import finite_on_cpu
 from hydractl.model.hydra import Hydra
@@ -79,17 +80,7 @@ class _Preprocessing:
         return self.built.words(texts)
 
 
-class MemberAnswers(NamedTuple):
-    """The members' outputs for one batch, on the CPU: float32, or float64 from a float64 model."""
-
-    logits: Tensor  # `[M,B,C]`
-    features: Tensor | None = None  # `[M,B,D']`, the classifiers' inputs; None unless requested
-    hidden: Sequence[Tensor] = ()  # `[1 or M,B,D]` of each hidden layer, the mean token; empty unless requested
-    ood_score: Tensor | None = None  # `[B]`, the model's own, if it reads every layer
-    places: Tensor | None = None  # `[n,2]` of n words that logits `[M,n,C]` are of: sentence in the set, and word
-
-
-def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> MemberAnswers:
+def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> BatchAnswers:
     """Returns the members' outputs for one batch.
 
     Args:
@@ -104,11 +95,11 @@ def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> Membe
         every = reads == "layers"
         output = model(**inputs, every_layer=True) if every else model(**inputs)
         own = model.ood_head is not None and model.ood_head.row.reads == "layers" and output.ood_score is not None
-        return MemberAnswers(
+        return BatchAnswers(
             finite_on_cpu(batch.answered(output.member_logits), "logits"),
-            None if reads == "logits" else finite_on_cpu(output.features, "features"),
-            [finite_on_cpu(layer, "hidden states") for layer in output.hidden] if every else (),
             finite_on_cpu(output.ood_score, "OOD scores") if own else None,
+            features=None if reads == "logits" else finite_on_cpu(output.features, "features"),
+            hidden=[finite_on_cpu(layer, "hidden states") for layer in output.hidden] if every else (),
             places=batch.places,
         )
 
@@ -124,7 +115,7 @@ def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:
     """
     logits, labels, positions = [], [], []
     for batch in batches:
-        logits.append(member_answers(model, batch).logits)
+        logits.append(member_answers(model, batch).member_logits)
         positions.append(batch.positions if batch.words is None else batch.positions[batch.words[:, 0]])
         if batch.labels is not None:
             labels.append(batch.labels)

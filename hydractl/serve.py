@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
@@ -23,8 +22,9 @@ from hydractl.data.plain_images import plain_images
 from hydractl.data.processors import failing_as, refuse_unembedded, unembedded
 from hydractl.errors import CheckpointError, DataError
 from hydractl.evaluation.onnx_file import Arrays, OnnxGraph, open_onnx
-from hydractl.ood.score import flagged
 from hydractl.schema import Items, Origin, Schema, document
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -33,20 +33,6 @@ if TYPE_CHECKING:
 PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 #: From samples to a graph's inputs.
 Prepare = Callable[[Sequence[Any]], Arrays]
-
-
-@dataclass(frozen=True, eq=False)
-class Served:
-    """The answers to N samples; see `Prediction`, whose tensors are arrays here."""
-
-    labels: list[str]
-    probabilities: NDArray[np.floating[Any]]
-    msp: NDArray[np.floating[Any]]
-    typicality: NDArray[np.floating[Any]] | None
-    profile: NDArray[np.floating[Any]] | None
-    ood: NDArray[np.bool_] | None
-    sure: NDArray[np.bool_] | None
-    sets: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +47,7 @@ class ServedModel:
         """The sizes of its network, and whether that reads images or texts."""
         return self.graph.file.checkpoint.spec
 
-    def predict(self, samples: Any) -> Served:
+    def predict(self, samples: Any) -> Answers:
         """Answers images or texts in one pass.
 
         Args:
@@ -74,20 +60,15 @@ class ServedModel:
         several = [samples] if alone else list(samples)
         if not several:
             raise DataError("there are no samples to predict")
-        found, checkpoint = self.graph.run(self.prepare(several)), self.graph.file.checkpoint
-        probabilities, typicality = found["probabilities"], found.get("typicality")
-        msp, best = probabilities.max(-1), probabilities.argmax(-1)
-        names = checkpoint.labels or [f"LABEL_{number}" for number in range(probabilities.shape[-1])]
-        fit = checkpoint.calibration.fit
-        return Served(
-            [names[one] for one in best],
-            probabilities,
-            msp,
-            typicality,
-            profile=found.get("profile"),
-            ood=None if fit is None or typicality is None else flagged(typicality, fit.accept),
-            sure=None if fit is None else fit.sure(msp, best),
-            sets=found.get("sets"),
+        outputs, checkpoint = self.graph.run(self.prepare(several)), self.graph.file.checkpoint
+        return Answers(
+            task=find_task(checkpoint.spec.task),
+            member_logits=outputs["member_logits"],
+            classes=checkpoint.labels,
+            calibration=checkpoint.calibration,
+            ood_score=outputs.get("ood_score"),
+            typicality=outputs.get("typicality"),
+            profile=outputs.get("profile"),
         )
 
 
@@ -102,8 +83,8 @@ def load_onnx(path: str | Path, threads: int = 1) -> ServedModel:
         OptionError: onnx or onnxruntime is not installed.
     """
     file = open_onnx(path)
-    if not file.checkpoint.spec.one_class:
-        raise _needs_torch(file.checkpoint, "an answer other than one class")
+    if file.checkpoint.spec.by_token:
+        raise _needs_torch(file.checkpoint, "the place of each word")
     prepare = prepare_texts(file.checkpoint) if file.texts else _images(file.checkpoint)
     return ServedModel(file.start(threads), prepare)
 

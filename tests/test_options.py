@@ -156,8 +156,8 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.circuit.ranking import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.sources import parse_data_spec
-    from hydractl.evaluation.checkpoints import parse_networks
     from hydractl.evaluation.settings import Settings
+    from hydractl.evaluation.spelling import parse_networks
     from hydractl.selection.candidates import counts
     from hydractl.steps.analyse_speed import _size
     from hydractl.steps.select import parse_members

@@ -19,7 +19,7 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.ranks import InParallel, Ranks, batch_workers
 from hydractl.data.reading import Reading
-from hydractl.evaluation.networks import Networks
+from hydractl.evaluation.networks import NetworkSystem
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.system_numbers import numbers_of
@@ -69,7 +69,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
 
     def evaluation() -> None:
         with batch_workers(torch.device("cpu")) as in_parallel:
-            networks = Networks([model], prepare, data, running(in_parallel))
+            networks = NetworkSystem((model,), data=data, running=running(in_parallel))
             numbers_of(predict_sets(networks, [ID]), networks.cost)
 
     member_answers(model, prepared[0])  # warm up

@@ -36,7 +36,7 @@ def answered(model: str, data: str) -> FitSamples:
     found = [member_answers(network, batch, "layers") for batch in batches]
     layers = zip(*(one.hidden for one in found), strict=True)
     return FitSamples(
-        torch.cat([one.logits for one in found], 1).numpy(),
+        torch.cat([one.member_logits for one in found], 1).numpy(),
         torch.cat([one.features for one in found], 1).numpy(),
         hidden=[torch.cat(layer, 1).numpy() for layer in layers],
     )

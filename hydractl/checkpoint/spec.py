@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hydractl.checkpoint.tower_spec import TowerSpec, check_ranges, later
 
-Task = Literal[
+TaskName = Literal[
     "image-classification",
     "text-classification",
     "zero-shot",
@@ -37,7 +37,7 @@ AdaptedPart = Literal[
     "classifier",
     "distillation_classifier",
 ]
-TOWERS_OF: dict[Task, tuple[str, ...]] = {
+TOWERS_OF: dict[TaskName, tuple[str, ...]] = {
     "image-classification": ("vision",),
     "text-classification": ("text",),
     "zero-shot": ("vision", "text"),
@@ -52,13 +52,13 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "token-classification": ("text",),
 }
 #: The tasks without classes, by the tower that embeds.
-EMBEDDINGS: dict[str, Task] = {"vision": "image-embedding", "text": "text-embedding"}
+EMBEDDINGS: dict[str, TaskName] = {"vision": "image-embedding", "text": "text-embedding"}
 #: What sentence-transformers calls the activations after logits.
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
 ACTIVATIONS = r"torch\.nn\.(?:modules\.\w+\.)?(Sigmoid|Identity|Softmax)"
 #: The `problem_type` of a task in transformers' config.json, which tells it from another on the same inputs; or the
 #: activation that a config of sentence-transformers names for one logit.
-PROBLEM_TYPES: dict[Task, str] = {
+PROBLEM_TYPES: dict[TaskName, str] = {
     "multi-label-image-classification": "multi_label_classification",
     "multi-label-text-classification": "multi_label_classification",
     "image-regression": "regression",
@@ -100,7 +100,7 @@ class ModelSpec:
     answers with the mean of their logits.
     """
 
-    task: Task
+    task: TaskName
     towers: tuple[TowerSpec, ...]
     classes: int | None = None
     projection: int | None = None
@@ -175,7 +175,7 @@ class ModelSpec:
         return next(tower for tower in self.towers if tower.name == name)
 
 
-def task_of_problem(name: Task, problem_type: str | None, classes: int | None, activation: str | None) -> Task:
+def task_of_problem(name: TaskName, problem_type: str | None, classes: int | None, activation: str | None) -> TaskName:
     """Returns the task on the same inputs that a config.json names; the same one if it names none.
 
     One logit is a number, as transformers trains it, unless sentence-transformers puts a sigmoid after it. A sigmoid

@@ -46,7 +46,7 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any], key: str) -> dict[
     """Returns a ranking as plain JSON.
 
     Args:
-        key: see `TaskRow.key`.
+        key: see `Task.key`.
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
     assert ranking.baseline is not None

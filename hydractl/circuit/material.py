@@ -70,7 +70,7 @@ class Material:
             prompts=prompts,
             ranks=ranks,
             ood_sets=sizes,
-            variance=self.model.task.variance(own.labels),
+            variance=None if own.labels is None else self.model.task.variance(own.labels),
         )
 
     @property

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hydractl.data.batching import Batch
     from hydractl.data.ranks import Ranks
-    from hydractl.tasks.task import TaskRow
+    from hydractl.tasks.task import Task
 
 Objective = Literal["acc", "ood", "avg"]
 Loss = Literal["nll"]
@@ -37,7 +37,7 @@ def parse_objectives(text: str) -> list[Objective]:
     return known
 
 
-def settle_objectives(text: str | None, task: TaskRow, given: Sequence[object]) -> list[Objective]:
+def settle_objectives(text: str | None, task: Task, given: Sequence[object]) -> list[Objective]:
     """Returns the objectives that are named; by default avg, or acc where answers have no confidence.
 
     Args:
@@ -46,7 +46,7 @@ def settle_objectives(text: str | None, task: TaskRow, given: Sequence[object]) 
     Raises:
         OptionError: see `parse_objectives` and `require_confidence`, or an objective without the OOD data it needs.
     """
-    objectives = parse_objectives(text or ("avg" if task.confident else "acc"))
+    objectives = parse_objectives(text or task.objective)
     comparing = [name for name in objectives if name != "acc"]
     for outside in given:
         require_confidence(task, objectives, outside)
@@ -57,9 +57,9 @@ def settle_objectives(text: str | None, task: TaskRow, given: Sequence[object]) 
     return objectives
 
 
-def require_confidence(task: TaskRow, objectives: Sequence[str], given: object) -> None:
+def require_confidence(task: Task, objectives: Sequence[str], given: object) -> None:
     """Raises OptionError for what needs a confidence, if answers of the task have none."""
-    if task.confident:
+    if task.objective == "avg":
         return
     for objective in objectives:
         if objective in ("ood", "avg"):

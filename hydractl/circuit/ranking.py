@@ -59,14 +59,14 @@ class Ranking:
         return frozenset(step.head for step in self.steps)
 
     def line(self, number: int, measured: str) -> str:
-        """Returns a step as a line of text; see `TaskRow.measured`."""
+        """Returns a step as a line of text; see `Task.measured`."""
         step = self.steps[number]
         auroc = step.measure.auroc
         detected = "" if auroc is None else f"  AUROC {auroc:.4f}"
         return f"{self.objective}  {number + 1:3}  {step.head}  {measured} {step.measure.accuracy:.4f}{detected}"
 
     def summary(self, measured: str) -> str:
-        """Returns the cost of the dropped heads as a line of text; see `TaskRow.measured`."""
+        """Returns the cost of the dropped heads as a line of text; see `Task.measured`."""
         if self.baseline is None or not self.steps:
             return "no head"
         first, last = self.baseline, self.steps[-1].measure

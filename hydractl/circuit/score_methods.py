@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head, Piece, Unit
     from hydractl.circuit.objective import ScoringData
     from hydractl.model.hydra import Hydra
-    from hydractl.tasks.task import TaskRow
+    from hydractl.tasks.task import Task
 
 IdData = Annotated[
     DataLike,
@@ -67,7 +67,7 @@ class ScoreMethod(Protocol):
     units: bool = False  # whether it scores MLP units too
     by_loss: ClassVar[bool] = False  # whether nothing but the task's loss reads labels
 
-    def for_task(self, task: TaskRow) -> ScoreMethod:
+    def for_task(self, task: Task) -> ScoreMethod:
         """Returns the same with what depends on the task settled; raises OptionError for what the task has not."""
         return self
 
@@ -211,7 +211,7 @@ class Ablation(ScoreMethod):
         None, "Measure ID accuracy, AUROC, or their mean. Default: avg; acc where answers have no confidence."
     )
 
-    def for_task(self, task: TaskRow) -> Ablation:
+    def for_task(self, task: Task) -> Ablation:
         from hydractl.circuit.objective import settle_objectives
 
         (objective,) = settle_objectives(self.objective, task, [self.ood_data])

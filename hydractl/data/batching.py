@@ -21,6 +21,7 @@ from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.data.words import first_tokens
 from hydractl.errors import DataError, OptionError
+from hydractl.model.answering import no_word
 
 #: The memory for batches that a search reads in every round.
 CACHED_BYTES = 2**30
@@ -71,11 +72,6 @@ class Batch:
     def places(self) -> Tensor | None:
         """The place of each word's sentence in the data set, and the word's number there, `[n,2]`."""
         return None if self.words is None else torch.stack([self.positions[self.words[:, 0]], self.words[:, 2]], 1)
-
-
-def no_word(row: int) -> DataError:
-    """Returns the error of a sentence none of whose words has an answer."""
-    return DataError(f"row {row}: the model reads no word of it that has a tag: remove it")
 
 
 @dataclass(frozen=True, eq=False)

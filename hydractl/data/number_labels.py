@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,30 +17,54 @@ from hydractl.text import shortened
 if TYPE_CHECKING:
     import datasets
 
-    from hydractl.tasks.task import TaskRow
+    from hydractl.tasks.task import Task
 
 
 def match_to_task(
-    samples: Samples, task: TaskRow, model_labels: Sequence[str], how: Literal["name", "index"] = "name"
+    samples: Samples, task: Task, model_labels: Sequence[str], how: Literal["name", "index"] = "name"
 ) -> Samples:
     """Returns the samples with labels as the task reads them: see `match_labels`, or numbers `[N,C]` float64.
 
     Raises:
         DataError: missing labels, labels of another kind, or numbers beyond 0 to 1 where a sigmoid gives them.
     """
-    if not task.numbers:
-        return match_labels(samples, model_labels, how, task.several, tagged=task.tagged)
-    found, wanted = with_numbers(samples), len(model_labels)
-    if found.labels is None:
-        raise DataError(f"{samples.name}: {found.label_problem or 'holds no labels'}")
-    if (given := found.labels.shape[1]) != wanted:
-        remedy = f"name {wanted} by `label_column`, with commas between"
-        raise DataError(f"{samples.name}: a sample has {given} numbers, the model gives {wanted}: {remedy}")
-    beyond = task.several & ((found.labels < 0) | (found.labels > 1))
-    if len(odd := np.argwhere(np.isnan(found.labels) | beyond)):
-        value, span = found.labels[tuple(odd[0])], " from 0 to 1, as the model's sigmoid gives" * task.several
-        raise DataError(f"{samples.name}: sample {odd[0][0]} is {value:g}: give a number{span}, or remove it")
-    return found
+    matched: Samples = task.match(_Matched(samples, model_labels, how))
+    return matched
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """Matches the labels of samples to those of a model, by the kind that its task reads."""
+
+    samples: Samples
+    model_labels: Sequence[str]
+    how: Literal["name", "index"]
+
+    def classes(self) -> Samples:
+        return match_labels(self.samples, self.model_labels, self.how)
+
+    def label_sets(self) -> Samples:
+        return match_labels(self.samples, self.model_labels, self.how, several=True)
+
+    def tags(self) -> Samples:
+        return match_labels(self.samples, self.model_labels, self.how, tagged=True)
+
+    def nothing(self) -> Samples:
+        return replace(self.samples, labels=None, label_names=None)
+
+    def numbers(self, unit: bool) -> Samples:
+        name, count = self.samples.name, len(self.model_labels)
+        matched = with_numbers(self.samples)
+        if matched.labels is None:
+            raise DataError(f"{name}: {matched.label_problem or 'holds no labels'}")
+        if (width := matched.labels.shape[1]) != count:
+            remedy = f"name {count} by `label_column`, with commas between"
+            raise DataError(f"{name}: a sample has {width} numbers, the model gives {count}: {remedy}")
+        beyond = unit & ((matched.labels < 0) | (matched.labels > 1))
+        if len(odd := np.argwhere(np.isnan(matched.labels) | beyond)):
+            value, span = matched.labels[tuple(odd[0])], " from 0 to 1, as the model's sigmoid gives" * unit
+            raise DataError(f"{name}: sample {odd[0][0]} is {value:g}: give a number{span}, or remove it")
+        return matched
 
 
 def with_numbers(samples: Samples) -> Samples:

@@ -12,9 +12,8 @@ import numpy as np
 from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
-from hydractl.evaluation.answer_kinds import EmbeddingTable
 from hydractl.evaluation.curves import curves_of, doubts_of, oddest_of
-from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, SetInfo, System
+from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, SetInfo, SystemResult
 from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
@@ -28,10 +27,10 @@ from hydractl.evaluation.system_numbers import (
     resample,
     resamples,
 )
-from hydractl.evaluation.systems import OnBatch, Running, SystemSpec
+from hydractl.evaluation.systems import OnBatch, Running, System
 from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.neighbours import kept_neighbours
 from hydractl.surgery.provenance import exposed_to
+from hydractl.tasks.embeddings import EmbeddingTable, kept_neighbours
 from hydractl.watch import Watcher
 
 CHANCE = 0.03  # an AUROC is about 50 % if it is nearer to it
@@ -43,7 +42,7 @@ QUICK = 10_000  # images of a set that are hashed for a warning alone
 class Comparison:
     """Systems to compare, with data and settings; seeds of one system share its name."""
 
-    systems: Sequence[tuple[str, SystemSpec]]
+    systems: Sequence[tuple[str, System]]
     data: EvaluationData | None  # None where all systems bring their answers along
     settings: Settings
     procedure: Procedure
@@ -53,13 +52,13 @@ class Comparison:
         """True if an answer depends on a seed."""
         return any(system.draws for _, system in self.systems)
 
-    def sets(self, system: SystemSpec) -> Sequence[SetKey]:
+    def sets(self, system: System) -> Sequence[SetKey]:
         """Returns the data sets that a system is evaluated on."""
         return list(system.sets if self.data is None else self.data.sets)
 
 
 def open_comparison(
-    systems: Sequence[tuple[str, SystemSpec]],
+    systems: Sequence[tuple[str, System]],
     open_data: Callable[[Modality], EvaluationData] | None,
     settings: Settings,
     procedure: Procedure,
@@ -98,7 +97,7 @@ def open_comparison(
 def serve(comparison: Comparison, running: Running) -> None:
     """Answers what the leading process asks, system after system."""
     for name, system in comparison.systems:
-        system.load(comparison.data, _named(running, name, set())).serve()
+        system.on(comparison.data, _named(running, name, set())).serve()
 
 
 def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -> Iterator[SystemNumbers]:
@@ -163,24 +162,24 @@ def _warn_of_shared(data: EvaluationData, watch: Watcher) -> None:
 
 def _evaluate(
     comparison: Comparison,
-    system: SystemSpec,
+    system: System,
     made_of: Description,
     folder: Path | None,
     *,
     running: Running,
     reference: FloatArray | None,
     watch: Callable[[SetKey, int], AbstractContextManager[OnBatch]],
-) -> tuple[System, SystemPredictions, Sequence[str]]:
+) -> tuple[SystemResult, SystemPredictions, Sequence[str]]:
     """Returns the numbers of one system, and what is alarming in them; its weights are in memory meanwhile.
 
     Args:
         reference: the embeddings `[N,P]` of the first system, whose neighbours others may keep.
     """
     data, settings = comparison.data, comparison.settings
-    predictor = system.load(data, running)
+    predictor = system.on(data, running)
     answers: Answering = predictor.answers
     with ExitStack() as claims:
-        if folder is not None and not predictor.kind.one_class:
+        if folder is not None and predictor.task.tells_ood != "scores":
             raise OptionError("`save_logits` keeps single classes, this model does not choose one: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
@@ -215,7 +214,7 @@ def _evaluate(
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         found = replace(found, curves=curves)
-    alarms = list(alarms_of(predictions, predictor.labels if predictor.kind.one_class else None))
+    alarms = list(alarms_of(predictions, predictor.labels if predictor.task.tells_ood == "scores" else None))
     predictor.dismiss()
     return found, predictions, alarms
 

@@ -14,13 +14,13 @@ from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, 
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.system_numbers import id_key
-from hydractl.evaluation.systems import Predictor
+from hydractl.evaluation.systems import System
 from hydractl.metrics.calibration import reliability_diagram
 from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.label_sets import LabelSetTable
 from hydractl.metrics.ood_detection import roc_curve
 from hydractl.metrics.selective import risk_coverage
 from hydractl.schema import Items
+from hydractl.tasks.labels import LabelSetTable
 from hydractl.text import shortened
 
 POINTS = 200  # of a curve: more cannot be seen
@@ -103,7 +103,7 @@ def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[
     return Doubts(shown(least), shown(surest))
 
 
-def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: Predictor) -> dict[str, Items[Sample]]:
+def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: System) -> dict[str, Items[Sample]]:
     """Returns the oddest samples of the ID set and of each OOD set, with their profiles, by the path of the set.
 
     Returns an empty dictionary for a system that is not scored by its own file, or whose score has no profiles.

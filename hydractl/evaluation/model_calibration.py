@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.state_folder import StateFolder
@@ -16,25 +15,22 @@ from hydractl.data.labels import unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.checkpoints import NetworkLike, NetworkSystem
 from hydractl.evaluation.comparison import answer_conditions
-from hydractl.evaluation.networks import Networks
+from hydractl.evaluation.networks import NetworkLike, NetworkSystem
 from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.evaluation.run import Answering
 from hydractl.evaluation.saving import SavedAnswers
-from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import OnBatch, Running
-from hydractl.metrics.checks import Logits
-from hydractl.metrics.label_sets import FittedLabels
+from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
 
 NO_CLASS = "has no class that a model that embeds could be sure of"
-Fit = Callable[[Logits, NDArray[Any]], FittedTemperature | FittedVector]
+Fit = Callable[[Answers], FittedTemperature | FittedVector]
 #: Opens the folder of answers that were computed under these conditions, plain JSON.
 Keep = Callable[[Mapping[str, Any]], StateFolder]
 
@@ -96,7 +92,7 @@ def fit_network(
     """Returns what a fit on ID samples finds, and the OOD score that goes with it.
 
     Args:
-        fit: from member logits `[M,N,C]` and labels `[N]`; not called for samples without labels.
+        fit: from labelled answers; not called for samples without labels.
         keep: opens the folder of the leading rank in which the answers to each finished set are kept; None for none.
         on_batch: called with the size of each batch that is answered.
 
@@ -104,12 +100,12 @@ def fit_network(
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
     sets = given.sets
-    data, system = EvaluationData(sets, running.reading.match_labels), NetworkSystem((network,))
-    networks = system.load(data, running)
+    data = EvaluationData(sets, running.reading.match_labels)
+    networks = NetworkSystem((network,), data=data, running=running)
     kept: StateFolder | None = None
     answers: Answering = networks.answers
     if keep is not None:
-        made_of = {**system.conditions(running), "reads": wanted.reads}
+        made_of = {**networks.conditions(running), "reads": wanted.reads}
         conditions = partial(answer_conditions, made_of, data, networks.labels)
         kept = keep({key.path: conditions(key) for key in sets})
         answers = SavedAnswers(
@@ -120,7 +116,7 @@ def fit_network(
         shifted = dict(zip(given.shifted, others, strict=False))
         outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
         classifier = networks.classifier if wanted.fixed else None
-        held = Held(inside, outside, classifier, networks.temperature, shifted=shifted, names=networks.labels)
+        held = Held(inside, outside, classifier, shifted)
         return replace(fit_answers(held, fit, wanted, running.on_note), kept=kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
@@ -136,31 +132,31 @@ def labelled_for(checkpoint: Checkpoint, samples: Samples) -> Samples:
         DataError: a number is missing, or is none.
     """
     task = find_task(checkpoint.spec.task)
-    if not task.labelled:
+    if task.taught_only:
         return replace(samples, labels=None, label_names=None, label_problem=NO_CLASS)
-    if task.numbers and samples.label_column is not None:
+    if task.promises == ("interval",) and samples.label_column is not None:
         return match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
     return samples
 
 
 def fit_answers(held: Held, fit: Fit, wanted: Wanted, on_note: Callable[[str], None]) -> Fits:
     """Returns the fits to answers; a fitted temperature takes the place of theirs."""
-    fitted = None if held.inside.labels is None else fit(*held.inside.to_fit_on())
-    if fitted is not None:
-        thresholds = fitted.thresholds if isinstance(fitted, FittedLabels) else None
-        held = replace(held, temperature=fitted.temperature, thresholds=thresholds)
+    fitted = None if held.inside.truth is None else fit(held.inside)
     if isinstance(fitted, FittedVector):
         held = _scaled(held, fitted)
+    elif fitted is not None:
+        held = held.change(lambda answers: replace(answers, calibration=fitted.calibration(answers.calibration)))
     return Fits(fitted, fit_ood(held, wanted, on_note))
 
 
-def _answers(networks: Networks, answers: Answering, reads: Reads, on_batch: OnBatch) -> Sequence[SetAnswers]:
+def _answers(networks: NetworkSystem, answers: Answering, reads: Reads, on_batch: OnBatch) -> Sequence[Answers]:
     """Returns the answers to every set, on every rank."""
+    assert networks.data is not None and networks.running is not None
     ranks = networks.running.ranks
     if not ranks.leads:
         with ranks.following():
             networks.serve()
-        found: Sequence[SetAnswers] = ranks.hear()
+        found: Sequence[Answers] = ranks.hear()
         ranks.reply(None)
         return found
     with ranks.leading():
@@ -173,16 +169,15 @@ def _answers(networks: Networks, answers: Answering, reads: Reads, on_batch: OnB
 def _scaled(held: Held, fitted: FittedVector) -> Held:
     """Returns the answers of the network with scaled classes."""
 
-    def scaled(one: SetAnswers) -> SetAnswers:
-        assert one.member_logits is not None
-        return replace(one, member_logits=fitted.apply(one.member_logits))
+    def scaled(answers: Answers) -> Answers:
+        calibration = replace(answers.calibration, temperature=None)
+        return replace(answers, member_logits=fitted.apply(answers.logits), calibration=calibration)
 
     scale, shift = (torch.tensor(values, dtype=torch.float64) for values in (fitted.scale, fitted.shift))
     classifier = held.classifier
     if classifier is not None:
         classifier = Classifier(classifier.weight * scale[:, None], classifier.bias * scale + shift)
-    outside, shifted = ({name: scaled(one) for name, one in sets.items()} for sets in (held.outside, held.shifted))
-    return replace(held, inside=scaled(held.inside), outside=outside, shifted=shifted, classifier=classifier)
+    return replace(held.change(scaled), classifier=classifier)
 
 
 def calibrated(
@@ -200,20 +195,11 @@ def calibrated(
         options: those that determine the result.
     """
     seen = {"search_data": {name: one.sketch() for name, one in given.used.items()}}
-    fitted = found.fitted
-    if fitted is None:
-        warm = checkpoint
-    elif isinstance(fitted, FittedVector):
-        warm = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
-    else:
-        warm = checkpoint
-    calibration = replace(checkpoint.calibration, ood=found.ood.fitted, sets=found.ood.sets)
-    if fitted is not None:
-        calibration = replace(
-            calibration,
-            temperature=None if isinstance(fitted, FittedVector) else fitted.temperature,
-            thresholds=fitted.thresholds if isinstance(fitted, FittedLabels) else calibration.thresholds,
-            intervals=getattr(fitted, "intervals", None),
-        )
-    recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
-    return replace(recorded, calibration=calibration)
+    fitted, calibration, result = found.fitted, checkpoint.calibration, checkpoint
+    if isinstance(fitted, FittedVector):
+        result = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
+        calibration = replace(calibration, temperature=None, intervals=None)
+    elif fitted is not None:
+        calibration = fitted.calibration(calibration)
+    calibration = replace(calibration, ood=found.ood.fitted, sets=found.ood.sets)
+    return replace(with_provenance(result, "calibrate", [checkpoint], {**options, **seen}), calibration=calibration)

@@ -1,58 +1,167 @@
-"""Networks in memory that answer the data sets of an evaluation, shared by the processes of a job."""
+"""Systems of networks: one, or several that answer in turn as an ensemble, shared by the processes of a job."""
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from hydractl import inference
+from hydractl.artifacts import TowerName
 from hydractl.checkpoint.calibration import Calibration
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.manifest import fingerprint
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.batching import Batch, Batches, make_batches, no_word
-from hydractl.data.labels import unnamed
+from hydractl.checkpoint.tensors import tensor_bytes
+from hydractl.data.batching import Batch, Batches, make_batches
+from hydractl.data.labels import set_classes, unnamed
 from hydractl.data.number_labels import match_to_task
-from hydractl.data.preprocess import Preprocessor
+from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
+from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
-from hydractl.evaluation.answer_kinds import AnswerKind, answer_kind
 from hydractl.evaluation.cost import cost
-from hydractl.evaluation.results import Cost, Dropout
-from hydractl.evaluation.set_answers import Classifier, SetAnswers
+from hydractl.evaluation.dropout import SeededDropout, batch_seed, with_dropout
+from hydractl.evaluation.results import Cost, Description, Dropout, Heads, KnownLeak, Model, Network
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import OnBatch, Running
-from hydractl.inference import MemberAnswers, member_answers
+from hydractl.evaluation.systems import Classifier, OnBatch, Running
+from hydractl.families.load import read_checkpoint
+from hydractl.inference import member_answers
 from hydractl.metrics.checks import FloatArray
-from hydractl.model.attention import attend_by_products
-from hydractl.model.fast.optimize import use_fast_products
+from hydractl.model.answering import BatchAnswers, joined
+from hydractl.model.assembly import to_checkpoint
+from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Reads
+from hydractl.surgery.slicing import pick_members
 from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers, Task
+from hydractl.text import composed_all
 
 SHARE = "share"  # asks each rank for its share of the answers
+#: A path, a hub id, or a model that a program holds.
+NetworkLike = str | Path | Checkpoint | Hydra
 
 
-@dataclass(frozen=True, eq=False)
-class Networks:
-    """Networks that answer in turn on the same batches; their members together are the ensemble.
+@dataclass(frozen=True)
+class NetworkSystem:
+    """Networks that answer in turn, each several times where dropout stays on.
 
-    The networks share preprocessing, classes and temperature (`checkpoints.check_together`). With dropout each answers
-    `passes` times, with draws that depend on the seed and the batch alone.
+    They share preprocessing, classes and temperature; their members together are the ensemble. With dropout each
+    answers `passes` times, with draws that depend on the seed and the batch alone. `members` are those of one network
+    that answer, where not all of them do. Checkpoints are opened at the first use of what they hold, weights are read
+    at the first answer.
     """
 
-    models: Sequence[Hydra]
-    preprocessor: Preprocessor
-    data: EvaluationData
-    running: Running  # with the ranks that share the batches; the leading one asks for `answers`, the others `serve`
+    networks: tuple[NetworkLike, ...]
     dropout: Dropout | None = None
+    members: tuple[int, ...] | None = None
+    data: EvaluationData | None = None
+    running: Running | None = None
     confident: ClassVar[bool] = False
+    sets: ClassVar[Mapping[SetKey, int]] = {}
+    leaks: ClassVar[Sequence[KnownLeak]] = ()
+
+    @property
+    def name(self) -> str:
+        some = "" if self.members is None else f":{','.join(map(str, self.members))}"
+        return "+".join(map(_stem, self.networks)) + some + (" mc-dropout" if self.dropout else "")
+
+    @cached_property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """The open checkpoints, which go together."""
+        checkpoints = tuple(map(_opened, self.networks))
+        if self.members is not None:
+            checkpoints = tuple(pick_members(checkpoint, self.members) for checkpoint in checkpoints)
+        check_together(checkpoints)
+        return checkpoints
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The first network's."""
+        return self.checkpoints[0].spec
+
+    @property
+    def modality(self) -> Modality:
+        return self.spec.modality
+
+    @property
+    def task(self) -> Task:
+        return find_task(self.spec.task)
+
+    @property
+    def histories(self) -> Sequence[Mapping[str, Any]]:
+        return [checkpoint.provenance for checkpoint in self.checkpoints]
+
+    @property
+    def draws(self) -> bool:
+        return self.dropout is not None
+
+    def describe(self) -> Description:
+        networks = tuple(map(_network, self.checkpoints))
+        identities = [network.sha256 for network in networks]
+        whole = identities[0] if len(networks) == 1 else sha256("".join(identities).encode()).hexdigest()
+        model = Model("+".join(network.reference for network in networks), whole)
+        return Description(model, networks, self.dropout)
+
+    def conditions(self, running: Running) -> dict[str, Any]:
+        """Returns what the answers depend on besides the data, as plain JSON."""
+        zero_shot = self.spec.prompted
+        return {
+            "networks": [fingerprint(checkpoint) for checkpoint in self.checkpoints],
+            "dropout": None if self.dropout is None else asdict(self.dropout),
+            "seed": running.seed if self.draws else None,
+            "prompts": [_prompts(given, running) for given in self.networks] if zero_shot else None,
+            "batch_size": running.batch_size,
+            "dtype": None if running.dtype is None else str(running.dtype),
+            "compiled": running.compiled,
+        }
+
+    def check(self, data: EvaluationData | None) -> None:
+        """Accepts any data: labels are matched when they are read."""
+
+    def on(self, data: EvaluationData | None, running: Running) -> "NetworkSystem":
+        return replace(self, data=data, running=running)
+
+    @property
+    def _run(self) -> tuple[EvaluationData, Running]:
+        assert self.data is not None and self.running is not None
+        return self.data, self.running
+
+    @cached_property
+    def models(self) -> Sequence[Hydra]:
+        """The networks with their weights in memory."""
+        models = [self._model(place) for place in range(len(self.checkpoints))]
+        if self._run[1].compiled and self.dropout is None:
+            # What is compiled would draw dropout's masks in a way of its own.
+            for model in models:
+                optimize.compile_model(model)
+        return models
+
+    @cached_property
+    def preprocessor(self) -> Preprocessor:
+        """The networks' preprocessing."""
+        first = self.checkpoints[0]
+        return preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config)
+
+    def _model(self, place: int) -> Hydra:
+        (data, running), checkpoint, network = self._run, self.checkpoints[place], self.networks[place]
+        model = inference.load_to_compute(checkpoint, running.device, running.dtype)
+        if isinstance(network, Hydra) and _keeps_classes(network, running):
+            assert network.class_embeddings is not None
+            model.labels, model.class_prompts = network.labels, network.class_prompts
+            model.class_embeddings = network.class_embeddings.to(model.logit_scale)
+        else:
+            set_classes(model, running.reading.classes, running.reading.template, data.id)
+        if self.dropout is None:
+            return model.optimize_for_inference()
+        return with_dropout(model, self.dropout, checkpoint.name)
 
     @property
     def passes(self) -> int:
@@ -72,14 +181,6 @@ class Networks:
         """What was fitted to its answers; the temperature alone where several networks or draws answer."""
         fitted = self.models[0].calibration
         return fitted if self.alone else Calibration(fitted.temperature)
-
-    @property
-    def kind(self) -> AnswerKind:
-        return answer_kind(self.models[0].task, self.calibration, names=self.labels)
-
-    @property
-    def temperature(self) -> float:
-        return self.models[0].temperature
 
     @property
     def cost(self) -> Cost:
@@ -105,7 +206,7 @@ class Networks:
         first = self.models[0].ood_head
         if first is None or self.alone:
             return first
-        self.running.on_note(
+        self._run[1].on_note(
             "OOD scores, thresholds, intervals and sets were fitted to single networks: scored by the MSP, without them"
         )
         return None
@@ -115,57 +216,60 @@ class Networks:
         return self.ood_head is not None and self.ood_head.row.reads == "layers"
 
     def samples(self, key: SetKey) -> int:
-        return len(self.data.sets[key])
+        return len(self._run[0].sets[key])
 
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
+    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
-        labels = labels_of(key, self.data, self.labels, self.models[0].spec, running=self.running)
-        self.running.ranks.ask((key, reads))
-        own = []
+        data, running = self._run
+        running.ranks.ask((key, reads))
+        own_share = []
         for positions, answers in self._batches(key, reads):
-            own.append((positions, answers))
-            on_batch(len(positions) * self.running.ranks.size)
-        return answers_in_order([part for share in self.running.ranks.ask(SHARE, own) for part in share], labels)
+            own_share.append((positions, answers))
+            on_batch(len(positions) * running.ranks.size)
+        parts = [part for share in running.ranks.ask(SHARE, own_share) for part in share]
+        return joined(parts, self, labels_of(key, data, self.labels, self.spec, running=running))
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
         """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
         if self.ood_head is None or self.ood_head.row.by_layer is None:
             return None
-        found = self.models[0].predict(list(samples.inputs), self.running.batch_size)
-        assert found.typicality is not None and found.profile is not None
-        return found.typicality.double().numpy(), found.profile.double().numpy()
+        answers = self.models[0].predict(list(samples.inputs), self._run[1].batch_size)
+        assert answers.typicality is not None and answers.profile is not None
+        return answers.typicality.astype(np.float64), answers.profile.astype(np.float64)
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""
-        while (asked := self.running.ranks.hear()) is not None:
-            self.running.ranks.reply(None)
-            share = list(self._batches(*asked))
-            self.running.ranks.hear()
-            self.running.ranks.reply(share)
-        self.running.ranks.reply(None)
+        ranks = self._run[1].ranks
+        while (question := ranks.hear()) is not None:
+            ranks.reply(None)
+            share = list(self._batches(*question))
+            ranks.hear()
+            ranks.reply(share)
+        ranks.reply(None)
 
     def dismiss(self) -> None:
         """Tells the ranks that serve that this system is done."""
-        self.running.ranks.ask(None)
+        self._run[1].ranks.ask(None)
 
-    def _batches(self, key: SetKey, reads: Reads) -> Iterator[tuple[NDArray[np.int64], MemberAnswers]]:
+    def _batches(self, key: SetKey, reads: Reads) -> Iterator[tuple[NDArray[np.int64], BatchAnswers]]:
         """Yields this rank's share of the answers, with the places of their samples in the set."""
 
-        def answer(batch: Batch) -> tuple[NDArray[np.int64], MemberAnswers]:
+        def answer(batch: Batch) -> tuple[NDArray[np.int64], BatchAnswers]:
             parts = [part for model in self.models for part in self._passes(model, batch, key, reads)]
             return batch.positions.numpy(), parts[0] if len(parts) == 1 else _side_by_side(parts)
 
-        ranks = self.running.ranks
-        batches = batches_of(self.data.sets[key], self.preprocessor, self.running, ranks.rank, of=ranks.size)
-        yield from self.running.in_parallel(answer, batches)
+        data, running = self._run
+        ranks = running.ranks
+        batches = batches_of(data.sets[key], self.preprocessor, running, ranks.rank, of=ranks.size)
+        yield from running.in_parallel(answer, batches)
 
-    def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Reads) -> Iterator[MemberAnswers]:
+    def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Reads) -> Iterator[BatchAnswers]:
         if self.dropout is None:
             yield member_answers(model, batch, reads)
             return
         # A batch draws the same whichever process runs it and whatever ran before.
         generator = torch.Generator(next(model.parameters()).device)
-        generator.manual_seed(_batch_seed(self.running.seed, key, int(batch.positions[0])))
+        generator.manual_seed(batch_seed(self._run[1].seed, key, int(batch.positions[0])))
         with SeededDropout(generator):
             for _ in range(self.dropout.passes):
                 yield member_answers(model, batch, reads)
@@ -173,24 +277,15 @@ class Networks:
 
 def labels_of(
     key: SetKey, data: EvaluationData, classes: Sequence[str] | None, spec: ModelSpec, *, running: Running
-) -> NDArray[np.int64] | None:
-    """Returns the labels of a set as a network's classes or numbers; None of a set that has no such labels.
-
-    Numbers are float64, but int64 where a sigmoid answers and all of them are 0 or 1.
-    """
+) -> NDArray[Any] | None:
+    """Returns the labels of a set as a network's classes or numbers; None of a set that has no such labels."""
     if not key.has_labels:
         return None
-    samples = data.sets[key]
-    task = find_task(spec.task)
-    if not task.labelled:
-        return None
+    samples, task = data.sets[key], find_task(spec.task)
     matched = match_to_task(samples, task, classes or unnamed(spec.classes), data.match)
     for note in matched.notes[len(samples.notes) :]:
         running.on_note(note)
-    labels = matched.labels
-    if labels is None or not (task.numbers and task.several and np.isin(labels, (0, 1)).all()):
-        return labels
-    return labels.astype(np.int64)  # answers that are right or wrong, not numbers to come near to
+    return None if matched.labels is None else task.truth(matched.labels)
 
 
 def batches_of(samples: Samples, preprocessor: Preprocessor, running: Running, rank: int = 0, of: int = 1) -> Batches:
@@ -202,39 +297,9 @@ def batches_of(samples: Samples, preprocessor: Preprocessor, running: Running, r
     return batches
 
 
-def answers_in_order(
-    parts: Sequence[tuple[NDArray[np.int64], MemberAnswers]], labels: NDArray[np.int64] | None
-) -> SetAnswers:
-    """Returns the answers to a set from those to batches of it, each with its samples' places in the set."""
-    order = np.argsort(np.concatenate([positions for positions, _ in parts]))
-
-    def joined(tensors: Sequence[Tensor | None]) -> Any:
-        known = [tensor for tensor in tensors if tensor is not None]
-        return torch.cat(known, -2)[..., order, :].numpy() if known else None
-
-    each = [answers for _, answers in parts]
-    logits, places = [one.logits for one in each], None
-    if each[0].places is not None:
-        places = torch.cat([one.places for one in each if one.places is not None]).numpy()
-        in_text = np.lexsort((places[:, 1], places[:, 0]))
-        places, logits = places[in_text], [torch.cat(logits, 1)[:, in_text]]
-        labels = None if labels is None else labels[places[:, 0], places[:, 1]]
-        if len(bare := np.setdiff1d(order, places[:, 0])):
-            raise no_word(bare[0])
-    own = joined([None if one.ood_score is None else one.ood_score[:, None] for one in each])
-    return SetAnswers(
-        joined(logits) if places is None else logits[0].numpy(),
-        labels,
-        joined([one.features for one in each]),
-        hidden=[joined(layer) for layer in zip(*(one.hidden for one in each), strict=True)],
-        ood_score=None if own is None else own[:, 0].astype(np.float64),
-        places=places,
-    )
-
-
-def _side_by_side(parts: Sequence[MemberAnswers]) -> MemberAnswers:
+def _side_by_side(parts: Sequence[BatchAnswers]) -> BatchAnswers:
     """Returns the answers of several networks, or passes, as those of one ensemble."""
-    logits = torch.cat([part.logits for part in parts])
+    logits = torch.cat([part.member_logits for part in parts])
     features = [part.features for part in parts if part.features is not None]
     forms = {(part.features.shape[-1], len(part.hidden)) for part in parts if part.features is not None}
     if len(forms) > 1:
@@ -243,47 +308,55 @@ def _side_by_side(parts: Sequence[MemberAnswers]) -> MemberAnswers:
             f"networks of one ensemble have features of widths {widths}, or other layers: choose an `ood_score` that "
             "reads logits"
         )
-    own = ([layer.expand(len(part.logits), -1, -1) for layer in part.hidden] for part in parts)
+    own = ([layer.expand(len(part.member_logits), -1, -1) for layer in part.hidden] for part in parts)
     hidden = [torch.cat(layer) for layer in zip(*own, strict=True)]
-    return MemberAnswers(logits, torch.cat(features) if features else None, hidden, places=parts[0].places)
+    features_of_all = torch.cat(features) if features else None
+    return BatchAnswers(logits, features=features_of_all, hidden=hidden, places=parts[0].places)
 
 
-def _batch_seed(seed: int, key: SetKey, position: int) -> int:
-    digest = hashlib.blake2b(f"{seed} {key.path} {position}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+def _network(checkpoint: Checkpoint) -> Network:
+    return Network(checkpoint.name, identity(checkpoint), kept_heads(checkpoint))
 
 
-def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
-    """Returns the model with dropout on at test time, at the given rate or at its own."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
-    if dropout.rate is None and not any(layer.p for layer in layers):
-        raise OptionError(f"{name}: was trained without dropout: give a rate, as in {name},mc-dropout=10,p=0.1")
-    for layer in layers:
-        layer.p = layer.p if dropout.rate is None else dropout.rate
-    use_fast_products(model, model.spec)
-    return model.train()
+def kept_heads(checkpoint: Checkpoint) -> dict[TowerName, Heads]:
+    """Returns the heads that members keep in each tower, as a report lists them."""
+    return {tower.name: Heads(tower.heads, checkpoint.heads[tower.name]) for tower in checkpoint.spec.towers}
 
 
-class SeededDropout(TorchFunctionMode):
-    """While it is entered, dropout draws its masks from a generator, for this thread alone.
+def _keeps_classes(given: Hydra, running: Running) -> bool:
+    """Returns whether a program set the classes of a zero-shot model, and no option sets others."""
+    return given.class_embeddings is not None and running.reading.classes is None
 
-    Torch's own generator serves all threads, so that what a batch draws would depend on what runs beside it.
-    """
 
-    def __init__(self, generator: torch.Generator) -> None:
-        super().__init__()
-        self.generator = generator
+def _prompts(given: NetworkLike, running: Running) -> str:
+    """Returns the template of the class names, or a hash of the prompts that a program made."""
+    if isinstance(given, Hydra) and given.class_embeddings is not None and _keeps_classes(given, running):
+        return sha256(tensor_bytes(given.class_embeddings)).hexdigest()
+    return running.reading.template
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is F.dropout:
-            return self._drop(*args, **kwargs)
-        if function is F.scaled_dot_product_attention and kwargs.get("dropout_p"):
-            with self:  # torch's own function takes no generator
-                return attend_by_products(*args, **kwargs)
-        return function(*args, **kwargs)
 
-    def _drop(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        if not training or p == 0:
-            return x
-        return x * torch.empty_like(x).bernoulli_(1 - p, generator=self.generator).div_(1 - p)
+def check_together(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raises OptionError unless these networks have the classes, preprocessing and temperature of one ensemble."""
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        for what, one, two in (
+            ("classes", composed_all(first.labels), composed_all(other.labels)),
+            ("preprocessing", first.preprocessing, other.preprocessing),
+            ("temperatures", first.calibration.divisor, other.calibration.divisor),
+        ):
+            if one != two:
+                raise OptionError(
+                    f"{first.name} and {other.name} have different {what}: networks of one ensemble need the same; "
+                    "evaluate each alone, or fuse them first"
+                )
+
+
+def _opened(network: NetworkLike) -> Checkpoint:
+    if isinstance(network, str | Path):
+        return read_checkpoint(network)
+    return to_checkpoint(network) if isinstance(network, Hydra) else network
+
+
+def _stem(network: NetworkLike) -> str:
+    reference = network if isinstance(network, str | Path) else _opened(network).name
+    return Path(reference).resolve().name.removesuffix(".safetensors")

@@ -1,6 +1,6 @@
 """Fits what tells OOD for one network: the statistics of a score, quantiles of ID samples, and the choice of score."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,14 +11,14 @@ from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod,
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
-from hydractl.evaluation.set_answers import Classifier, SetAnswers
+from hydractl.evaluation.systems import Classifier
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
-from hydractl.metrics.label_sets import tabulate_label_sets
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typicality
+from hydractl.tasks.task import Answers
 
 AUTO = "auto"
 #: How sure a broken promise must be before it is an error: one in a thousand files that keep it would be refused.
@@ -85,13 +85,22 @@ class FoundOod:
 class Held:
     """The answers of one network to the samples of calibration."""
 
-    inside: SetAnswers  # to ID samples
-    outside: Mapping[str, SetAnswers]  # to OOD samples by the name of their set
+    inside: Answers  # to ID samples
+    outside: Mapping[str, Answers]  # to OOD samples by the name of their set
     classifier: Classifier | None  # of its members
-    temperature: float  # divides logits
-    shifted: Mapping[str, SetAnswers]  # to samples that are other than the ID samples and still welcome
-    names: Sequence[str] | None = None  # of its classes
-    thresholds: Sequence[float] | None = None  # of its labels, where a sample has several
+    shifted: Mapping[str, Answers]  # to samples that are other than the ID samples and still welcome
+
+    @property
+    def temperature(self) -> float:
+        """The number that divides logits."""
+        return self.inside.calibration.divisor
+
+    def change(self, changed: Callable[[Answers], Answers]) -> "Held":
+        """Returns the same of changed answers."""
+        outside, shifted = (
+            {name: changed(part) for name, part in sets.items()} for sets in (self.outside, self.shifted)
+        )
+        return replace(self, inside=changed(self.inside), outside=outside, shifted=shifted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +144,8 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     accepted = _accepted(found, wanted.accept)
     fit = OodFit(row.name, accepted.samples, wanted.accept)
     sets = None
-    if held.inside.labels is not None and (wanted.fixed or held.inside.places is not None):
-        known, promises = LabelledAnswers.of(held.inside, held.temperature, held.names), wanted.promises
+    if held.inside.truth is not None and (wanted.fixed or held.inside.places is not None):
+        known, promises = LabelledAnswers.of(held.inside), wanted.promises
         sure, sets = fit_sure(known, promises), fit_sets(known, promises)
         fit = replace(fit, accuracy=promises.accuracy)
         if wanted.fixed:
@@ -144,8 +153,8 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
             fit = replace(fit, baseline=_baseline(known.right, known.probabilities.max(-1), counts))
         if sure is not None:
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
-    if held.thresholds is not None:
-        table = tabulate_label_sets(*held.inside.to_fit_on(), held.temperature, held.thresholds)
+    if held.inside.calibration.thresholds is not None and held.inside.truth is not None:
+        table = held.inside.task.table(held.inside)
         baseline = _baseline(table.labelled().correct, table.msp, table.prediction.sum(0))
         fit = replace(fit, accuracy=wanted.promises.accuracy, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
@@ -231,11 +240,11 @@ def _tried(row: OodScore, held: Held, wanted: Wanted, named: str | None) -> bool
         return row.name in (BASELINE, named)
     assert held.inside.member_logits is not None
     alone = len(held.inside.member_logits) == 1 and row.name == "mutual-information"  # one member agrees with itself
-    return not alone and not (row.labelled and held.inside.labels is None)
+    return not alone and not (row.labelled and held.inside.truth is None)
 
 
 def _fit(row: OodScore, held: Held, wanted: Wanted) -> _Fit:
-    inside = held.inside.to_score(held.classifier)
+    inside = held.inside.to_score(held.classifier and held.classifier.arrays)
     members, _, width = inside.features.shape
     most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if row.name == "knn" else None
     fitting = Fitting(row, inside, held.temperature, most)

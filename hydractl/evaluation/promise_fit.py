@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import OodFit, PromisedSets
 from hydractl.errors import DataError
 from hydractl.evaluation.results import Sure
-from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import least_probability, least_samples
+from hydractl.metrics.probabilities import mean_probabilities
 from hydractl.metrics.selective import least_answers, sure_from
-from hydractl.metrics.word_spans import find_spans
-from hydractl.tasks.one_class import prediction
+from hydractl.tasks.task import Answers
+from hydractl.tasks.words import find_spans
 
 
 @dataclass(frozen=True)
@@ -36,18 +37,18 @@ class WantedPromises:
 class LabelledAnswers:
     """Answers to labelled samples, as `predict` computes them: what a fit finds should be true there too."""
 
-    probabilities: FloatArray  # `[N,C]`
+    probabilities: NDArray[Any]  # `[N,C]`, in the precision of the logits
     labels: IntArray  # `[N]`
     names: Sequence[str]  # `[C]`
     sentences: IntArray | None = None  # `[N]`, the sentence of each word, where words are labelled
 
     @classmethod
-    def of(cls, answers: SetAnswers, temperature: float, classes: Sequence[str] | None) -> "LabelledAnswers":
-        """Returns the answers at a temperature."""
-        logits, labels = answers.to_fit_on()
-        found = prediction(torch.from_numpy(logits), temperature, classes)
+    def of(cls, answers: Answers) -> "LabelledAnswers":
+        """Returns the answers at their temperature."""
+        logits, labels = answers.labelled
+        p = mean_probabilities(logits, answers.calibration.divisor).astype(logits.dtype)
         sentences = None if answers.places is None else answers.places[:, 0]
-        return cls(found.probabilities.numpy(), labels, found.classes, sentences)
+        return cls(p, labels, answers.names, sentences)
 
     @property
     def best(self) -> IntArray:

@@ -334,7 +334,7 @@ class Resampled(Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class System:
+class SystemResult:
     """Everything that an evaluation finds out about one system."""
 
     model: Model | None = None
@@ -356,8 +356,8 @@ class System:
     temperature: SystemTemperature | None = None
     cost: Cost | None = field(default=None, metadata=NULL)
     curves: Curves | None = None
-    std: System | None = None  # standard deviations over seeds of the numbers beside it
-    seeds: Items[System] | None = None  # the entry of each seed
+    std: SystemResult | None = None  # standard deviations over seeds of the numbers beside it
+    seeds: Items[SystemResult] | None = None  # the entry of each seed
     intervals: Resampled[Interval] | None = None
     difference: Resampled[Difference] | None = None  # to the first system of the report
     # By OOD set, AUROC and FPR95 by the system's own score less those by the MSP.
@@ -400,7 +400,7 @@ class Results:
     """The systems of a report by name, what they were measured on, and the options that determine the numbers."""
 
     complete: bool = True  # False if the evaluation was interrupted
-    models: Mapping[str, System]
+    models: Mapping[str, SystemResult]
     data: DataInfo = DataInfo()
     options: Mapping[str, Any] = field(default_factory=dict)
     hydractl: str = "unknown"

@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hydractl.checkpoint.calibration import OodFit, PromisedSets
+from hydractl.checkpoint.calibration import Calibration, OodFit, PromisedSets
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.answer_kinds import AnswerKind, Classes, EmbeddingTable
 from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, measure_sure
 from hydractl.evaluation.results import Sure
-from hydractl.evaluation.set_answers import Classifier, SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.evaluation.systems import OnBatch, Predictor
+from hydractl.evaluation.systems import Classifier, OnBatch, System
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import ConformalMetrics, prediction_sets
 from hydractl.metrics.prediction_table import PredictionTable
@@ -26,31 +24,25 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
+from hydractl.tasks.embeddings import EmbeddingTable
+from hydractl.tasks.task import Answers, Task
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
 #: Returns the answers to a set, with what a score reads of them.
-Answering = Callable[[SetKey, Reads, OnBatch], SetAnswers]
-#: From the answers to a set, their table and the temperature to scores `[N]`.
-Scorer = Callable[[SetAnswers, Any, float], FloatArray]
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Fits before the evaluation, or those of a file: temperature, prediction sets, thresholds."""
-
-    temperature: float
-    fitted: FittedTemperature | None = None
-    sets: PromisedSets | None = None
-    kind: AnswerKind = Classes()
+Answering = Callable[[SetKey, Reads, OnBatch], Answers]
+#: From the answers to a set and their table to scores `[N]`.
+Scorer = Callable[[Answers, Any], FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
 class SystemPredictions:
     """Per-sample results of one system on every set."""
 
-    calibration: Calibration
-    tables: Mapping[SetKey, Any]  # of the sets that logits are known of, as the kind of answers makes them
+    task: Task
+    calibration: Calibration  # what was fitted to the answers, by a file or before the evaluation
+    fitted: FittedTemperature | None  # the fit before the evaluation
+    tables: Mapping[SetKey, Any]  # of the sets that logits are known of, as the task makes them
     scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
     queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
@@ -82,7 +74,7 @@ class SystemPredictions:
 
 
 def predict_sets(
-    predictor: Predictor,
+    predictor: System,
     keys: Sequence[SetKey],
     settings: Settings | None = None,
     *,
@@ -101,9 +93,9 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, read = settings or Settings(), answers or predictor.answers
-    _check_kind(predictor, chosen)
+    chosen.check_task(predictor.task)
 
-    def answered(key: SetKey, reads: Reads) -> SetAnswers:
+    def answered(key: SetKey, reads: Reads) -> Answers:
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
             return read(key, reads, advance)
 
@@ -114,59 +106,54 @@ def predict_sets(
     if head is not None:
         score = find_ood_score(head.fit.score)
     if score.fit is None and any(key.role == "ood" for key in keys):
-        _require_confidence(predictor)
-    settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
+        _require_confidence(predictor.task)
+    calibration, fitted, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads
     if head is not None:
         scorer = partial(_by_head, head)
         reads = "logits" if predictor.scores_itself else reads
-    found: dict[SetKey, _Measured] = {}
+    measured: dict[SetKey, _Measured] = {}
     sets: ConformalMetrics | None = None
     sure: Sure | None = None
     for key in keys:
         if key.role != "calibration":
-            one = answered(key, reads)
-            found[key] = _measure(one, settled, scorer)
-            if key.role == "id" and settled.sets is not None:
-                sets = _measured_sets(one, settled.sets, settled.temperature, predictor.labels)
+            answers_to_set = replace(answered(key, reads), calibration=calibration)
+            measured[key] = _measure(answers_to_set, scorer)
+            if key.role == "id" and calibration.sets is not None:
+                sets = _measured_sets(answers_to_set, calibration.sets)
             if key.role == "id" and promised is not None and promised.least and chosen.wanted_temperature is None:
-                sure = measure_sure(LabelledAnswers.of(one, settled.temperature, predictor.labels), promised)
-    inside = next((part for key, part in found.items() if key.role == "id"), None)
+                sure = measure_sure(LabelledAnswers.of(answers_to_set), promised)
+    inside = next((part for key, part in measured.items() if key.role == "id"), None)
     return SystemPredictions(
-        settled,
-        {key: part.table for key, part in found.items() if part.table is not None},
-        {key: part.scores for key, part in found.items()},
+        predictor.task,
+        calibration,
+        fitted,
+        {key: part.table for key, part in measured.items() if part.table is not None},
+        {key: part.scores for key, part in measured.items()},
         sets=sets,
         sure=sure,
-        correct={key: part.correct for key, part in found.items() if part.correct is not None},
+        correct={key: part.correct for key, part in measured.items() if part.correct is not None},
         confident=predictor.confident,
         own=None if head is None else head.fit,
         flagged=None if head is None or inside is None else _flagged(head, inside.scores),
     )
 
 
-def _check_kind(predictor: Predictor, chosen: Settings) -> None:
-    """Raises OptionError for settings that say nothing of what a system answers with."""
-    if not predictor.kind.one_class:
-        chosen.check_several(confident=predictor.kind.confident)
-
-
-def _require_confidence(predictor: Predictor) -> None:
-    """Raises OptionError for a system whose answers tell no OOD sample."""
-    if not predictor.kind.confident:
-        what = predictor.kind.name
+def _require_confidence(task: Task) -> None:
+    """Raises OptionError for answers that tell no OOD sample."""
+    if task.tells_ood == "nothing":
         raise OptionError(
-            f"`ood_data`: {what} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
+            f"`ood_data`: {task.answers} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
         )
 
 
-def _by_head(head: OodHead, answers: SetAnswers, _table: Any, temperature: float) -> FloatArray:
+def _by_head(head: OodHead, answers: Answers, _table: Any) -> FloatArray:
     if answers.ood_score is not None:
-        return answers.ood_score
+        return answers.ood_score.astype(np.float64)
     if head.row.reads == "layers":
         raise DataError("these predictions were saved without `ood_score`: save them again, or name an `ood_score`")
     state = {name: tensor.cpu().double() for name, tensor in head.named_buffers()}
-    return score_samples(head.row, state, answers.to_score(), temperature)
+    return score_samples(head.row, state, answers.to_score(), answers.calibration.divisor)
 
 
 def _flagged(head: OodHead, scores: FloatArray) -> float:
@@ -175,56 +162,56 @@ def _flagged(head: OodHead, scores: FloatArray) -> float:
 
 
 def _calibrate(
-    predictor: Predictor,
+    predictor: System,
     keys: Sequence[SetKey],
     settings: Settings,
     score: OodScore | None,
-    answered: Callable[[SetKey, Reads], SetAnswers],
-) -> tuple[Calibration, Scorer]:
+    answered: Callable[[SetKey, Reads], Answers],
+) -> tuple[Calibration, FittedTemperature | None, Scorer]:
     """Returns what is fitted before the evaluation, and how samples are scored; without a score, by the MSP."""
     row = score or find_ood_score(BASELINE)
-    scorer = _of_answers(row, predictor.kind) if row.fit is None else None
-    wanted = settings.wanted_temperature
-    temperature = predictor.temperature if wanted is None or wanted == "fit" else wanted
-    wanting, settled = list(settings.fits(score)), Calibration(temperature, kind=predictor.kind)
+    scorer = _of_answers(row) if row.fit is None else None
+    wanted, calibration = settings.wanted_temperature, predictor.calibration
+    if wanted is not None:  # the file's sets belong to its temperature
+        temperature = calibration.temperature if wanted == "fit" else wanted
+        calibration = replace(calibration, temperature=temperature, sets=None)
+    wanting = list(settings.fits(score))
     if not wanting:
         assert scorer is not None
-        # The file's sets belong to its temperature.
-        return replace(settled, sets=predictor.calibration.sets if wanted is None else None), scorer
+        return calibration, None, scorer
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
-    held = answered(key, row.reads)
+    held, fitted = answered(key, row.reads), None
     if wanted == "fit":
-        fitted = predictor.kind.fit(*held.to_fit_on())
-        settled = Calibration(fitted.temperature, fitted, kind=predictor.kind.fitted(fitted))
+        fitted = predictor.task.fit(held)
+        calibration = fitted.calibration(calibration)
+    held = replace(held, calibration=calibration)
     if scorer is None:
         scorer = _fitted(row, held, predictor.classifier)
-    sets = predictor.calibration.sets if wanted is None else None
     if settings.coverage is not None:
-        sets = fit_sets(
-            LabelledAnswers.of(held, settled.temperature, predictor.labels), WantedPromises(sets=settings.coverage)
-        )
-    return replace(settled, sets=sets), scorer
+        sets = fit_sets(LabelledAnswers.of(held), WantedPromises(sets=settings.coverage))
+        calibration = replace(calibration, sets=sets)
+    return calibration, fitted, scorer
 
 
-def _of_answers(row: OodScore, kind: AnswerKind) -> Scorer:
+def _of_answers(row: OodScore) -> Scorer:
     """Returns a score of logits alone."""
 
-    def score(answers: SetAnswers, table: Any, temperature: float) -> FloatArray:
-        if kind.one_class:
-            return score_samples(row, {}, answers.to_score(), temperature)
-        # `Settings.check_several` admits no other score here than the doubt in the answer; numbers and
-        # embeddings have none, and no OOD set is compared.
-        return table.doubt if isinstance(table, PredictionTable) else np.zeros(answers.samples)
+    def score(answers: Answers, table: Any) -> FloatArray:
+        if answers.task.tells_ood == "scores":
+            return score_samples(row, {}, answers.to_score(), answers.calibration.divisor)
+        # `Settings.check_task` admits no other score here than the doubt in the answer; numbers and embeddings
+        # have none, and no OOD set is compared.
+        return table.doubt if isinstance(table, PredictionTable) else np.zeros(len(answers))
 
     return score
 
 
-def _fitted(row: OodScore, held: SetAnswers, classifier: Classifier | None) -> Scorer:
-    scored = fitted_scorer(row, held.to_score(classifier))
-    return lambda answers, _table, temperature: scored(answers.to_score(), temperature)
+def _fitted(row: OodScore, held: Answers, classifier: Classifier | None) -> Scorer:
+    scored = fitted_scorer(row, held.to_score(classifier and classifier.arrays))
+    return lambda answers, _table: scored(answers.to_score(), answers.calibration.divisor)
 
 
 class _Measured(NamedTuple):
@@ -235,18 +222,15 @@ class _Measured(NamedTuple):
     correct: BoolArray | None
 
 
-def _measured_sets(
-    answers: SetAnswers, sets: PromisedSets, temperature: float, classes: Sequence[str] | None
-) -> ConformalMetrics:
-    known = LabelledAnswers.of(answers, temperature, classes)
+def _measured_sets(answers: Answers, sets: PromisedSets) -> ConformalMetrics:
+    known = LabelledAnswers.of(answers)
     return prediction_sets(known.probabilities, known.labels, sets.least, sets.coverage, classes=known.names)
 
 
-def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer) -> _Measured:
+def _measure(answers: Answers, scorer: Scorer) -> _Measured:
     if answers.member_logits is None:
         assert answers.confidence is not None
         return _Measured(None, -answers.confidence.astype(np.float64), answers.correct)
-    table = settled.kind.table(answers, settled.temperature)
-    own = answers.confidence
-    scores = scorer(answers, table, settled.temperature) if own is None else -own.astype(np.float64)
+    table = answers.task.table(answers)
+    scores = scorer(answers, table) if answers.confidence is None else -answers.confidence.astype(np.float64)
     return _Measured(table, scores, answers.correct)

@@ -12,16 +12,20 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from hydractl.errors import DataError
-from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.checks import Logits, check_labels, check_member_logits, check_scores
 from hydractl.ood.score import Reads
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
 
 ENDINGS = (".safetensors", ".npz")
 NAMES = ("logits", "probabilities", "confidence", "ood_score", "places")
 HIDDEN, MOST_LAYERS = "hidden.", 1000  # of the arrays of hidden layers: the name before the number
 TOLERANCE = 1e-3  # in a sum of probabilities; float32 is a thousand times more exact
 SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
+
+#: What saved predictions answer.
+SAVED = find_task("image-classification")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -40,7 +44,7 @@ def read_arrays(path: Path, names: Collection[str]) -> Arrays:
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in found.items()}
 
 
-def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> SetAnswers:
+def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> Answers:
     """Returns the answers that a file holds for a data set; without labels those of sets that need none.
 
     Raises:
@@ -58,7 +62,7 @@ def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> SetAnswers
         raise DataError(f"{path}: {error}") from error
 
 
-def _answers(found: Arrays) -> SetAnswers:
+def _answers(found: Arrays) -> Answers:
     logits, labels, correct = _logits(found), found.get("labels"), found.get("correct")
     confidence = found.get("confidence")
     if confidence is not None:
@@ -69,16 +73,17 @@ def _answers(found: Arrays) -> SetAnswers:
             raise DataError("expected `logits` or `probabilities`, or `confidence`")
         if correct is not None and (correct.shape != confidence.shape or not np.isin(correct, (0, 1)).all()):
             raise DataError(f"correct of shape {correct.shape}: expected {len(confidence)} of true and false")
-        return SetAnswers(None, None, confidence=confidence, correct=None if correct is None else correct.astype(bool))
+        right = None if correct is None else correct.astype(bool)
+        return Answers(task=SAVED, member_logits=None, confidence=confidence, correct=right)
     if correct is not None:
         raise DataError("holds `correct` beside logits, which say what is right: leave it out")
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
     known = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
-    answers = SetAnswers(logits, known, confidence=confidence, places=found.get("places"))
+    answers = Answers(task=SAVED, member_logits=logits, truth=known, confidence=confidence, places=found.get("places"))
     odd = found.get("ood_score")
-    if odd is not None and len(odd := check_scores(odd, "ood_score")) != answers.samples:
-        raise DataError(f"ood_score of {len(odd)} samples, logits of {answers.samples}: expected the same")
+    if odd is not None and len(odd := check_scores(odd, "ood_score")) != len(answers):
+        raise DataError(f"ood_score of {len(odd)} samples, logits of {len(answers)}: expected the same")
     return replace(answers, ood_score=odd)
 
 
@@ -99,7 +104,7 @@ def _logits(found: Arrays) -> Logits | None:
     return np.log(np.maximum(members, SMALLEST))
 
 
-def _features(found: Arrays, answers: SetAnswers) -> Logits:
+def _features(found: Arrays, answers: Answers) -> Logits:
     if "features" not in found:
         raise DataError(
             "holds no features: save the predictions again by an evaluation with this OOD score, add `features`, or "
@@ -109,19 +114,19 @@ def _features(found: Arrays, answers: SetAnswers) -> Logits:
     features = found["features"]
     members = features[None] if features.ndim == 2 else features
     logits = answers.member_logits
-    if logits is None or members.shape[:2] != (len(logits), answers.samples):
+    if logits is None or members.shape[:2] != (len(logits), len(answers)):
         beside = "no logits" if logits is None else f"logits of shape {logits.shape}"
         raise DataError(f"features of shape {members.shape} and {beside}: expected the same members and samples")
     _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
     return members
 
 
-def _hidden(found: Arrays, answers: SetAnswers) -> list[Logits]:
+def _hidden(found: Arrays, answers: Answers) -> list[Logits]:
     logits = answers.member_logits
     layers = [found[name] for number in range(MOST_LAYERS) if (name := f"{HIDDEN}{number}") in found]
     for layer in layers:
         _require_floats("hidden states", layer)
-        shape = (answers.samples,) if layer.ndim == 3 else ()
+        shape = (len(answers),) if layer.ndim == 3 else ()
         if logits is None or len(layer) not in (1, len(logits)) or layer.shape[1:2] != shape:
             raise DataError(f"hidden states of shape {layer.shape}: expected [1 or members, samples, width]")
         _require(np.isfinite(layer).all(-1), "a number is NaN or infinite: expected finite numbers")

@@ -36,16 +36,15 @@ from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from hydractl.evaluation.answer_kinds import Classes
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
-from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
-from hydractl.evaluation.set_answers import Classifier, SetAnswers
+from hydractl.evaluation.saved_file import ENDINGS, SAVED, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import OnBatch, Running
+from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Checked, Items
+from hydractl.tasks.task import Answers, Task
 from hydractl.text import composed, distinct
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
@@ -135,7 +134,7 @@ class SavedPredictions:
         Raises:
             DataError: a file is damaged, or its classes are not those of the others.
         """
-        return {key: answers.samples for key, answers in self._checked()}
+        return {key: len(answers) for key, answers in self._checked()}
 
     @cached_property
     def confident(self) -> bool:
@@ -143,7 +142,7 @@ class SavedPredictions:
         key, path = next(iter(self.files.items()))
         return read_answers(path, key).confidence is not None
 
-    def _checked(self) -> Iterator[tuple[SetKey, SetAnswers]]:
+    def _checked(self) -> Iterator[tuple[SetKey, Answers]]:
         named = self.labels
         wanted: tuple[int | None, bool] | None = None
         for key, path in self.files.items():
@@ -186,13 +185,13 @@ class SavedPredictions:
         saved = read_answers(self.files[self._own(key)], key)
         if saved.member_logits is None:
             return  # whoever saved a confidence alone says what is right
-        if saved.labels is None or labels is None or not np.array_equal(saved.labels, labels):
+        if saved.truth is None or labels is None or not np.array_equal(saved.truth, labels):
             raise DataError(
                 f"{self.folder}: the labels saved for {key.path} are not those of the data, in order: save the "
                 "predictions again on this data"
             )
 
-    def load(self, _data: EvaluationData | None, _running: Running) -> SavedPredictions:
+    def on(self, _data: EvaluationData | None, _running: Running) -> SavedPredictions:
         return self
 
     def serve(self) -> None:
@@ -209,12 +208,8 @@ class SavedPredictions:
         return None if self.about.labels is None else distinct(self.about.labels)
 
     @property
-    def temperature(self) -> float:
-        return self.about.temperature or 1.0
-
-    @property
-    def kind(self) -> Classes:
-        return Classes()
+    def task(self) -> Task:
+        return SAVED
 
     @property
     def calibration(self) -> Calibration:
@@ -260,16 +255,16 @@ class SavedPredictions:
     def samples(self, key: SetKey) -> int:
         return self.sets[self._own(key)]
 
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
+    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set."""
         path = self.files[self._own(key)]
         answers = read_answers(path, key, reads)
-        if key.has_labels and answers.labels is None and answers.correct is None:
+        if key.has_labels and answers.truth is None and answers.correct is None:
             alone = answers.member_logits is None
             remedy = "`correct`: add true or false, one" if alone else "labels: add `labels`, one whole number"
             raise DataError(f"{path}: holds no {remedy} per sample")
         on_batch(self.samples(key))
-        return answers
+        return replace(answers, classes=self.labels, calibration=self.calibration)
 
     def _own(self, key: SetKey) -> SetKey:
         """Returns the key of the same set here; its group or the name of the ID set may differ."""

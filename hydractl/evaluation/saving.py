@@ -18,12 +18,12 @@ from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.results import Description, plain
 from hydractl.evaluation.saved_file import HIDDEN, read_answers
 from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
-from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import OnBatch, Predictor
+from hydractl.evaluation.systems import OnBatch, System
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Origin, parse_json, read_json
+from hydractl.tasks.task import Answers
 
 CONDITIONS = "conditions"  # the key in a file's header
 REMEDY = "name another folder, or leave out `resume`"
@@ -33,7 +33,7 @@ REMEDY = "name another folder, or leave out `resume`"
 class SavedAnswers:
     """Answers of a predictor that are saved, and read instead of computed where they are saved already."""
 
-    predictor: Predictor
+    predictor: System
     folder: Path
     about: Mapping[str, Any]  # the content of predictions.json, see `about_json`
     head: OodHead | None  # the OOD score of the system's own that the predictions keep, if it is scored by one
@@ -42,14 +42,14 @@ class SavedAnswers:
     resume: bool  # whether what is there already counts
     force: bool
 
-    def __call__(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
+    def __call__(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
         path, conditions = self.folder / f"{key.path}.safetensors", self.conditions(key)
         if self.resume and path.exists():
             with safe_open(path, framework="numpy") as file:
                 found = parse_json((file.metadata() or {}).get(CONDITIONS, "{}"), Origin(str(path), DataError, REMEDY))
             refuse_other(Origin(str(path), OutputError, REMEDY), found.fields, conditions)
             answers = read_answers(path, key, reads)
-            on_batch(answers.samples)
+            on_batch(len(answers))
             return answers
         make_folder(path.parent, parents=True)
         refuse_existing(path, self.force)
@@ -82,7 +82,7 @@ class SavedAnswers:
         write_bytes(self.folder / f"{stem}.safetensors", whole, self.force or self.resume)
 
 
-def about_json(id_name: str, predictor: Predictor, made_of: Description, head: OodHead | None) -> dict[str, Any]:
+def about_json(id_name: str, predictor: System, made_of: Description, head: OodHead | None) -> dict[str, Any]:
     """Returns the content of predictions.json.
 
     Args:
@@ -94,7 +94,7 @@ def about_json(id_name: str, predictor: Predictor, made_of: Description, head: O
         "version": VERSION,
         "id_name": id_name,
         "labels": None if predictor.labels is None else list(predictor.labels),
-        "temperature": predictor.temperature,
+        "temperature": predictor.calibration.divisor,
         "cost": plain(predictor.cost),
         "networks": plain(made_of.networks),
         **({"leaks": plain(made_of.leaks)} if made_of.leaks else {}),
@@ -102,12 +102,12 @@ def about_json(id_name: str, predictor: Predictor, made_of: Description, head: O
     }
 
 
-def write_answers(path: Path, answers: SetAnswers, metadata: dict[str, str], force: bool = False) -> None:
+def write_answers(path: Path, answers: Answers, metadata: dict[str, str], force: bool = False) -> None:
     """Writes the answers to one set as FOLDER/SET.safetensors."""
     arrays = {
         "logits": answers.member_logits,
         "features": answers.features,
-        "labels": answers.labels,
+        "labels": answers.truth,
         "confidence": answers.confidence,
         "ood_score": answers.ood_score,
         "places": answers.places,

@@ -15,6 +15,7 @@ from hydractl.errors import OptionError
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import OodScore
 from hydractl.options import brief, option
+from hydractl.tasks.task import Task
 
 NO_DATA = "`id_data` is missing: only saved predictions need no data"
 FITTED = ", ".join(score.name for score in OOD_SCORES if score.fit is not None)
@@ -92,12 +93,11 @@ class Settings:
         # Raises before anything is computed.
         _ = self.wanted_temperature, self.coverage
 
-    def check_several(self, confident: bool = True) -> None:
-        """Raises OptionError for what says nothing of several labels a sample, of words, or of numbers.
-
-        Args:
-            confident: whether answers have a confidence that tells OOD samples, as numbers have not.
-        """
+    def check_task(self, task: Task) -> None:
+        """Raises OptionError for what says nothing of a task's answers."""
+        if task.tells_ood == "scores":
+            return
+        confident = task.tells_ood == "confidence"
         if self.conformal is not None:
             raise OptionError("`conformal` is for models that choose one class: leave it out")
         if self.ood_score not in (None, DEFAULT, *([BASELINE] if confident else [])):

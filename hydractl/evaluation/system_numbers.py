@@ -20,7 +20,7 @@ from hydractl.evaluation.results import (
     Resampled,
     Selective,
     ShiftMeans,
-    System,
+    SystemResult,
     SystemTemperature,
     Typicality,
     combined,
@@ -36,10 +36,10 @@ from hydractl.metrics.bootstrap import (
     sets_replicates,
 )
 from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.number_metrics import NumberTable, ranking_metrics
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import accuracy_at_coverage, aurc, error_metrics
+from hydractl.tasks.numbers import NumberTable, ranking_metrics
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
@@ -68,7 +68,7 @@ T = TypeVar("T")
 Replicates = Resampled[FloatArray]
 
 
-def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> System:
+def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> SystemResult:
     """Returns every number of one system."""
     inside = id_key(predictions)
     ood = {key.name: _ood(key, predictions) for key in predictions.scores if key.role == "ood"}
@@ -77,7 +77,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> System:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions)
     by_class = inside in predictions.with_msp or inside in predictions.correct
-    return System(
+    return SystemResult(
         id=replace(_labelled(inside, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
         selective=_selective(predictions) if by_class else None,
         score=OWN if predictions.confident else None if predictions.own is None else predictions.own.score,
@@ -100,7 +100,7 @@ def id_key(predictions: SystemPredictions) -> SetKey:
 
 def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> Iterator[str]:
     """Yields what makes all numbers doubtful: a temperature at its bound, an accuracy below chance."""
-    fitted, inside = predictions.calibration.fitted, id_key(predictions)
+    fitted, inside = predictions.fitted, id_key(predictions)
     if fitted is not None and fitted.at_bound:
         cause = (
             "all are predicted correctly: give more" if fitted.temperature == 1 else "hardly one is right: check them"
@@ -155,7 +155,7 @@ def _labelled(key: SetKey, predictions: SystemPredictions) -> LabelledMetrics:
     if table is None:
         correct = predictions.right(key)
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
-    found = predictions.calibration.kind.metrics(table)
+    found = predictions.task.metrics(table)
     return LabelledMetrics(len(predictions.scores[key]), **found, **_diversity(table))
 
 
@@ -220,7 +220,7 @@ def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
 
 
 def _temperature(predictions: SystemPredictions) -> SystemTemperature:
-    value, fitted = predictions.calibration.temperature, predictions.calibration.fitted
+    value, fitted = predictions.calibration.divisor, predictions.fitted
     if fitted is None:
         return SystemTemperature(value)
     return SystemTemperature(value, fitted.nll_before, fitted.nll_after, argmax_changed=fitted.argmax_changed)
@@ -231,7 +231,7 @@ class SystemNumbers:
     """One file of a system: its numbers, and resampled values of them."""
 
     name: str
-    system: System
+    system: SystemResult
     replicates: Replicates | None = None
 
     @property
@@ -265,7 +265,7 @@ def resample(
     """
     inside = id_key(predictions)
     if inside in predictions.tables:
-        found = predictions.calibration.kind.replicates(predictions.tables[inside], replicates, seed)
+        found = predictions.task.replicates(predictions.tables[inside], replicates, seed)
     else:
         found = accuracy_replicates(predictions.right(inside), replicates, seed)
     for name, values in _ranking(predictions).items():  # whose samples are queries
@@ -285,7 +285,7 @@ def resample(
     return Resampled(found, sets, means)
 
 
-def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> dict[str, System]:
+def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> dict[str, SystemResult]:
     """Returns systems by name: joins files of one name, and adds intervals and differences to the first system.
 
     Args:
@@ -295,7 +295,7 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
     for part in measured:
         by_name.setdefault(part.name, []).append(part)
     beside = any(part.system.typicality is not None for parts in by_name.values() for part in parts)
-    systems: dict[str, System] = {}
+    systems: dict[str, SystemResult] = {}
     drawn_of: dict[str, Resampled[_Estimate]] = {}
     for name, parts in by_name.items():
         parts = [_with_msp(part) for part in parts] if beside else parts
@@ -346,12 +346,12 @@ def _as_msp(found: Mapping[str, T]) -> dict[str, T]:
     return {"msp_auroc": found["auroc"], "msp_fpr95": found["fpr95"]}
 
 
-def aggregate(systems: Sequence[System]) -> System:
+def aggregate(systems: Sequence[SystemResult]) -> SystemResult:
     """Returns one system for two or more of its seeds: means, their deviations, and the seeds themselves."""
     means = {name: combined(_mean, *(getattr(one, name) for one in systems)) for name in MEASURED}
     spread = {name: combined(_deviation, *(getattr(one, name) for one in systems)) for name in MEASURED}
     seeds = tuple(replace(one, curves=None) for one in systems)
-    return replace(systems[0], **means, std=System(**spread), seeds=seeds)
+    return replace(systems[0], **means, std=SystemResult(**spread), seeds=seeds)
 
 
 class _Estimate(NamedTuple):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-from hydractl.checkpoint.calibration import Calibration
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
 
+    from hydractl.checkpoint.calibration import Calibration
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.answer_kinds import AnswerKind
     from hydractl.evaluation.results import Cost, Description, KnownLeak
-    from hydractl.evaluation.set_answers import Classifier, SetAnswers
     from hydractl.evaluation.sets import EvaluationData, SetKey
     from hydractl.metrics.checks import FloatArray
     from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
+    from hydractl.tasks.task import Answers, Task
 
 #: Called with the number of samples in each finished batch.
 OnBatch = Callable[[int], None]
@@ -42,66 +42,25 @@ class Running:
     on_note: Callable[[str], None]  # called with what a reader of the numbers should know
 
 
-class Predictor(Protocol):
-    """A system that is ready to answer the data sets of an evaluation.
+class Classifier(NamedTuple):
+    """The affine maps by which members make logits of features: `[M,C,D']` and `[M,C]`."""
 
-    Under torchrun the leading process asks and the others `serve`, until it lets the system go by `dismiss`.
+    weight: Tensor
+    bias: Tensor
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The same as arrays."""
+        return self.weight.numpy(), self.bias.numpy()
+
+
+class System(Protocol):
+    """What answers data sets: a network or an ensemble, a graph of another runtime, saved predictions.
+
+    It is spelled by a text (see `SYSTEM_KINDS`) and opens its files at the first use of what they hold; weights are in
+    memory from its first answer to its last. Under torchrun the leading process asks and the others `serve`, until it
+    lets the system go by `dismiss`.
     """
-
-    @property
-    def confident(self) -> bool:
-        """True if it holds a confidence of its own, which is its score whatever score is chosen."""
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """The names of its classes."""
-
-    @property
-    def kind(self) -> AnswerKind:
-        """The kind of its answers."""
-
-    @property
-    def calibration(self) -> Calibration:
-        """What was fitted to its answers."""
-
-    @property
-    def temperature(self) -> float:
-        """The number that divides its logits."""
-
-    @property
-    def cost(self) -> Cost | None:
-        """Its members, parameters and multiply-adds; None if they are unknown."""
-
-    @property
-    def classifier(self) -> Classifier | None:
-        """Its members' classifiers; None if they are unknown."""
-
-    @property
-    def ood_head(self) -> OodHead | None:
-        """The OOD score that its file brings."""
-
-    @property
-    def scores_itself(self) -> bool:
-        """True if its answers bring the numbers of that score."""
-
-    def samples(self, key: SetKey) -> int:
-        """Returns the number of samples of a set."""
-
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> SetAnswers:
-        """Returns the answers to a set, with the parts that a score reads."""
-
-    def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
-        """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
-
-    def serve(self) -> None:
-        """Answers what the leading process asks."""
-
-    def dismiss(self) -> None:
-        """Ends the serving of other processes."""
-
-
-class SystemSpec(Protocol):
-    """A system that a user named; it opens its files at the first use of what they hold."""
 
     @property
     def name(self) -> str:
@@ -136,8 +95,55 @@ class SystemSpec(Protocol):
     def check(self, data: EvaluationData | None) -> None:
         """Raises DataError if it cannot answer the data."""
 
-    def load(self, data: EvaluationData | None, running: Running, /) -> Predictor:
-        """Returns the system with its weights in memory."""
+    def on(self, data: EvaluationData | None, running: Running, /) -> System:
+        """Returns the system with the data that it is to answer, and how it is run."""
+
+    @property
+    def confident(self) -> bool:
+        """True if it holds a confidence of its own, which is its score whatever score is chosen."""
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of its classes."""
+
+    @property
+    def task(self) -> Task:
+        """What it answers."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What was fitted to its answers."""
+
+    @property
+    def cost(self) -> Cost | None:
+        """Its members, parameters and multiply-adds; None if they are unknown."""
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """Its members' classifiers; None if they are unknown."""
+
+    @property
+    def ood_head(self) -> OodHead | None:
+        """The OOD score that its file brings."""
+
+    @property
+    def scores_itself(self) -> bool:
+        """True if its answers bring the numbers of that score."""
+
+    def samples(self, key: SetKey) -> int:
+        """Returns the number of samples of a set."""
+
+    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
+        """Returns the answers to a set, with the parts that a score reads."""
+
+    def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
+        """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
+
+    def serve(self) -> None:
+        """Answers what the leading process asks."""
+
+    def dismiss(self) -> None:
+        """Ends the serving of other processes."""
 
 
 @dataclass(frozen=True)

@@ -307,6 +307,6 @@ def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSy
         compile_model(model)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
-        return task.probabilities(task.answer(model(**inputs).logits[None], 1.0))
+        return task.probabilities(task.link(model(**inputs).logits[None], 1.0))
 
     return replace(system, answers=(answer,), weight=replace(system.weight, performed=system.weight.multiply_adds))

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError, OutputError
-from hydractl.evaluation.checkpoints import NetworkSystem
 from hydractl.evaluation.comparison import Comparison, describe_data, evaluate_systems
-from hydractl.evaluation.networks import labels_of
+from hydractl.evaluation.networks import NetworkSystem, labels_of
 from hydractl.evaluation.onnx_file import OnnxFile
 from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.results import Difference, Results
 from hydractl.evaluation.sets import EvaluationData, find_leaks, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import assemble
-from hydractl.evaluation.systems import Running, SystemSpec
+from hydractl.evaluation.systems import Running, System
 from hydractl.evaluation.timing import Row, Timer, open_timed
 from hydractl.model.hydra import Hydra
 from hydractl.reports.artifact import results
@@ -80,8 +79,10 @@ def require_accuracy(checkpoint: Checkpoint, data: EvaluationData, running: Runn
     """Raises OptionError if the network's answers are not right or wrong on the data to measure on."""
     task, key = find_task(checkpoint.spec.task), next(key for key in data.sets if key.role == "id")
     # One logit answers whether, if labels are 0 and 1.
-    labels = labels_of(key, data, checkpoint.labels, checkpoint.spec, running=running) if task.numbers else None
-    if not task.labelled or (labels is not None and labels.dtype.kind == "f"):
+    labels = labels_of(
+        key, data, checkpoint.labels, checkpoint.spec, running=replace(running, on_note=lambda text: None)
+    )
+    if not task.has_accuracy(labels):
         raise OptionError(
             f"`max_accuracy_drop` is for answers that are right or wrong, this model is for {task.name}: leave it out, "
             "and read what changes"
@@ -97,7 +98,7 @@ def measure_change(
         before: the network; with its classes, if it is a zero-shot model.
     """
     system = NetworkSystem((before,))
-    systems: list[tuple[str, SystemSpec]] = [(BEFORE, system), (AFTER, OnnxSystem(after))]
+    systems: list[tuple[str, System]] = [(BEFORE, system), (AFTER, OnnxSystem(after))]
     comparison = Comparison(systems, data, Settings(), Procedure())
     numbers = assemble(evaluate_systems(comparison, running, watch))
     threads = torch.get_num_threads()

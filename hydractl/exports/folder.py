@@ -9,7 +9,7 @@ from hydractl.checkpoint.calibration import FittedOod
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.output import write_bytes
-from hydractl.checkpoint.spec import SIGMOID, spec_to_json
+from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.data.preprocess import for_transformers
 from hydractl.exports.code import write_code
@@ -71,10 +71,8 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         config |= settings
     if (problem := checkpoint.spec.problem_type) is not None:
         config["problem_type"] = problem
-    if task.several and task.numbers:
-        config["sentence_transformers"] = {"activation_fn": SIGMOID}
     labels = library_labels(checkpoint)
-    return config | (label_fields(labels) if labels is not None else {})
+    return config | task.config | (label_fields(labels) if labels is not None else {})
 
 
 def _ood(fitted: FittedOod) -> dict[str, Any]:
@@ -102,11 +100,8 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
     yield from ("", "# Hydra ensemble", "")
     count = f"{checkpoint.members} member{'s' if checkpoint.members > 1 else ''}"
     yield f"{count} of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
-    if task.numbers and not task.several:
-        yield "Its logits are the mean of the members' numbers."
-    else:
-        yield f"{'Sigmoid' if task.several else 'Softmax'} of its logits is the mean of the members' probabilities;"
-    if checkpoint.spec.one_class:
+    yield task.card()
+    if task.tells_ood == "scores":
         yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
     if (fit := checkpoint.calibration.fit) is not None:
         share = f"{100 - 100 * fit.accept:g} %"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,6 @@ from hydractl.checkpoint.calibration import INTERVAL, Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
-from hydractl.evaluation.answer_kinds import answer_kind
 from hydractl.evaluation.model_calibration import (
     CalibrationData,
     Fit,
@@ -25,13 +25,11 @@ from hydractl.evaluation.model_calibration import (
     fit_answers,
     fit_network,
 )
-from hydractl.evaluation.onnx_file import open_onnx
-from hydractl.evaluation.onnx_system import OnnxNetwork, start_onnx
+from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.ood_fit import Held, Wanted
 from hydractl.evaluation.promise_fit import WantedPromises
-from hydractl.evaluation.set_answers import Classifier
 from hydractl.evaluation.sets import EvaluationData
-from hydractl.evaluation.systems import Running
+from hydractl.evaluation.systems import Classifier, Running
 from hydractl.exports.before_after import (
     Change,
     measure_change,
@@ -92,10 +90,10 @@ class Refit:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "fitting.onnx"
             path.write_bytes(quantized(traced).SerializeToString())
-            graph = start_onnx(open_onnx(path, expected=traced.outputs))
-        network = OnnxNetwork(graph, EvaluationData(self.data.sets, self.running.reading.match_labels), self.running)
-        inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
-        held = Held(inside, {}, classifier, checkpoint.calibration.divisor, shifted={}, names=checkpoint.labels)
+            data = EvaluationData(self.data.sets, self.running.reading.match_labels)
+            network = OnnxSystem(path, tuple(traced.outputs), data, self.running)
+            inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
+        held = Held(inside, {}, classifier, {})
         found = fit_answers(held, _fit(checkpoint), wanted, self.running.on_note)
         return calibrated(checkpoint, found, self.data, options={"precision": "int8"})
 
@@ -152,8 +150,8 @@ def _unfitted(before: Calibration, after: Calibration, data: CalibrationData) ->
 def _fit(checkpoint: Checkpoint) -> Fit:
     """Returns the fit of a temperature or of intervals, for the share of those that the file has."""
     share = INTERVAL if (around := checkpoint.calibration.intervals) is None else around.share
-    precision = _promised(checkpoint).accuracy
-    return answer_kind(find_task(checkpoint.spec.task), names=checkpoint.labels, share=share, precision=precision).fit
+    task = find_task(checkpoint.spec.task)
+    return partial(task.fit, interval=share, precision=_promised(checkpoint).accuracy)
 
 
 def _wanted(checkpoint: Checkpoint) -> Wanted:

@@ -100,7 +100,6 @@ class HydraPreTrainedModel(PreTrainedModel):
         loss = None
         if labels is not None:
             members = output.member_logits / self.hydra.temperature
-            labels = labels.reshape(members.shape[1:]) if self.hydra.task.numbers else labels  # Trainer gives `[B]`
             if self.hydra.spec.by_token:
                 members, labels = members[:, labels >= 0], labels[labels >= 0]
             loss = self.hydra.task.losses(members.float(), labels, 0.0).mean()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec, Task
+from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.checkpoint.tensors import LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig
@@ -54,7 +54,7 @@ class Family:
     interpolation: Interpolation | None = None  # None: the library takes images of one size
     base: Base | None = None  # None: only checkpoints with a classifier are read
     legacy: Mapping[str, str] = field(default_factory=dict)  # tensor name endings of older releases, to today's
-    task: Task = "image-classification"
+    task: TaskName = "image-classification"
     #: From the network that a config describes to that of this task.
     described: Callable[[ModelSpec], ModelSpec] = lambda spec: spec
     library: str = "transformers"  # the tests compare with its forward pass

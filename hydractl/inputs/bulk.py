@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hydractl.checkpoint.output import claim, refuse_existing, write_atomically, write_bytes
 from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.errors import DataError, OptionError
-from hydractl.inputs.predictions import AnyPredictions, Counts, Promise
+from hydractl.inputs.predictions import Counts, Predictions, Promise
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import InputRow
 from hydractl.watch import Advance, Watcher
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     import pyarrow
 
 #: Predicts the inputs of a part, given the number of the first, and tells how many are done after each batch.
-Answering = Callable[[Sequence[InputRow], int, Callable[[int], None]], AnyPredictions]
+Answering = Callable[[Sequence[InputRow], int, Callable[[int], None]], Predictions]
 
 
 @dataclass(frozen=True)
 class Form:
     """A kind of file that predictions are written to, part by part."""
 
-    encode: Callable[[AnyPredictions], bytes]
+    encode: Callable[[Predictions], bytes]
     join: Callable[[Path, Sequence[Path], bool], None]  # writes the file from its parts; the last is `force`
 
 
-def _csv(found: AnyPredictions) -> bytes:
+def _csv(found: Predictions) -> bytes:
     return found.to_csv().encode()
 
 
-def _json_lines(found: AnyPredictions) -> bytes:
+def _json_lines(found: Predictions) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found).encode(errors="backslashreplace")
 
 
-def _parquet(found: AnyPredictions) -> bytes:
+def _parquet(found: Predictions) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -200,7 +200,7 @@ def _known_counts(part: Path) -> Counts | None:
     return Counts(**json.loads(sign.read_bytes())) if sign.exists() else None
 
 
-def _write_part(part: Path, found: AnyPredictions, form: Form) -> Counts:
+def _write_part(part: Path, found: Predictions, form: Form) -> Counts:
     """Writes one part, then its counts, which are the sign that it is whole."""
     counts = Counts().plus(found)
     write_bytes(part, form.encode(found), force=True)

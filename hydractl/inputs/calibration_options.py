@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from hydractl.bounds import parse_share
 from hydractl.checkpoint.calibration import INTERVAL
@@ -12,12 +12,9 @@ from hydractl.errors import OptionError
 from hydractl.options import option
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hydractl.evaluation.answer_kinds import AnswerKind
     from hydractl.evaluation.promise_fit import WantedPromises
-    from hydractl.metrics.checks import Logits
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
+    from hydractl.tasks.task import Answers
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,9 @@ class Temperature:
     def check(self, checkpoint: Checkpoint) -> None:
         """Accepts every model."""
 
-    def fit(self, kind: AnswerKind, member_logits: Logits, labels: NDArray[Any]) -> FittedTemperature:
+    def fit(self, promises: Promises, answers: Answers) -> FittedTemperature:
         """Returns the temperature with the lowest NLL, with thresholds for several labels; or intervals for numbers."""
-        return kind.fit(member_logits, labels)
+        return answers.task.fit(answers, promises.interval_share, promises.shares["accuracy"])
 
 
 @dataclass(frozen=True)
@@ -50,18 +47,13 @@ class Vector:
         from hydractl.surgery.numbers import require_exact_classifier
         from hydractl.tasks.all_tasks import find_task, require_one_class
 
-        if not (find_task(checkpoint.spec.task).several and find_task(checkpoint.spec.task).numbers):
+        if not find_task(checkpoint.spec.task).config:  # one logit has Platt's scale and shift
             require_one_class(checkpoint.spec, "`method` vector", "choose temperature")
         require_exact_classifier(checkpoint)
 
-    def fit(self, _kind: AnswerKind, member_logits: Logits, labels: NDArray[Any]) -> FittedVector:
+    def fit(self, promises: Promises, answers: Answers) -> FittedVector:
         """Returns the scales and shifts with the lowest NLL."""
-        from hydractl.metrics.number_metrics import fit_platt
-        from hydractl.metrics.scaling import fit_vector
-
-        if labels.dtype.kind == "f":
-            raise OptionError("`method` vector needs labels of 0 and 1, these are numbers: choose temperature")
-        return (fit_platt if labels.ndim == 2 else fit_vector)(member_logits, labels)
+        return answers.task.fit_vector(answers)
 
 
 Method = Temperature | Vector

@@ -1,4 +1,4 @@
-"""Predictions of a model, in the forms in which people and programs read them."""
+"""A model's answers to named inputs, in the forms in which people and programs read them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hydractl.inputs.result import Result
+from hydractl.tasks.task import HIDDEN, Answers, OneAnswer
 from hydractl.text import printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from rich.console import Console
 
 SHOWN = 20  # rows of a table in a notebook
-HIDDEN = ("entropy", "probabilities", "embedding", "words")  # columns that people do not see
 UNREADABLE = "unreadable"
 UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
+#: Columns of `Answers` that have a value for each sample, besides those that its task makes.
+BY_SAMPLE = ("ood_score", "typicality", "profile", "ood")
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,17 @@ class Promise:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AnyPredictions(Result):
-    """Predictions of a model for N inputs; what cannot be read keeps its place, without an answer and with NaN.
+class Predictions(Result):
+    """A model's answers to N inputs; what cannot be read keeps its place, without an answer.
+
+    The columns of the answers are attributes, `[N,...]`: see `hydractl.tasks.task.Answers` and the columns of its
+    task, such as `labels`, `probabilities`, `msp`, `values` or `embeddings`. Where an input cannot be read they hold
+    NaN, false or None.
 
     Attributes:
+        answers: those to the inputs that can be read.
+        good: the place of each of these among the N.
         inputs: the name of each in messages: a file, a text, or a place in a data set.
-        classes: the names of the C classes, labels or numbers.
-        member_logits: `[M,N,C]`.
-        ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
-        typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
-        profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
-        ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
-        sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
-        sets: `[N,C]`, true for the classes of each input's set; None without a promise of sets.
         rows: `[N]`, the place of each in its file or data set, counted from 0.
         ids: `[N]`, the values of `id_column`; empty if none is named.
         kept: the values `[N]` of each column in `keep`.
@@ -61,15 +62,9 @@ class AnyPredictions(Result):
         header: whether the first of the lines names the columns.
     """
 
+    answers: Answers
+    good: Sequence[int]
     inputs: Sequence[str]
-    classes: Sequence[str]
-    member_logits: NDArray[np.floating[Any]]
-    ood_score: NDArray[np.floating[Any]] | None = None
-    typicality: NDArray[np.floating[Any]] | None = None
-    profile: NDArray[np.floating[Any]] | None = None
-    ood: NDArray[np.bool_] | None = None
-    sure: NDArray[np.bool_] | None = None
-    sets: NDArray[np.bool_] | None = None
     rows: Sequence[int] = ()
     ids: Sequence[Any] = ()
     kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -80,30 +75,66 @@ class AnyPredictions(Result):
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the C classes, labels or numbers."""
+        return self.answers.names
+
+    @property
+    def member_logits(self) -> NDArray[Any]:
+        """`[M,N,C]`; `[M,n,C]` of words."""
+        logits = self.answers.logits
+        return logits if self.answers.places is not None else self._placed(logits.swapaxes(0, 1)).swapaxes(0, 1)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        column = getattr(self.answers, name)
+        by_sample = name in BY_SAMPLE or name in self.answers.columns
+        if column is None or not by_sample or (name == "probabilities" and self.answers.places is not None):
+            return column
+        return self._placed(column) if isinstance(column, np.ndarray) else self._listed(column)
+
+    def _placed(self, column: NDArray[Any]) -> NDArray[Any]:
+        """Returns values `[N,...]` at all places; NaN or false at those that cannot be read."""
+        if not self.unreadable:
+            return column
+        values = np.full((len(self), *column.shape[1:]), np.nan if column.dtype.kind == "f" else False, column.dtype)
+        values[list(self.good)] = column[: len(self.good)]
+        return values
+
+    def _listed(self, column: Sequence[Any]) -> list[Any]:
+        by_place = dict(zip(self.good, column, strict=False))
+        return [by_place.get(place) for place in range(len(self))]
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields each prediction as plain JSON."""
-        odd = {"ood_score": self.ood_score, "typicality": self.typicality, "ood": self.ood}
-        odd |= {} if self.sure is None else {"sure": self.sure}
-        for at, name in enumerate(self.inputs):
-            bad = self.unreadable.get(at)
+        answers, number = self.answers, {place: number for number, place in enumerate(self.good)}
+        odd = {"ood_score": answers.ood_score, "typicality": answers.typicality, "ood": answers.ood}
+        odd |= {} if (sure := answers.columns.get("sure")) is None else {"sure": sure}
+        blank = _blank(answers.row(0))
+        for place, name in enumerate(self.inputs):
+            at = number.get(place)
+            profile = None if at is None or answers.profile is None else answers.profile[at].tolist()
             yield {
                 "input": name,
-                "row": self.rows[at] if self.rows else at,
-                **({"id": self.ids[at]} if self.ids else {}),
-                **self.answer(at),
-                **{key: None if bad or values is None else values[at].item() for key, values in odd.items()},
-                **({} if self.profile is None else {"profile": None if bad else self.profile[at].tolist()}),
-                "unreadable": bad,
-                "kept": {column: values[at] for column, values in self.kept.items()},
+                "row": self.rows[place] if self.rows else place,
+                **({"id": self.ids[place]} if self.ids else {}),
+                **(blank if at is None else answers.row(at)),
+                **{key: None if at is None or values is None else values[at].item() for key, values in odd.items()},
+                **({} if answers.profile is None else {"profile": profile}),
+                "unreadable": self.unreadable.get(place),
+                "kept": {column: values[place] for column, values in self.kept.items()},
             }
 
-    def answer(self, at: int) -> dict[str, Any]:
-        """Returns the answer to an input by columns, as plain JSON; None where it cannot be read."""
-        raise NotImplementedError
+    def each(self) -> Iterator[OneAnswer]:
+        """Yields the answer to each input that can be read, as a monitor watches it."""
+        for _, answer in zip(self.good, self.answers.each(), strict=False):
+            yield answer
 
     @property
     def _shown(self) -> list[str]:
-        return [name for name in self.answer(0) if name not in HIDDEN]
+        return [name for name in self.answers.row(0) if name not in HIDDEN]
 
     def to_pandas(self) -> Any:
         """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
@@ -124,17 +155,22 @@ class AnyPredictions(Result):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that people see; each is a key of the rows, or `kept(NAME)`."""
-        found = ["input", *(["id"] if self.ids else []), *self._shown]
-        found += [name for name in ("typicality", "ood", "sure") if getattr(self, name) is not None]
-        return (*found, *(f"kept({name})" for name in self.kept))
+        flags = {
+            "typicality": self.answers.typicality,
+            "ood": self.answers.ood,
+            "sure": self.answers.columns.get("sure"),
+        }
+        names = ["input", *(["id"] if self.ids else []), *self._shown]
+        names += [name for name, values in flags.items() if values is not None]
+        return (*names, *(f"kept({name})" for name in self.kept))
 
     def cells(self) -> Iterator[tuple[str, ...]]:
         """Yields the cells of each row below these columns, as text without line ends."""
         for row in self:
-            own = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
-            row |= {name: None if value is None else str(value) for name, value in own.items()}
+            texts = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
+            row |= {name: None if value is None else str(value) for name, value in texts.items()}
             if "words" in row:
-                spans = ("{text} {label} {confidence:.2f}".format_map(one) for one in row["spans"] or ())
+                spans = map("{text} {label} {confidence:.2f}".format_map, row["spans"] or ())
                 row["spans"] = ", ".join(spans)
             if isinstance(label := row.get("label"), tuple):
                 row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in label)
@@ -142,8 +178,8 @@ class AnyPredictions(Result):
                 row["set"] = ", ".join(row["set"])
             if row["unreadable"]:
                 # An encoder without typicality has no column of answers.
-                told = next((name for name in (*self._shown, "typicality") if name in self.columns), "input")
-                row[told] = f"{row['input']}: {UNREADABLE}" if told == "input" else UNREADABLE
+                marked = next((name for name in (*self._shown, "typicality") if name in self.columns), "input")
+                row[marked] = f"{row['input']}: {UNREADABLE}" if marked == "input" else UNREADABLE
             yield tuple(map(_cell, (row[name] for name in self.columns)))
 
     def lines(self) -> Iterator[str]:
@@ -168,6 +204,8 @@ class AnyPredictions(Result):
 
     def guidance(self) -> Iterator[str]:
         yield Counts().plus(self).line(self.promise)
+        if not self._shown:
+            yield "the embeddings are in JSON, in CSV and in the files of `output`"
 
     def __repr__(self) -> str:
         shown = [line for line, _ in zip(self.lines(), range(SHOWN + self.header), strict=False)]
@@ -179,101 +217,9 @@ class AnyPredictions(Result):
         return predictions_html(self, SHOWN)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Predictions(AnyPredictions):
-    """Classes or labels for N inputs.
-
-    Attributes:
-        labels: the most probable class of each, for a multi-label model the labels of its answer as a tuple; None where
-            it cannot be read.
-        probabilities: `[N,C]`, the members' mean.
-        msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
-        entropy: `[N]`, nats, of the probabilities: high means the same.
-        mutual_information: `[N]`, nats: high means that the members disagree.
-    """
-
-    labels: Sequence[Any]
-    probabilities: NDArray[np.floating[Any]]
-    msp: NDArray[np.floating[Any]]
-    entropy: NDArray[np.floating[Any]]
-    mutual_information: NDArray[np.floating[Any]]
-
-    def answer(self, at: int) -> dict[str, Any]:
-        numbers = {name: _number(getattr(self, name)[at]) for name in ("msp", "entropy", "mutual_information")}
-        probabilities = dict(zip(self.classes, map(_number, self.probabilities[at]), strict=True))
-        named = {} if self.sets is None else {"set": None if at in self.unreadable else self._set(at, self.sets[at])}
-        return {"label": self.labels[at], **numbers, **named, "probabilities": probabilities}
-
-    def _set(self, at: int, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
-        """Returns the classes in the set of an input, the most probable first."""
-        order = (-self.probabilities[at]).argsort(kind="stable")
-        return tuple(self.classes[one] for one in order if chosen[one])
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SentencePredictions(Predictions):
-    """Labelled words for N texts; labels are spans, and arrays those of `hydractl.tasks.tagged_words`.
-
-    Attributes:
-        words: the words of each text; None where it cannot be read.
-    """
-
-    words: Sequence[Any]
-
-    def answer(self, at: int) -> dict[str, Any]:
-        numbers = {name: _number(getattr(self, name)[at]) for name in ("msp", "entropy", "mutual_information")}
-        return {"spans": _plain(self.labels[at]), **numbers, "words": _plain(self.words[at])}
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NumberPredictions(AnyPredictions):
-    """Numbers for N inputs; columns of several carry the number's name in brackets.
-
-    Attributes:
-        values: `[N,C]`, the members' mean.
-        spread: `[N,C]`, the standard deviation between members.
-        low: `[N,C]`, where the interval that calibration fitted begins; None if the model was not calibrated.
-        high: `[N,C]`, where it ends; None likewise.
-    """
-
-    values: NDArray[np.floating[Any]]
-    spread: NDArray[np.floating[Any]]
-    low: NDArray[np.floating[Any]] | None = None
-    high: NDArray[np.floating[Any]] | None = None
-
-    def answer(self, at: int) -> dict[str, Any]:
-        found = {"value": self.values, "spread": self.spread, "low": self.low, "high": self.high}
-        known = {column: map(_number, numbers[at]) for column, numbers in found.items() if numbers is not None}
-        names = [""] if len(self.classes) == 1 else [f"({name})" for name in self.classes]
-        return {f"{column}{name}": next(numbers) for name in names for column, numbers in known.items()}
-
-
-def _number(value: Any) -> float | None:
-    return None if value != value else float(value)
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class EmbeddingPredictions(AnyPredictions):
-    """Embeddings for N inputs, which files hold in a column `embedding`.
-
-    Attributes:
-        embeddings: `[N,P]`, the members' mean direction at their mean length.
-    """
-
-    embeddings: NDArray[np.floating[Any]]
-
-    def guidance(self) -> Iterator[str]:
-        yield from super().guidance()
-        yield "the embeddings are in JSON, in CSV and in the files of `output`"
-
-    def answer(self, at: int) -> dict[str, Any]:
-        return {"embedding": None if at in self.unreadable else self.embeddings[at].tolist()}
-
-
-def _plain(words: Sequence[Any] | None) -> list[dict[str, Any]] | None:
-    """Returns the words or spans of a text as plain JSON; None of one that cannot be read."""
-    found = None if words is None else [one._asdict() for one in words]
-    return found and [{key: value for key, value in one.items() if value is not None} for one in found]
+def _blank(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the answer to what cannot be read: the same columns without values."""
+    return {name: dict.fromkeys(value) if isinstance(value, dict) else None for name, value in row.items()}
 
 
 def _cell(value: Any) -> str:
@@ -295,15 +241,17 @@ class Counts:
     sure: int = 0
     named: int = 0  # classes in their sets
 
-    def plus(self, found: AnyPredictions) -> Counts:
+    def plus(self, more: Predictions) -> Counts:
         """Returns the counts with those of more predictions."""
-        flagged, sure = (0 if flags is None else int(flags.sum()) for flags in (found.ood, found.sure))
+        answers, count = more.answers, len(more.good)
+        flags = (answers.ood, answers.columns.get("sure"), answers.columns.get("sets"))
+        flagged, sure, named = (0 if values is None else int(values[:count].sum()) for values in flags)
         return Counts(
-            self.inputs + len(found),
-            self.unreadable + len(found.unreadable),
+            self.inputs + len(more),
+            self.unreadable + len(more.unreadable),
             flagged=self.flagged + flagged,
             sure=self.sure + sure,
-            named=self.named + (0 if found.sets is None else int(found.sets.sum())),
+            named=self.named + named,
         )
 
     def line(self, promise: Promise) -> str:
@@ -331,11 +279,11 @@ class PredictionStream(Result):
     """
 
     chunks: Iterator[list[str]]
-    answer: Callable[[list[str], int], AnyPredictions]
+    answer: Callable[[list[str], int], Predictions]
     _counted: list[tuple[Counts, Promise]] = field(default_factory=list)
 
     @cached_property
-    def _whole(self) -> AnyPredictions:
+    def _whole(self) -> Predictions:
         return self.answer([line for chunk in self.chunks for line in chunk], 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -347,10 +295,10 @@ class PredictionStream(Result):
     def lines(self) -> Iterator[str]:
         counts = Counts()
         for chunk in self.chunks:
-            found = self.answer(chunk, counts.inputs)
-            yield from replace(found, header=found.header and not counts.inputs).lines()
-            counts = counts.plus(found)
-            self._counted[:] = [(counts, found.promise)]
+            predictions = self.answer(chunk, counts.inputs)
+            yield from replace(predictions, header=predictions.header and not counts.inputs).lines()
+            counts = counts.plus(predictions)
+            self._counted[:] = [(counts, predictions.promise)]
 
     def draw(self, console: Console) -> None:
         """Prints each answer as soon as it is there."""

@@ -17,7 +17,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hydractl.evaluation.results import Results, System
+    from hydractl.evaluation.results import Results, SystemResult
     from hydractl.reports.columns import Column
 
 SuiteLike = Any  #: a name, a path, or a `Suite`
@@ -181,7 +181,7 @@ class SuiteReported(Result):
         return aligned(cells, left=2)
 
 
-def _mean(systems: Sequence[System]) -> dict[str, Any]:
+def _mean(systems: Sequence[SystemResult]) -> dict[str, Any]:
     from hydractl.evaluation.results import mean, plain
     from hydractl.reports.columns import at
 

@@ -13,7 +13,7 @@ from hydractl.text import TableLine, printable
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra, HydraOutput
-    from hydractl.tasks.prediction import AnyPrediction
+    from hydractl.tasks.task import Answers
 
 Value = TypeVar("Value")
 
@@ -75,7 +75,7 @@ class MadeModel(Result):
         output: HydraOutput = self._loaded(*inputs, **named)
         return output
 
-    def predict(self, samples: Any, batch_size: int = 64) -> AnyPrediction:
+    def predict(self, samples: Any, batch_size: int = 64) -> Answers:
         """Predicts raw images or texts; see `Hydra.predict`."""
         return self._loaded.predict(samples, batch_size)
 

@@ -18,7 +18,6 @@ from hydractl.errors import DataError
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL.Image import Image
     from torch import Tensor
 
@@ -165,24 +164,6 @@ class Readable:
                 yield batch.inputs, range(first, len(self.good))
         if not self.good and self._stand_in is not None:
             yield prepare([self._stand_in]), range(1)
-
-    def labels(self, found: Sequence[Any]) -> list[Any]:
-        """Returns the label at each place, None for the bad ones."""
-        named = dict(zip(self.good, found, strict=False))
-        return [named.get(at) for at in range(len(self._entries))]
-
-    def placed(self, found: Tensor, axis: int) -> NDArray[Any]:
-        """Returns values at all places along an axis; NaN or false at the bad ones."""
-        import numpy as np
-
-        if not self.bad:
-            return found.numpy()
-        shape = list(found.shape)
-        shape[axis] = len(self._entries)
-        values = np.full(shape, np.nan if found.is_floating_point() else False, found.numpy().dtype)
-        places = (slice(None),) * axis + (self.good,)
-        values[places] = found.numpy()[(slice(None),) * axis + (slice(len(self.good)),)]
-        return values
 
 
 def text_rows(texts: Iterable[str], first: int = 0) -> Iterator[InputRow]:

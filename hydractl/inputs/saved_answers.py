@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ import numpy as np
 from hydractl.errors import DataError
 from hydractl.inputs.predictions import UNREADABLE
 from hydractl.monitoring.pick import Seen
-from hydractl.monitoring.stream import Known, SeenAnswer
-from hydractl.text import shortened
+from hydractl.monitoring.stream import Known
+from hydractl.tasks.parts import share_of
+from hydractl.tasks.task import OneAnswer
 
 NEEDED = ("input", "typicality")  # columns of predictions
 SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them
@@ -106,44 +106,11 @@ def _separator(line: str) -> str:
     return "\t" if "\t" in line else ","
 
 
-def _answer(row: Mapping[str, Any], known: Known) -> SeenAnswer:
-    typical, probabilities, profile = _share(row, "typicality"), None, None
-    if known.classes and not known.several:
-        given = row.get("probabilities") or {name: row[f"p({name})"] for name in known.classes if f"p({name})" in row}
-        if given:
-            probabilities = np.array([_share(given, name) for name in known.classes])
+def _answer(row: Mapping[str, Any], known: Known) -> OneAnswer:
     layers = row.get("profile") or [row.get(f"typicality(layer {at})") for at in range(known.layers)]
-    if known.layers and None not in layers:
-        profile = np.array(layers, dtype=np.float64)
-    if known.classes == ():
-        return SeenAnswer(typical, profile=profile)
-    found, sure = row["label"], _share(row, "msp")
-    label = _labels(found, known.classes or ()) if known.several else str(found)
-    if isinstance(label, str) and known.classes is not None and label not in known.classes:
-        label = label.removeprefix("'")  # which CSV puts before what a spreadsheet would run
-    return SeenAnswer(typical, sure, label, probabilities, profile=profile)
-
-
-def _labels(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
-    """Returns labels: those of a list, or of a text, where each may carry its probability."""
-    if not isinstance(given, str):
-        return tuple(given)
-    # A label may hold a comma itself, and CSV puts ' before what a spreadsheet would run.
-    names = "|".join(map(re.escape, sorted(classes, key=len, reverse=True)))
-    listed, found, at = re.compile(rf"'??({names})(?: \d\.\d\d)?(?:, |$)"), [], 0
-    while at < len(given):
-        if (next_one := listed.match(given, at)) is None:
-            raise ValueError(f"the model has no label {shortened(given[at:], 40)!r}")
-        found.append(next_one[1])
-        at = next_one.end()
-    return tuple(found)
-
-
-def _share(row: Mapping[str, Any], name: str) -> float:
-    value = float(row[name])
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value:g}, not from 0 to 1")
-    return value
+    profile = np.array(layers, dtype=np.float64) if known.layers and None not in layers else None
+    answer = known.task.read_row(row, known.classes)
+    return answer._replace(typicality=share_of(row, "typicality"), profile=profile)
 
 
 def _problem(error: Exception) -> str:

@@ -106,16 +106,15 @@ def open_materials(
     found = {}
     for name, (samples, ood) in opened.items():
         set_classes(network, reading.classes, reading.template, samples)
-        if network.task.labelled:
-            names = network.labels or unnamed(network.spec.classes)
-            matched = match_to_task(samples, network.task, names, reading.match_labels)
-        else:
-            matched = with_some_class(samples)
+        names = network.labels or unnamed(network.spec.classes)
+        matched = match_to_task(samples, network.task, names, reading.match_labels)
+        if matched.labels is None:
+            matched = with_some_class(matched)
         for note in matched.notes[len(samples.notes) :]:
             watch.note(f"note: {note}")
         prompts = network.class_prompts or {}
         material = Material(checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=prompts)
-        targets = not (by_loss or network.task.labelled)
+        targets = network.task.taught_only and not by_loss
         found[name] = material.with_targets(compute.batch_size) if targets else material
     return found
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
-
-import numpy as np
+from typing import Annotated
 
 from hydractl.artifacts import open_artifact
 from hydractl.bounds import parse_share
@@ -17,15 +15,17 @@ from hydractl.checkpoint.output import write_bytes
 from hydractl.errors import OptionError
 from hydractl.evaluation.onnx_file import OnnxFile, is_onnx, open_onnx
 from hydractl.inputs.arguments import ModelLike, as_checkpoint
+from hydractl.inputs.predictions import Predictions
 from hydractl.monitoring.evidence import Scale
 from hydractl.monitoring.findings import Findings, find
 from hydractl.monitoring.metrics import prometheus
-from hydractl.monitoring.stream import Known, SeenAnswer, Stream, StreamState
+from hydractl.monitoring.stream import Known, Stream, StreamState
 from hydractl.ood.score import PROFILE, QUANTILES
 from hydractl.schema import Checked, Items, Schema
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers, OneAnswer
 from hydractl.text import shortened
 
-Answered = Any  #: predictions, as `Hydra.predict` and `hydractl.predict` return them
 FORMAT, VERSION = "hydractl-monitor", 1
 
 
@@ -67,15 +67,15 @@ class Monitor:
         if state is not None:
             self.streams = self._read(state)
 
-    def update(self, prediction: Answered) -> bool:
+    def update(self, prediction: Answers | Predictions) -> bool:
         """Adds predictions, and returns whether there has been an alarm.
 
         Raises:
             OptionError: they are of a model without typicality, or answer with other classes.
         """
-        return self.add(answers(prediction))
+        return self.add(prediction.each())
 
-    def add(self, found: Iterable[SeenAnswer]) -> bool:
+    def add(self, found: Iterable[OneAnswer]) -> bool:
         """Adds answers one by one, and returns whether there has been an alarm.
 
         Raises:
@@ -85,7 +85,7 @@ class Monitor:
         known = self.known
         for one in map(known.watched, found):
             wrong = [name for name in one.labels if known.classes is not None and name not in known.classes]
-            if wrong or (known.classes != () and not isinstance(one.label, tuple if known.several else str)):
+            if wrong or (known.task.label_type is not None and not isinstance(one.label, known.task.label_type)):
                 given = shortened(str(wrong[0] if wrong else one.label), 40)
                 raise OptionError(f"the model has no class {given!r}: watch its own predictions")
             self.streams[0].add(one)
@@ -150,23 +150,22 @@ def _known(model: ModelLike) -> Known:
     file = open_onnx(model) if is_onnx(model) else None
     checkpoint = as_checkpoint(model) if file is None else file.checkpoint
     spec = checkpoint.spec
-    several = spec.problem_type == "multi_label_classification"  # a service without torch imports no tasks
+    task = find_task(spec.task)
     if (fit := checkpoint.calibration.fit) is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
     calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
-    if several:  # other thresholds answer with other labels
+    if checkpoint.calibration.thresholds is not None:  # others answer with other labels
         calibration = hashlib.sha256(json.dumps([calibration, checkpoint.calibration.thresholds]).encode()).hexdigest()
     names = tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
-    classes = None if spec.prompted else names if spec.one_class or several else ()
     return Known(
         calibration=calibration,
         # Samples of shifted data count too, but a file does not say how many: fewer are the safe side.
         scale=Scale(max(fit.samples, quantiles), quantiles),
         accept=fit.accept,
         layers=layers,
-        classes=classes,
+        classes=task.watched(names),
         baseline=fit.baseline,
-        several=several,
+        task=task,
     )
 
 
@@ -182,24 +181,3 @@ def _numbers_of_graph(file: OnnxFile) -> tuple[str, int, int]:
     """Returns the same of a graph, which names its quantiles alone; no two fits have the same."""
     identity = hashlib.sha256(json.dumps(list(file.quantiles)).encode()).hexdigest()
     return identity, len(file.quantiles), file.checkpoint.spec.towers[0].layers if PROFILE in file.outputs else 0
-
-
-def answers(found: Answered) -> Iterator[SeenAnswer]:
-    """Yields the answers of predictions, without those to what could not be read.
-
-    Raises:
-        OptionError: they have no typicality.
-    """
-    if found.typicality is None:
-        raise OptionError("these predictions have no typicality: calibrate the model first")
-    names = ("typicality", "msp", "probabilities", "profile")
-    typical, *others = (
-        None if (values := getattr(found, name, None)) is None else np.asarray(values, dtype=np.float64)
-        for name in names
-    )
-    assert typical is not None
-    for at in np.flatnonzero(~np.isnan(typical)):
-        sure, probabilities, profile = (None if values is None else values[at] for values in others)
-        label = found.labels[at] if hasattr(found, "labels") else None
-        confidence = None if sure is None else float(sure)
-        yield SeenAnswer(float(typical[at]), confidence, label, probabilities, profile=profile)

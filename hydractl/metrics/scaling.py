@@ -1,11 +1,12 @@
 """Scaling of logits that is fitted on held-out ID data: one temperature, or a scale and a shift for each class."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
+from hydractl.checkpoint.calibration import Calibration, Intervals
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
@@ -39,6 +40,35 @@ class FittedTemperature:
 
     def __str__(self) -> str:
         return f"T = {self.temperature:.4f}"
+
+    def calibration(self, before: Calibration) -> Calibration:
+        """Returns a calibration with this fit in the place of an earlier one."""
+        return replace(before, temperature=self.temperature, intervals=None)
+
+
+@dataclass(frozen=True)
+class FittedLabels(FittedTemperature):
+    """A temperature by the binary NLL, the mean over labels, and each label's threshold."""
+
+    thresholds: tuple[float, ...]  # [C]
+
+    def calibration(self, before: Calibration) -> Calibration:
+        return replace(super().calibration(before), thresholds=self.thresholds)
+
+
+@dataclass(frozen=True)
+class FittedIntervals(FittedTemperature):
+    """Intervals, which change no answer, and the NLL with one deviation for all samples and with theirs."""
+
+    intervals: Intervals
+
+    def __str__(self) -> str:
+        fit = self.intervals
+        sides = (np.array(fit.width) * np.array(fit.floor)).tolist()
+        return f"intervals for {100 * fit.share:g} %, {', '.join(f'{side:.3g}' for side in sides)} to each side or more"
+
+    def calibration(self, before: Calibration) -> Calibration:
+        return replace(super().calibration(before), intervals=self.intervals)
 
 
 def far_from_one(temperature: float, exposed: Iterable[str] = ()) -> str | None:

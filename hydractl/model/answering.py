@@ -1,4 +1,4 @@
-"""Raw samples in, a prediction out: what a network of torch and a graph of another runtime have in common."""
+"""Raw samples in, answers out: what a network of torch and a graph of another runtime have in common."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.finite import finite_on_cpu
-from hydractl.ood.score import flagged
-from hydractl.tasks.prediction import AnyPrediction, Prediction
-from hydractl.tasks.tagged_words import SentencePrediction, of_words, with_spans
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.task import Answers, Task
+
+#: The tensors of a batch, and the numbers of its samples for errors.
+Prepared = tuple[dict[str, Tensor], Sequence[int]]
 
 
 class RawPreprocessor(Protocol):
@@ -43,7 +43,7 @@ class Predicting(Protocol):
     def spec(self) -> ModelSpec: ...
 
     @property
-    def task(self) -> TaskRow: ...
+    def task(self) -> Task: ...
 
     @property
     def labels(self) -> tuple[str, ...] | None: ...
@@ -52,13 +52,68 @@ class Predicting(Protocol):
     def calibration(self) -> Calibration: ...
 
 
-class Answer(NamedTuple):
-    """The answer to one batch: `[M,B,C]`, `[B]`, `[B]` and `[B,L]`; see `HydraOutput`."""
+class BatchAnswers(NamedTuple):
+    """The members' answers to one batch; see `HydraOutput`."""
 
-    member_logits: Tensor
-    ood_score: Tensor | None
-    typicality: Tensor | None
-    profile: Tensor | None
+    member_logits: Tensor  # `[M,B,C]`, or `[M,n,C]` of n words
+    ood_score: Tensor | None = None  # `[B]`, the model's own; likewise typicality and profile `[B,L]`
+    typicality: Tensor | None = None
+    profile: Tensor | None = None
+    features: Tensor | None = None  # `[M,B,D']`, the classifiers' inputs; None unless requested
+    hidden: Sequence[Tensor] = ()  # `[1 or M,B,D]` of each hidden layer, the mean token; empty unless requested
+    places: Tensor | None = None  # `[n,2]` of n words: sentence in the set, and word
+
+
+def joined(
+    parts: Sequence[tuple[NDArray[np.int64], BatchAnswers]], network: Predicting, truth: NDArray[Any] | None = None
+) -> Answers:
+    """Returns the answers of a network to a set from those to batches of it, each with its samples' places in it.
+
+    Args:
+        parts: on the CPU, in float32 or float64, in any order.
+        truth: the labels of the samples, `[N,W]` of words.
+
+    Raises:
+        DataError: a sentence has no word with an answer.
+    """
+    order = np.argsort(np.concatenate([positions for positions, _ in parts]), kind="stable")
+    batches = [answers for _, answers in parts]
+
+    def column(name: str, axis: int = 0) -> Any:
+        tensors = [tensor for batch in batches if (tensor := getattr(batch, name)) is not None]
+        return np.take(torch.cat(tensors, axis).numpy(), order, axis) if tensors else None
+
+    places = None
+    if batches[0].places is None:
+        logits = column("member_logits", axis=1)
+    else:
+        places = torch.cat([batch.places for batch in batches if batch.places is not None]).numpy()
+        in_text = np.lexsort((places[:, 1], places[:, 0]))
+        logits = np.take(torch.cat([batch.member_logits for batch in batches], 1).numpy(), in_text, 1)
+        places = places[in_text]
+        truth = None if truth is None else truth[places[:, 0], places[:, 1]]
+        if len(bare := np.setdiff1d(order, places[:, 0])):
+            raise no_word(int(bare[0]))
+    return Answers(
+        task=network.task,
+        member_logits=logits,
+        classes=network.labels,
+        calibration=network.calibration,
+        truth=truth,
+        places=places,
+        features=column("features", axis=1),
+        hidden=[
+            np.take(torch.cat(layer, -2).numpy(), order, -2) for layer in zip(*(b.hidden for b in batches), strict=True)
+        ],
+        ood_score=column("ood_score"),
+        typicality=column("typicality"),
+        profile=column("profile"),
+    )
+
+
+def no_word(row: int) -> DataError:
+    """Returns the error of a sentence none of whose words has an answer."""
+    return DataError(f"row {row}: the model reads no word of it that has a tag: remove it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,101 +124,68 @@ class Answering:
         answer: from the tensors of one batch.
     """
 
-    answer: Callable[[dict[str, Tensor]], Answer]
+    answer: Callable[[dict[str, Tensor]], BatchAnswers]
     preprocessor: RawPreprocessor
     network: Predicting
 
     @torch.inference_mode()
-    def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> AnyPrediction:
-        """Returns the prediction for raw samples; see `Hydra.predict`."""
+    def predict(self, samples: object, batch_size: int, on_batch: Callable[[int], None]) -> Answers:
+        """Returns the answers to raw samples; see `Hydra.predict`."""
         if batch_size < 1:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
         samples = self.preprocessor.several(samples)
-        network = self.network
-        order, truncated, words = None, 0, None
-        if network.spec.modality == "text":
-            # Texts of like length need the least padding together, and all of them are no more than a few images.
-            texts = list(samples)
-            lengths, truncated = self.preprocessor.lengths(texts)
-            order = torch.as_tensor(lengths).argsort(descending=True, stable=True)
-            samples = (texts[i] for i in order)
-            words = self.preprocessor.words(texts) if network.spec.by_token else None
-        logits, odd = self._collect(self._prepared(iter(samples), order, batch_size), on_batch, words)
-        if order is not None:
-            back = order.argsort()
-            logits, odd = logits[:, back], None if odd is None else odd[:, back]
-        found = replace(self._predicted(logits, odd), truncated=truncated)
-        if isinstance(found, SentencePrediction) and words is not None:
-            places = [[(word.start, word.end) for word in own] for own in words]
-            fit = network.calibration.fit
-            least = None if fit is None else fit.confidence
-            found = with_spans(found, list(map(str, texts)), places, least)
-        return found
+        if self.network.spec.modality == "image":
+            return self._collect(self._prepared(iter(samples), count(), batch_size), on_batch)
+        # Texts of like length need the least padding together, and all of them are no more than a few images.
+        texts = list(samples)
+        lengths, truncated = self.preprocessor.lengths(texts)
+        order = np.argsort(-lengths, kind="stable").tolist()
+        words = self.preprocessor.words(texts) if self.network.spec.by_token else None
+        batches = self._prepared((texts[place] for place in order), iter(order), batch_size)
+        answers = replace(self._collect(batches, on_batch, words), truncated=truncated)
+        if words is None:
+            return answers
+        spans = [[(word.start, word.end) for word in sentence] for sentence in words]
+        return replace(answers, texts=list(map(str, texts)), spans=spans)
 
     @torch.inference_mode()
-    def predict_prepared(
-        self, batches: Iterable[tuple[dict[str, Tensor], Sequence[int]]], on_batch: Callable[[int], None]
-    ) -> AnyPrediction:
-        """Returns the prediction for batches in the form that the network takes, with numbers of samples for errors.
+    def predict_prepared(self, batches: Iterable[Prepared], on_batch: Callable[[int], None]) -> Answers:
+        """Returns the answers to batches in the form that the network takes, in the order of their samples' numbers.
 
         Raises:
             DataError: there are none.
             NotFiniteError: the network's answers to them are not finite.
         """
-        return self._predicted(*self._collect(batches, on_batch))
+        return self._collect(batches, on_batch)
 
-    def _predicted(self, logits: Tensor, odd: Tensor | None) -> AnyPrediction:
-        network = self.network
-        calibration, fit = network.calibration, network.calibration.fit
-        found = network.task.predict(logits, calibration.divisor, network.labels, **fitted(calibration))
-        if odd is None or fit is None:
-            return found
-        profile = odd[2:].T if len(odd) > 2 else None
-        flags = flagged(odd[1], fit.accept)
-        found = replace(found, ood_score=odd[0], typicality=odd[1], ood=flags, profile=profile)
-        if not isinstance(found, Prediction) or network.spec.by_token:
-            return found
-        sure = fit.sure(found.msp.numpy(), found.probabilities.argmax(-1).numpy())
-        return found if sure is None else replace(found, sure=torch.from_numpy(sure))
-
-    def _prepared(
-        self, waiting: Iterator[object], order: Tensor | None, batch_size: int
-    ) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
-        places = iter(order.tolist()) if order is not None else count()
+    def _prepared(self, waiting: Iterator[object], places: Iterator[int], batch_size: int) -> Iterator[Prepared]:
         for first in waiting:
             inputs = self.preprocessor(chain([first], islice(waiting, batch_size - 1)))
             yield inputs, list(islice(places, len(next(iter(inputs.values())))))
 
     def _collect(
         self,
-        batches: Iterable[tuple[dict[str, Tensor], Sequence[int]]],
+        batches: Iterable[Prepared],
         on_batch: Callable[[int], None],
         words: Sequence[Sequence[Any]] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns logits `[M,N,C]`, or `[M,N,W,C]` of the `words` of each text.
-
-        Adds scores and typicalities `[2 or 2+L,N]` of a calibrated network.
-        """
-        parts, scores = list[Tensor](), list[Tensor]()
-        for inputs, numbers in batches:
-            output = self.answer(inputs)
-            logits = finite_on_cpu(output.member_logits, "logits", numbers)
+    ) -> Answers:
+        """Returns the answers to batches; those of `words`, which are of each text, where there are some."""
+        parts = list[tuple[NDArray[np.int64], BatchAnswers]]()
+        for inputs, places in batches:
+            answers = self.answer(inputs)
+            logits, by_word = finite_on_cpu(answers.member_logits, "logits", places), None
             if words is not None:
-                tokens = [[word.token for word in words[number]] for number in numbers]
-                logits = of_words(logits, tokens, max(map(len, words)))
-            parts.append(logits)
-            if output.ood_score is not None and output.typicality is not None:
-                layers = [] if output.profile is None else [output.profile.T]
-                rows = torch.cat([torch.stack([output.ood_score, output.typicality]), *layers])
-                scores.append(finite_on_cpu(rows, "OOD scores", numbers))
-            on_batch(len(numbers))
+                rows = [
+                    (row, word.token, place, word.number) for row, place in enumerate(places) for word in words[place]
+                ]
+                row, token, *word = torch.tensor(rows).T
+                logits, by_word = logits[:, row, token], torch.stack(word, 1)
+            score, typicality, profile = (
+                None if values is None else finite_on_cpu(values, "OOD scores", places)
+                for values in (answers.ood_score, answers.typicality, answers.profile)
+            )
+            parts.append((np.asarray(places), BatchAnswers(logits, score, typicality, profile, places=by_word)))
+            on_batch(len(places))
         if not parts:
             raise DataError("there are no samples to predict")
-        return torch.cat(parts, 1), torch.cat(scores, 1) if scores else None
-
-
-def fitted(calibration: Calibration) -> dict[str, Any]:
-    """Returns what calibration fitted to the answers of a network, as its task's prediction takes it."""
-    least = None if calibration.sets is None else calibration.sets.least
-    parts = {"thresholds": calibration.thresholds, "intervals": calibration.intervals, "least": least}
-    return {name: value for name, value in parts.items() if value is not None}
+        return joined(parts, self.network)

@@ -14,14 +14,13 @@ from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
-from hydractl.model.answering import Answer, Answering, RawPreprocessor
+from hydractl.model.answering import Answering, BatchAnswers, RawPreprocessor
 from hydractl.model.encoder import Hidden, Tower, mean_token
 from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.ood_head import OodHead
-from hydractl.ood.score import Answers
+from hydractl.ood.score import Outputs
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.one_class import class_sets
-from hydractl.tasks.prediction import AnyPrediction
+from hydractl.tasks.task import Answers
 from hydractl.text import counted, printable
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ class Hydra(nn.Module):
 
     def _finish(self, member_logits: Tensor, features: Tensor, hidden: Hidden | None) -> HydraOutput:
         member_logits = member_logits.expand(self.members, *member_logits.shape[1:])
-        logits = self.task.answer(member_logits, self.temperature)
+        logits = self.task.link(member_logits, self.temperature)
         layers = [
             layer if number < self.trunk else layer.expand(self.members, -1, -1)
             for number, layer in enumerate(hidden or ())
@@ -268,12 +267,12 @@ class Hydra(nn.Module):
             probabilities,
             logits,
             features.expand(self.members, -1, -1),
-            sets=None if sets is None else class_sets(probabilities, sets.least),
+            sets=None if sets is None else _class_sets(probabilities, sets.least),
             hidden=tuple(layers),
         )
         if self.ood_head is None or self.training:
             return output
-        odd = self.ood_head(Answers(member_logits, self.temperature, output.features, layers))
+        odd = self.ood_head(Outputs(member_logits, self.temperature, output.features, layers))
         profile = None if odd.profile is None else odd.profile.T
         return output._replace(ood_score=odd.score, typicality=odd.typicality, profile=profile)
 
@@ -333,8 +332,8 @@ class Hydra(nn.Module):
         samples: Iterable[object] | object,
         batch_size: int = 64,
         on_batch: Callable[[int], None] = lambda samples: None,
-    ) -> AnyPrediction:
-        """Predicts raw images or texts, preprocessed as the checkpoint specifies.
+    ) -> Answers:
+        """Answers raw images or texts, preprocessed as the checkpoint specifies.
 
         Args:
             samples: one image or text, or any number of them. An image is one of Pillow, a file's content or path, or
@@ -353,10 +352,10 @@ class Hydra(nn.Module):
         """Returns the network with all that makes predictions of its answers."""
         return Answering(self._answer_batch, self._preprocessing(), self)
 
-    def _answer_batch(self, inputs: dict[str, Tensor]) -> Answer:
+    def _answer_batch(self, inputs: dict[str, Tensor]) -> BatchAnswers:
         device = next(self.parameters()).device
         output = self(**{name: tensor.to(device) for name, tensor in inputs.items()})
-        return Answer(output.member_logits, output.ood_score, output.typicality, output.profile)
+        return BatchAnswers(output.member_logits, output.ood_score, output.typicality, output.profile)
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device
@@ -366,6 +365,12 @@ class Hydra(nn.Module):
         if self.preprocessor is None:
             raise OptionError("this model was built without preprocessing: open it with hydractl.load")
         return self.preprocessor
+
+
+def _class_sets(probabilities: Tensor, least: Sequence[float]) -> Tensor:
+    """Returns which classes are in each set, `[B,C]`; see `hydractl.tasks.classes.class_sets`."""
+    best = probabilities.amax(-1, keepdim=True)
+    return (probabilities >= probabilities.new_tensor(least)) | (probabilities == best)
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:

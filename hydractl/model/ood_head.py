@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.ood.ood_scores import find_ood_score
-from hydractl.ood.score import PROFILE, QUANTILES, Answers, State, flagged, typicality
+from hydractl.ood.score import PROFILE, QUANTILES, Outputs, State, flagged, typicality
 
 
 class Oddity(NamedTuple):
@@ -54,13 +54,13 @@ class OodHead(nn.Module):
         vars(self).update(state)
         self.row = find_ood_score(self.fit.score)
 
-    def forward(self, answers: Answers) -> Oddity:
+    def forward(self, answers: Outputs) -> Oddity:
         """Returns the score and its typicality."""
         state = dict(self.named_buffers())
         wide = state[QUANTILES].dtype
         read = None if answers.features is None else answers.features.to(wide)
         hidden = [layer.to(wide) for layer in answers.hidden]
-        answers = Answers(answers.member_logits.to(wide), answers.temperature, read, hidden)
+        answers = Outputs(answers.member_logits.to(wide), answers.temperature, read, hidden)
         if self.row.by_layer is None:
             score, profile = self.row.score(state, answers), None
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hydractl.monitoring.stream import SeenAnswer
+from hydractl.tasks.task import OneAnswer
 
 ODD = 0.05  # a layer with a smaller typicality is named
 
@@ -14,7 +14,7 @@ class Seen(NamedTuple):
     """An input by its name, with the answer to it."""
 
     name: str
-    answer: SeenAnswer
+    answer: OneAnswer
 
     @property
     def why(self) -> str:

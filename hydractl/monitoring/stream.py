@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from hydractl.monitoring.accuracy import Confidence
 from hydractl.monitoring.evidence import EDGES, SHARES, Evidence, Scale
 from hydractl.monitoring.shares import ENTRIES, Likely, likely
 from hydractl.schema import Checked, Items, Schema
+from hydractl.tasks.task import OneAnswer, Task
 
 BINS = 20  # of the histogram of typicality
 RARE = EDGES.index(0.05)  # the edge by which layers are compared
@@ -38,7 +39,7 @@ class Known:
         layers: how many a profile has; 0 without profiles.
         classes: the names, or those of labels; none if it answers otherwise; None if they may change.
         baseline: the answers to its labelled samples; None if there are none.
-        several: whether an answer has any number of them.
+        task: what the model answers.
     """
 
     calibration: str
@@ -47,38 +48,16 @@ class Known:
     layers: int
     classes: tuple[str, ...] | None
     baseline: Baseline | None
-    several: bool = False
+    task: Task
 
     @property
     def one_class(self) -> bool:
         """True if the model chooses one class for an input."""
-        return self.classes != () and not self.several
+        return self.task.label_type is str
 
-    def watched(self, answer: SeenAnswer) -> SeenAnswer:
+    def watched(self, answer: OneAnswer) -> OneAnswer:
         """Returns an answer without what is not watched of this model."""
-        if self.classes == ():
-            return SeenAnswer(answer.typicality, profile=answer.profile)
-        return answer._replace(probabilities=None) if self.classes is None or self.several else answer
-
-
-class SeenAnswer(NamedTuple):
-    """The answer to one input."""
-
-    typicality: float
-    confidence: float | None = None  # None of an answer without classes, like its label
-    label: str | tuple[str, ...] | None = None  # its class, or its labels
-    probabilities: NDArray[np.floating] | None = None  # `[C]`; None where a pipe had none, and of several labels
-    profile: NDArray[np.floating] | None = None  # `[L]`, typicality by layer
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Its class or labels."""
-        return (self.label,) if isinstance(self.label, str) else self.label or ()
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        """Typicality, and confidence if it has one."""
-        return {name: one for name in ("typicality", "confidence") if (one := getattr(self, name)) is not None}
+        return self.task.watch(answer, self.classes)
 
 
 class Span(Schema):
@@ -137,7 +116,7 @@ class Stream:
         """Returns a stream before its first input."""
         return cls(known, alpha, Evidence(known.scale))
 
-    def add(self, answer: SeenAnswer) -> None:
+    def add(self, answer: OneAnswer) -> None:
         """Adds one answer."""
         low = self.known.scale.low(np.array(answer.typicality))
         self.evidence.add(low)
@@ -161,7 +140,7 @@ class Stream:
             self.recent = [*self.recent[1 - RECENT :], likely(answer.probabilities)]
         self._remember(answer, value, bool(low[RARE]))
 
-    def _remember(self, answer: SeenAnswer, value: float, low: bool) -> None:
+    def _remember(self, answer: OneAnswer, value: float, low: bool) -> None:
         """Adds an answer to the history, whose spans become twice as long when there are too many."""
         profile = np.zeros(0) if answer.profile is None else answer.profile
         one = Span(

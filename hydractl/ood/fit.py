@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.errors import DataError
-from hydractl.ood.score import Answers, FitSamples, OodScore, State, as_state, flagged, typicality
+from hydractl.ood.score import FitSamples, OodScore, Outputs, State, as_state, flagged, typicality
 from hydractl.ood.statistics import even_by_class, rank_in_class
 
 FloatArray = NDArray[np.float64]
@@ -32,7 +32,7 @@ def score_samples(row: OodScore, state: State, samples: FitSamples, temperature:
     for start in range(0, samples.samples, CHUNK):
         some = samples.subset(np.arange(start, min(start + CHUNK, samples.samples)))
         hidden = [_wide(layer) for layer in some.hidden]
-        answers = Answers(_wide(some.member_logits), temperature, _wide(some.features), hidden)
+        answers = Outputs(_wide(some.member_logits), temperature, _wide(some.features), hidden)
         parts.append((row.by_layer or row.score)(state, answers))
     return np.asarray(torch.cat(parts, -1).numpy())
 

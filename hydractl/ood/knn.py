@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
 from hydractl.ood.mahalanobis import normalised
-from hydractl.ood.score import Answers, Fitted, MemberSamples, OodScore, State, each_left_out, each_member
+from hydractl.ood.score import Fitted, MemberSamples, OodScore, Outputs, State, each_left_out, each_member
 from hydractl.ood.statistics import unit_length
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
     return np.asarray(2 - 2 * np.take_along_axis(ordered, own.clip(1, most)[:, None] - 1, -1)[:, 0])
 
 
-def knn(state: State, answers: Answers) -> Tensor:
+def knn(state: State, answers: Outputs) -> Tensor:
     """Returns the squared distance of x / |x| to the Kth nearest row of the bank, mean over members.
 
     State: `bank` `[M,N,D']`, rows of unit length; `nearest` K `[M,1]`, from 1 to 50.

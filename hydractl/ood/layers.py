@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
 from hydractl.ood.mahalanobis import normalised
-from hydractl.ood.score import Answers, FitSamples, Fitted, OodScore, State
+from hydractl.ood.score import FitSamples, Fitted, OodScore, Outputs, State
 from hydractl.ood.statistics import left_out_distances, unit_length, whitening
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _distances(x: Tensor, mean: Tensor, whiten: Tensor) -> Tensor:
     return ((normalised(x) - mean.unsqueeze(-2)) @ whiten).square().sum(-1)
 
 
-def by_layer(state: State, answers: Answers) -> Tensor:
+def by_layer(state: State, answers: Outputs) -> Tensor:
     """Returns (log d - m) / s of each layer, `[L,B]`: d is the squared distance, mean over members.
 
     State: `hidden_mean` `[S,D]` and `hidden_whiten` `[S,D,D]`, the copies of one hidden layer after the other;

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf, log
 from typing import TYPE_CHECKING
 
-from hydractl.ood.score import Answers, OodScore, State
+from hydractl.ood.score import OodScore, Outputs, State
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ EXPONENT, TOP_CLASSES = 0.1, 100  # of the generalised entropy
 CLOSE = -0.1  # log p from which it is computed from 1 - p
 
 
-def member_logarithms(answers: Answers) -> Tensor:
+def member_logarithms(answers: Outputs) -> Tensor:
     """Returns the logarithms of the members' softmax probabilities, `[M,B,C]`."""
     return (answers.member_logits / answers.temperature).log_softmax(-1)
 
@@ -27,7 +27,7 @@ def mean_logarithms(members: Tensor) -> Tensor:
     return members[0] if len(members) == 1 else members.logsumexp(0) - log(len(members))
 
 
-def doubt(_state: State, answers: Answers) -> Tensor:
+def doubt(_state: State, answers: Outputs) -> Tensor:
     """Returns log(1 - max p) of the mean probability p, from the other classes."""
     p = mean_logarithms(member_logarithms(answers))
     return _others(p).squeeze(-1)
@@ -52,12 +52,12 @@ def _log_entropy(p: Tensor) -> Tensor:
     return (p + torch.where(p > CLOSE, close, (-p).log())).logsumexp(-1)
 
 
-def entropy(_state: State, answers: Answers) -> Tensor:
+def entropy(_state: State, answers: Outputs) -> Tensor:
     """Returns the logarithm of the entropy of the mean probability, in nats."""
     return _log_entropy(mean_logarithms(member_logarithms(answers)))
 
 
-def mutual_information(_state: State, answers: Answers) -> Tensor:
+def mutual_information(_state: State, answers: Outputs) -> Tensor:
     """Returns log(H(mean p) - mean of H(p)) over members' probabilities p, in nats; 0 for a single member."""
     import torch
 
@@ -68,13 +68,13 @@ def mutual_information(_state: State, answers: Answers) -> Tensor:
     return whole + (-(expected - whole).expm1()).clamp(min=torch.finfo(whole.dtype).tiny).log()
 
 
-def energy(_state: State, answers: Answers) -> Tensor:
+def energy(_state: State, answers: Outputs) -> Tensor:
     """Returns -T logsumexp(z / T) of the members' mean logits z."""
     mean = answers.member_logits.mean(0) / answers.temperature
     return -answers.temperature * mean.logsumexp(-1)
 
 
-def generalised_entropy(_state: State, answers: Answers) -> Tensor:
+def generalised_entropy(_state: State, answers: Outputs) -> Tensor:
     """Returns the logarithm of sum_c p_c^g (1 - p_c)^g, g = 0.1, over the 100 likeliest classes.
 
     Source: Liu et al. 2023, equation 4, with the exponent and the number of classes of OpenOOD 1.5.

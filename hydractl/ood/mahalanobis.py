@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
-from hydractl.ood.score import Answers, Fitted, MemberSamples, OodScore, State, each_left_out, each_member
+from hydractl.ood.score import Fitted, MemberSamples, OodScore, Outputs, State, each_left_out, each_member
 from hydractl.ood.statistics import inverse_root, left_out_distances, shrunk_covariance, unit_length, whitening
 
 if TYPE_CHECKING:
@@ -125,12 +125,12 @@ def to_nearest(state: State, features: Tensor) -> Tensor:
     return (lengths - 2 * products).clamp(min=0).amin(-1)
 
 
-def mahalanobis(state: State, answers: Answers) -> Tensor:
+def mahalanobis(state: State, answers: Outputs) -> Tensor:
     """Returns the mean over members of the distance to the nearest class."""
     return to_nearest(state, answers.read()).mean(0)
 
 
-def relative(state: State, answers: Answers) -> Tensor:
+def relative(state: State, answers: Outputs) -> Tensor:
     """Returns the distance to the nearest class less that to all samples as one class, mean over members.
 
     State: as `to_nearest`, and `background` `[M,D',D']`, which whitens all samples around `center`.
@@ -145,7 +145,7 @@ def relative(state: State, answers: Answers) -> Tensor:
     return (to_nearest(state, features.to(wide)) - around).mean(0).to(features.dtype)
 
 
-def _combined(state: State, answers: Answers) -> Tensor:
+def _combined(state: State, answers: Outputs) -> Tensor:
     """Returns the sum of the free energy and the distance, each standardised on ID samples, mean over members.
 
     State: as `to_nearest`, and `location` and `scale` `[M,2]` of the two.
@@ -166,7 +166,7 @@ def _of_unit_length(
     def unit(samples: MemberSamples) -> MemberSamples:
         return replace(samples, features=unit_length(samples.features))
 
-    def score_unit(state: State, answers: Answers) -> Tensor:
+    def score_unit(state: State, answers: Outputs) -> Tensor:
         features = answers.read()
         return score.score(state, answers._replace(features=normalised(features)))
 

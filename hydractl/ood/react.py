@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
-from hydractl.ood.score import Answers, Fitted, MemberSamples, OodScore, State, each_member
+from hydractl.ood.score import Fitted, MemberSamples, OodScore, Outputs, State, each_member
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ def fit_react(samples: MemberSamples) -> Fitted:
     return {"threshold": np.percentile(samples.features, [PERCENTILE]), "weight": weight, "bias": bias}
 
 
-def react(state: State, answers: Answers) -> Tensor:
+def react(state: State, answers: Outputs) -> Tensor:
     """Returns -logsumexp(W min(x, t) + b), mean over members.
 
     State: `threshold` t `[M,1]`, `weight` W `[M,C,D']`, `bias` b `[M,C]`.

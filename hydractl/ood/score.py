@@ -27,8 +27,8 @@ QUANTILES = "quantiles"
 Numbers = TypeVar("Numbers", "Tensor", "NDArray[Any]")
 
 
-class Answers(NamedTuple):
-    """Answers of an ensemble of M members to B samples, as tensors."""
+class Outputs(NamedTuple):
+    """Outputs of an ensemble of M members to B samples, as tensors."""
 
     member_logits: Tensor  # `[M,B,C]`, before the temperature
     temperature: float = 1.0
@@ -125,12 +125,12 @@ class OodScore:
     name: str
     help: str
     source: str
-    score: Callable[[State, Answers], Tensor]
+    score: Callable[[State, Outputs], Tensor]
     reads: Reads = "logits"
     fit: Callable[[FitSamples], Fitted] | None = None
     axes: Mapping[str, str] = field(default_factory=dict)
     labelled: bool = False
-    by_layer: Callable[[State, Answers], Tensor] | None = None
+    by_layer: Callable[[State, Outputs], Tensor] | None = None
     left_out: Callable[[FitSamples], NDArray[np.float64]] | None = None
     half: frozenset[str] = frozenset()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
-from hydractl.ood.score import Answers, Fitted, MemberSamples, OodScore, State, each_member
+from hydractl.ood.score import Fitted, MemberSamples, OodScore, Outputs, State, each_member
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ def principal_dimensions(width: int) -> int:
     return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
 
 
-def vim(state: State, answers: Answers) -> Tensor:
+def vim(state: State, answers: Outputs) -> Tensor:
     """Returns alpha |R^T (x - o)| - logsumexp(z): a virtual logit against the logits, mean over members.
 
     State: `origin` o `[M,D']`, `rest` R `[M,D',D'-p]`, `alpha` `[M,1]`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from hydractl.artifacts import found_references, open_artifact
 from hydractl.errors import ArtifactError
-from hydractl.evaluation.results import DataInfo, Results, System, plain
+from hydractl.evaluation.results import DataInfo, Results, SystemResult, plain
 from hydractl.reports.verdict import verdicts
 from hydractl.schema import document
 
@@ -17,7 +17,9 @@ VERSION = 1
 DEFINING = "ood_score"  # the option that defines the numbers of a report
 
 
-def results(models: Mapping[str, System], data: DataInfo, options: Mapping[str, Any], complete: bool = True) -> Results:
+def results(
+    models: Mapping[str, SystemResult], data: DataInfo, options: Mapping[str, Any], complete: bool = True
+) -> Results:
     """Returns the results of an evaluation by this version.
 
     Args:
@@ -67,7 +69,7 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
         ArtifactError: two reports define their numbers differently.
     """
     (first_name, first), *others = reports.items()
-    models: dict[str, System] = {}
+    models: dict[str, SystemResult] = {}
     notes: list[str] = []
     for name, report in reports.items():
         own, left = _compared_with(next(iter(first.models.values())), report.models)
@@ -89,7 +91,7 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
     return replace(first, models=models, complete=complete, command=None), notes
 
 
-def _compared_with(first: System, models: Mapping[str, System]) -> tuple[Mapping[str, System], str]:
+def _compared_with(first: SystemResult, models: Mapping[str, SystemResult]) -> tuple[Mapping[str, SystemResult], str]:
     """Returns a report's systems, and the name of its first system if their differences to it had to go."""
     name, own = next(iter(models.items()))
     if (own.id, own.ood) == (first.id, first.ood):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, System
+from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, SystemResult
 from hydractl.metrics.bootstrap import Outcome, outcome
 
 MAIN = frozenset({"acc %", "kept nbrs %", "MSE", "NLL", "ECE %"})
@@ -46,22 +46,22 @@ class Column:
     kind: Literal["percent", "plain", "count"]
     better: Literal["higher", "lower"] | None = None
 
-    def value(self, entry: System) -> float | None:
+    def value(self, entry: SystemResult) -> float | None:
         """Returns the number in a system's entry; None where it has none."""
         found = at(entry, self.path)
         return found if isinstance(found, int | float) else None
 
-    def ends(self, entry: System) -> Interval | None:
+    def ends(self, entry: SystemResult) -> Interval | None:
         """Returns both ends of the number's interval; None where none was computed."""
         found: Interval | None = at(entry.intervals, self.path)
         return found
 
-    def paired(self, entry: System) -> Difference | None:
+    def paired(self, entry: SystemResult) -> Difference | None:
         """Returns the difference to the first system; None if it was not computed."""
         found: Difference | None = at(entry.difference, self.path)
         return found
 
-    def outcome(self, entry: System) -> Outcome | None:
+    def outcome(self, entry: SystemResult) -> Outcome | None:
         """Returns how a number compares with the first system's; None if that is unknown or no direction is better.
 
         Every mark, sentence and JSON entry comes from this one test, corrected for the numbers that a verdict judges.
@@ -82,12 +82,12 @@ class Column:
         shown = self.show(value)
         return shown if shown.startswith("-") else f"+{shown}"
 
-    def cells(self, entries: Sequence[System]) -> tuple[Cell, ...]:
+    def cells(self, entries: Sequence[SystemResult]) -> tuple[Cell, ...]:
         """Returns the numbers of the systems as people read them."""
         best = self._best(entries)
         return tuple(self._cell(entry, best) for entry in entries)
 
-    def _cell(self, entry: System, best: str | None) -> Cell:
+    def _cell(self, entry: SystemResult, best: str | None) -> Cell:
         value, ends, paired = self.value(entry), self.ends(entry), self.paired(entry)
         if value is None:
             text = "-"
@@ -106,11 +106,11 @@ class Column:
     def _span(self, ends: Interval) -> str:
         return " to ".join(map(self.show, ends))
 
-    def _shown(self, entry: System) -> str | None:
+    def _shown(self, entry: SystemResult) -> str | None:
         value = self.value(entry)
         return None if value is None else self.show(value)
 
-    def _best(self, entries: Sequence[System]) -> str | None:
+    def _best(self, entries: Sequence[SystemResult]) -> str | None:
         """Returns the winning number, by the digits shown; None if nothing competes.
 
         Where paired differences to the first system are known, the winner must differ from it beyond chance; if the
@@ -137,7 +137,7 @@ JUDGED = {
 }
 
 
-def judged_sets(entry: System) -> dict[str, dict[str, Column]]:
+def judged_sets(entry: SystemResult) -> dict[str, dict[str, Column]]:
     """Returns the detection metrics that a verdict judges on each OOD set; none for a single set, which is the mean."""
     compared = entry.difference.ood or {} if entry.difference else {}
     return {
@@ -149,7 +149,7 @@ def judged_sets(entry: System) -> dict[str, dict[str, Column]]:
     }
 
 
-def numbers_judged(entry: System) -> int:
+def numbers_judged(entry: SystemResult) -> int:
     """Returns for how many numbers the outcomes of a system are corrected, at least 1."""
     columns = [*JUDGED.values(), *(column for pair in judged_sets(entry).values() for column in pair.values())]
     return max(sum(column.paired(entry) is not None for column in columns), 1)
@@ -180,7 +180,7 @@ class ColumnGroup:
     columns: Sequence[Column]
 
 
-def column_groups(entries: Sequence[System], full: bool) -> list[ColumnGroup]:
+def column_groups(entries: Sequence[SystemResult], full: bool) -> list[ColumnGroup]:
     """Returns the columns for these systems.
 
     Args:
@@ -196,7 +196,7 @@ def column_groups(entries: Sequence[System], full: bool) -> list[ColumnGroup]:
     return _present(groups, entries)
 
 
-def main_groups(entries: Sequence[System]) -> list[ColumnGroup]:
+def main_groups(entries: Sequence[SystemResult]) -> list[ColumnGroup]:
     """Returns the columns that a page or a paper has room for: accuracy, NLL, ECE, AUROC of near and far OOD, cost.
 
     Args:
@@ -229,7 +229,7 @@ def _path(group: str, names: Sequence[str]) -> tuple[str, str]:
     return ("ood_means", group) if len(names) > 1 else ("ood", names[0])
 
 
-def _present(groups: Sequence[ColumnGroup], entries: Sequence[System]) -> list[ColumnGroup]:
+def _present(groups: Sequence[ColumnGroup], entries: Sequence[SystemResult]) -> list[ColumnGroup]:
     """Drops the columns that no system has a number for, and the groups that are then empty."""
     present = (
         ColumnGroup(group.title, [c for c in group.columns if any(c.value(entry) is not None for entry in entries)])
@@ -283,7 +283,7 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
     ]
 
 
-def _ood_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
+def _ood_groups(entries: Sequence[SystemResult], full: bool) -> Iterator[ColumnGroup]:
     sets: dict[str, Ood] = {}
     for entry in entries:
         for name, result in entry.ood.items():
@@ -334,7 +334,7 @@ def _diversity(path: tuple[str, ...]) -> list[Column]:
     ]
 
 
-def _shift_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
+def _shift_groups(entries: Sequence[SystemResult], full: bool) -> Iterator[ColumnGroup]:
     """Yields the mean over all shifted sets; in full, also those at each severity and of each kind, and every set.
 
     Without a mean, as of a single set, every set is shown.

@@ -188,7 +188,7 @@ def curve_lines(selection: Mapping[str, Any]) -> Iterator[str]:
     task = next(row for row in TASKS if row.key in baseline)
     rows = [("network", baseline), *((step["candidate"], step) for step in selection["curve"])]
     width = max(len(name) for name, _ in rows)
-    lines = [["  M    candidate", task.measured, "AUROC", "loss" if task.numbers else "NLL", "multiply-adds"]]
+    lines = [["  M    candidate", task.measured, "AUROC", task.loss_name, "multiply-adds"]]
     for number, (name, row) in enumerate(rows):
         mark = "*" if number == chosen else " "
         lines.append(

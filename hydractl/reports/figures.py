@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.evaluation.results import Curves, Results, System
+from hydractl.evaluation.results import Curves, Results, SystemResult
 from hydractl.reports.columns import Column, telling_means
 from hydractl.reports.drawing import Key, explained, line_keys, panels
 from hydractl.reports.escape import drawn
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST = 8  # systems with a colour each: more colours cannot be told apart
 
 
-def told_apart(models: Mapping[str, System]) -> tuple[Mapping[str, System], str]:
+def told_apart(models: Mapping[str, SystemResult]) -> tuple[Mapping[str, SystemResult], str]:
     """Returns the systems that pictures tell apart, the first and the best, and the number that ranked them.
 
     Returns:
@@ -157,7 +157,7 @@ class _Point:
     color: str
 
 
-def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Figure | None:
+def _cost(models: Mapping[str, SystemResult], shown: Sequence[str]) -> Figure | None:
     """Returns a picture of all systems; those missing from the other pictures are grey."""
     costs = [entry.cost.multiply_adds for entry in models.values() if entry.cost]
     if len(costs) < 2:
@@ -172,7 +172,7 @@ def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Figure | None:
     return explained(figure, line_keys(shown))
 
 
-def _mean_auroc(models: Mapping[str, System]) -> Column | None:
+def _mean_auroc(models: Mapping[str, SystemResult]) -> Column | None:
     """Returns the column of the mean over OOD sets, or of the only set; None without sets."""
     sets = {name: one for entry in models.values() for name, one in entry.ood.items()}
     if means := telling_means(sets):
@@ -180,7 +180,7 @@ def _mean_auroc(models: Mapping[str, System]) -> Column | None:
     return Column("AUROC (%)", ("ood", next(iter(sets)), "auroc"), "percent", "higher") if sets else None
 
 
-def _points(models: Mapping[str, System], shown: Sequence[str], column: Column) -> list[_Point]:
+def _points(models: Mapping[str, SystemResult], shown: Sequence[str], column: Column) -> list[_Point]:
     found, scale = [], 100 if column.kind == "percent" else 1
     for name, entry in models.items():
         value, ends = column.value(entry), column.ends(entry)
@@ -215,7 +215,7 @@ def _best_for_their_cost(points: Sequence[_Point], higher: bool) -> list[_Point]
     return best
 
 
-def _agreement(models: Mapping[str, System]) -> Figure | None:
+def _agreement(models: Mapping[str, SystemResult]) -> Figure | None:
     several = {name: entry for name, entry in models.items() if entry.members > 1}
     sets = list(dict.fromkeys(name for entry in several.values() for name in entry.ood))
     if not several:
@@ -233,7 +233,7 @@ def _agreement(models: Mapping[str, System]) -> Figure | None:
     return explained(figure, [Key(name, color) for name, color in colors.items()])
 
 
-def _shift(models: Mapping[str, System]) -> Figure | None:
+def _shift(models: Mapping[str, SystemResult]) -> Figure | None:
     kinds = list(dict.fromkeys(kind for entry in models.values() for kind in entry.shift or {}))
     if not kinds:
         return None
@@ -245,7 +245,7 @@ def _shift(models: Mapping[str, System]) -> Figure | None:
     return explained(figure, line_keys(list(models)))
 
 
-def _shift_lines(axes: Axes, models: Mapping[str, System], kind: str, metric: str) -> None:
+def _shift_lines(axes: Axes, models: Mapping[str, SystemResult], kind: str, metric: str) -> None:
     for place, system in enumerate(models.values()):
         found = {0: system.id} | {int(severity): one for severity, one in (system.shift or {}).get(kind, {}).items()}
         values = {severity: getattr(found[severity], metric) for severity in sorted(found)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.folders import refuse_folder, write_folder
 from hydractl.checkpoint.output import make_folder, write_bytes
-from hydractl.evaluation.results import Results, Sample, System
+from hydractl.evaluation.results import Results, Sample, SystemResult
 from hydractl.reports.artifact import report_json
 from hydractl.reports.drawing import inline, png, svg
 from hydractl.reports.figures import TITLES, pictures, told_apart
@@ -123,7 +123,7 @@ def environment() -> Environment:
     return made
 
 
-def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sample]]]:
+def _samples(models: Mapping[str, SystemResult]) -> Iterator[tuple[str, Sequence[Sample]]]:
     """Yields samples under titles.
 
     The oddest of each set by the first system that has profiles, what the largest system doubts, and what the first one
@@ -147,7 +147,7 @@ def _oddness(typicality: float) -> float:
     return round(10 * min(3.0, -log10(max(typicality, 1e-3))), 1)
 
 
-def _head_maps(models: Mapping[str, System]) -> Iterator[dict[str, Any]]:
+def _head_maps(models: Mapping[str, SystemResult]) -> Iterator[dict[str, Any]]:
     """Yields the heads that each member keeps, for systems that lack some."""
     for name, system in models.items():
         for network in system.networks or ():

@@ -6,7 +6,7 @@ from math import ceil
 from shlex import quote
 from typing import Any
 
-from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, System
+from hydractl.evaluation.results import UNSEEN, Difference, Resampled, Results, SystemResult
 from hydractl.metrics.bootstrap import Outcome, outcome
 from hydractl.metrics.scaling import far_from_one
 from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
@@ -131,7 +131,7 @@ def _by_key(judgements: Sequence[Judgement]) -> dict[str, Any]:
     return {judgement.key: judgement.to_json() for judgement in judgements}
 
 
-def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
+def verdicts(models: Mapping[str, SystemResult]) -> dict[str, Verdict]:
     """Returns the verdicts by system, on those with paired differences to the first system.
 
     Args:
@@ -142,7 +142,7 @@ def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
     return {name: verdict for name, verdict in found.items() if verdict.judgements}
 
 
-def rivalries(models: Mapping[str, System]) -> list[Verdict]:
+def rivalries(models: Mapping[str, SystemResult]) -> list[Verdict]:
     """Returns the verdicts on one system against each that is not the first, if the evaluation was to `compare` it."""
     return [
         _verdict(models, name, rival, difference)
@@ -151,7 +151,7 @@ def rivalries(models: Mapping[str, System]) -> list[Verdict]:
     ]
 
 
-def recommended(models: Mapping[str, System], ending: str = "") -> tuple[str, str]:
+def recommended(models: Mapping[str, SystemResult], ending: str = "") -> tuple[str, str]:
     """Returns the system to deploy, and the reason in one sentence.
 
     It is the system that was compared with all others, else the largest, unless another costs no more and is as good.
@@ -178,7 +178,7 @@ def next_command(networks: Sequence[str]) -> str:
     return f"hydractl predict {quote(networks[0])} INPUT" if len(networks) == 1 else ""
 
 
-def _verdict(models: Mapping[str, System], name: str, other: str, found: Resampled[Difference] | None) -> Verdict:
+def _verdict(models: Mapping[str, SystemResult], name: str, other: str, found: Resampled[Difference] | None) -> Verdict:
     compared = replace(models[name], difference=found)
     seen = any(one.exposed for one in models.values())
     deciding = {key: _unseen(column) if seen else column for key, column in JUDGED.items()}
@@ -197,7 +197,7 @@ def _verdict(models: Mapping[str, System], name: str, other: str, found: Resampl
     )
 
 
-def _on_sets(compared: System, other: System) -> dict[str, tuple[Judgement, ...]]:
+def _on_sets(compared: SystemResult, other: SystemResult) -> dict[str, tuple[Judgement, ...]]:
     """Returns the judgements on each OOD set, whose texts say both numbers."""
     judged = {}
     for name, columns in judged_sets(compared).items():
@@ -210,7 +210,7 @@ def _on_sets(compared: System, other: System) -> dict[str, tuple[Judgement, ...]
     return judged
 
 
-def below_coin(entry: System) -> Iterator[str]:
+def below_coin(entry: SystemResult) -> Iterator[str]:
     """Yields the OOD sets whose AUROC is below that of a coin, beyond chance where that is known, with the AUROC."""
     for name, numbers in entry.ood.items():
         ends = (entry.intervals.ood or {}).get(name, {}).get("auroc") if entry.intervals else None
@@ -226,7 +226,7 @@ def _unseen(column: Column) -> Column:
     return replace(column, name=f"{column.name} of {UNSEEN} sets", path=("ood_means", UNSEEN, column.path[-1]))
 
 
-def own_score(file: str, entry: System) -> Iterator[str]:
+def own_score(file: str, entry: SystemResult) -> Iterator[str]:
     """Yields what the OOD score that a file brings gains over the MSP if it detects better, and the sets it loses."""
     mean = entry.ood_means.get("all")
     if entry.typicality and mean and mean.msp_auroc is not None and mean.auroc > mean.msp_auroc:
@@ -236,7 +236,7 @@ def own_score(file: str, entry: System) -> Iterator[str]:
     yield from own_losses(file, entry)
 
 
-def own_losses(name: str, entry: System) -> Iterator[str]:
+def own_losses(name: str, entry: SystemResult) -> Iterator[str]:
     """Yields, in a sentence, the OOD sets that a system's own score tells worse than the MSP beyond chance."""
     by_set = entry.own_less_msp or {}
     losses = []
@@ -250,7 +250,7 @@ def own_losses(name: str, entry: System) -> Iterator[str]:
         yield f"{name} detects worse by its own score ({entry.score}) than by the {BASELINE}: {_listed(losses)}."
 
 
-def marked(name: str, entry: System) -> str:
+def marked(name: str, entry: SystemResult) -> str:
     """Returns the name of a system in a table, with a mark where it was evaluated on samples that made it."""
     return f"{name} {LEAK}" if entry.leaks else name
 
@@ -289,7 +289,7 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
         yield "Interrupted: systems are missing."
 
 
-def _compared(models: Mapping[str, System]) -> Iterator[str]:
+def _compared(models: Mapping[str, SystemResult]) -> Iterator[str]:
     """Yields what marks mean, and the OOD sets on which a system's score does harm."""
     if differing := [entry for entry in models.values() if entry.difference]:
         corrected = f"paired 95 % interval, corrected for {max(map(numbers_judged, differing))} numbers"
@@ -300,7 +300,7 @@ def _compared(models: Mapping[str, System]) -> Iterator[str]:
             yield f"{name} is worse than a coin on {_listed(sets)}."
 
 
-def _scored(models: Mapping[str, System], score: str) -> Iterator[str]:
+def _scored(models: Mapping[str, SystemResult], score: str) -> Iterator[str]:
     """Yields what tells OOD from ID in each system.
 
     Args:
@@ -328,7 +328,7 @@ def _meaning(score: str) -> str:
     return "as given"
 
 
-def _fitted(models: Mapping[str, System]) -> Iterator[str]:
+def _fitted(models: Mapping[str, SystemResult]) -> Iterator[str]:
     for name, system in models.items():
         found = system.temperature
         if found is not None and found.argmax_changed is not None:
@@ -336,14 +336,14 @@ def _fitted(models: Mapping[str, System]) -> Iterator[str]:
             yield f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"
 
 
-def _far_from_one(models: Mapping[str, System]) -> Iterator[str]:
+def _far_from_one(models: Mapping[str, SystemResult]) -> Iterator[str]:
     for name, system in models.items():
         exposed = (f"outlier exposure to data of the kind of {one}" for one in system.exposed or ())
         if system.temperature is not None and (far := far_from_one(system.temperature.value, exposed)) is not None:
             yield f"{name}: {far}."
 
 
-def _judgements(columns: Mapping[str, Column], entry: System) -> tuple[Judgement, ...]:
+def _judgements(columns: Mapping[str, Column], entry: SystemResult) -> tuple[Judgement, ...]:
     """Returns the outcomes of the metrics that have a difference."""
     return tuple(
         _judgement(key, column, difference, result)
@@ -366,7 +366,7 @@ def _rounded(samples: float) -> int:
     return 100 * ceil(samples / 100)
 
 
-def _ratio(entry: System, first: System, key: str) -> float | None:
+def _ratio(entry: SystemResult, first: SystemResult, key: str) -> float | None:
     ours, theirs = (0 if one.cost is None else getattr(one.cost, key) for one in (entry, first))
     return ours / theirs if ours and theirs else None
 

@@ -17,7 +17,7 @@ from hydractl.data.batching import Batch
 from hydractl.errors import NotFiniteError
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.task import Task
 
 #: Networks that predict together.
 Answering = CandidateNetworks | MemberNetworks
@@ -48,7 +48,7 @@ def answer(
     data: ScoringData,
     device: torch.device,
     *,
-    task: TaskRow,
+    task: Task,
     temperature: float = 1.0,
     store: Store | None = None,
     on_batch: Callable[[int], None] = lambda samples: None,

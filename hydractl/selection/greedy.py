@@ -17,7 +17,8 @@ from hydractl.errors import DataError, OptionError
 from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.probabilities import sample_chunks, scaled_logits
 from hydractl.selection.candidates import SelectionObjective, require_measurable
-from hydractl.tasks.task import Judged, TaskRow
+from hydractl.tasks.parts import Judged
+from hydractl.tasks.task import Task
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]
@@ -27,7 +28,7 @@ Cost = Callable[[Sequence[int]], int]
 class CandidateLogits:
     """The logits of K candidates on the selection samples."""
 
-    task: TaskRow
+    task: Task
     inside: NDArray[np.floating]  # `[K,N,C]` of the ID samples, or of the words of all
     labels: Labels  # `[N]` of these, or `[N,C]`
     outside: Sequence[NDArray[np.floating]] = ()  # `[K,N',C]` of the samples of each OOD set

@@ -20,7 +20,7 @@ from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
 from hydractl.selection.pool import CandidatePool
 from hydractl.surgery.fusion import fuse
-from hydractl.tasks.regression import require_varied
+from hydractl.tasks.numbers import require_varied
 from hydractl.watch import Watcher
 
 

@@ -138,7 +138,7 @@ def _one_thread(wanted: bool) -> Iterator[None]:
 
 def _opened(models: Models) -> dict[str, Sequence[Checkpoint] | OnnxFile]:
     """Returns models by name, spelt as `evaluate` takes them; several that are run one after the other."""
-    from hydractl.evaluation.checkpoints import NetworkSystem
+    from hydractl.evaluation.networks import NetworkSystem
     from hydractl.evaluation.onnx_system import OnnxSystem
     from hydractl.steps.evaluate import named_systems
 

@@ -34,7 +34,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.evaluation.results import Results
-    from hydractl.tasks.task import TaskRow
+    from hydractl.tasks.task import Task
 
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
@@ -190,7 +190,7 @@ class Build(BuildOptions):
 
             require_fit([as_checkpoint(teacher) for teacher in self.learning.teacher], as_checkpoint(self.model))
 
-    def _check_task(self, network: Checkpoint) -> TaskRow:
+    def _check_task(self, network: Checkpoint) -> Task:
         """Returns the network's task.
 
         Raises:
@@ -199,11 +199,11 @@ class Build(BuildOptions):
         from hydractl.tasks.all_tasks import find_task
 
         task = find_task(network.spec.task)
-        if not task.labelled:
+        if task.taught_only:
             raise OptionError(f"{network.name}: embeds, build needs labels: use prune, finetune, fuse and calibrate")
         require_confidence(task, [self.choice.objective], self.data.ood_data or None)
         recipe = Hyperparameters(self.learning.recipe, self.learning.settings).changed_recipe()
-        if task.tagged and self.data.train_data and self.data.ood_data and recipe.outlier_weight:
+        if not task.outliers_teach and self.data.train_data and self.data.ood_data and recipe.outlier_weight:
             raise OptionError("words learn nothing from outliers: add `settings` outlier_weight=0")
         return task
 
@@ -309,12 +309,12 @@ class Build(BuildOptions):
 build = function(Build)
 
 
-def without_ood_data(task: TaskRow) -> str:
+def without_ood_data(task: Task) -> str:
     """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one."""
     lost = "heads are drawn at random, no circuit is searched"
-    if not task.confident:
+    if task.objective == "acc":
         return f"note: {lost}: {task.name} has no confidence that OOD data could be told apart by"
-    unsure = "" if task.tagged else ", and members do not learn to be uncertain"
+    unsure = "" if not task.outliers_teach else ", and members do not learn to be uncertain"
     return f"note: without OOD data, {lost}{unsure}; give `ood_data` for these"
 
 

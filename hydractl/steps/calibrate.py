@@ -229,13 +229,12 @@ class Calibrate:
         self.method.check(checkpoint)
         from hydractl.data.image_form import form_notes
         from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.evaluation.answer_kinds import answer_kind
         from hydractl.evaluation.model_calibration import calibrated
         from hydractl.families.load import write_checkpoint
         from hydractl.tasks.all_tasks import find_task
 
         task = find_task(checkpoint.spec.task)
-        if promises.interval is not None and not task.numbers:
+        if promises.interval is not None and "interval" not in task.promises:
             raise OptionError(
                 f"`interval` {promises.interval} is of numbers, this model is for {task.name}: leave it out"
             )
@@ -251,12 +250,7 @@ class Calibrate:
         ):
             watch = watch if ranks.leads else LOG
             wanted = self._wanted(checkpoint, data)
-            fit = partial(
-                self.method.fit,
-                answer_kind(
-                    task, names=checkpoint.labels, share=promises.interval_share, precision=promises.shares["accuracy"]
-                ),
-            )
+            fit = partial(self.method.fit, promises)
             found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = found.fitted, found.ood
             self._tell(found, checkpoint, watch)
@@ -302,10 +296,10 @@ class Calibrate:
         from hydractl.tasks.all_tasks import find_task, require_one_class
 
         score, task = self.ood_score or ("auto" if data.outside else DEFAULT), find_task(checkpoint.spec.task)
-        zero_shot, several = checkpoint.spec.prompted, not checkpoint.spec.one_class
+        zero_shot, several = checkpoint.spec.prompted, task.tells_ood != "scores"
         # Spans, and each of several labels, keep a promise of accuracy too.
-        kept = (task.tagged or (task.several and not task.numbers)) and self.promises.sets is None
-        promised = None if kept and not self.promises.by_class else self.promises.first
+        kept = "accuracy" in task.promises and self.promises.sets is None
+        promised = None if several and kept and not self.promises.by_class else self.promises.first
         if several and (promised or data.outside or score != DEFAULT):
             given = promised or ("a choice by `ood_data`" if data.outside else score)
             require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.comparison import Comparison
     from hydractl.evaluation.sets import EvaluationData
     from hydractl.evaluation.system_numbers import SystemNumbers
-    from hydractl.evaluation.systems import Running, SystemSpec
+    from hydractl.evaluation.systems import Running, System
 
 Systems = Any  #: texts, models, and models that make a Deep Ensemble: one, several, or several by name
 SPELLINGS = ", ".join(f"{kind.spelling} ({kind.help})" for kind in reversed(SYSTEM_KINDS))
@@ -135,9 +135,10 @@ class Evaluate:
                 return self._measured(self._opened(watch), running, watch)
 
     def _opened(self, watch: Watcher) -> Comparison:
-        from hydractl.evaluation.checkpoints import NetworkSystem, by_size
         from hydractl.evaluation.comparison import open_comparison
+        from hydractl.evaluation.networks import NetworkSystem
         from hydractl.evaluation.sets import open_sets
+        from hydractl.evaluation.spelling import by_size
 
         def open_data(modality: Modality) -> EvaluationData:
             return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=_notes(watch))
@@ -223,7 +224,7 @@ def _notes(watch: Watcher) -> Callable[[str], None]:
     return lambda text: watch.note(f"note: {text}")
 
 
-def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
+def named_systems(systems: Systems) -> list[tuple[str, System]]:
     """Returns the systems by name.
 
     Args:
@@ -242,8 +243,8 @@ def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
     return [_named(systems)]
 
 
-def _named(system: Any) -> tuple[str, SystemSpec]:
-    from hydractl.evaluation.checkpoints import NetworkSystem
+def _named(system: Any) -> tuple[str, System]:
+    from hydractl.evaluation.networks import NetworkSystem
     from hydractl.evaluation.onnx_file import is_onnx
     from hydractl.evaluation.onnx_system import OnnxSystem
     from hydractl.evaluation.saved_predictions import SavedPredictions

@@ -26,7 +26,7 @@ from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
-    from hydractl.tasks.task import TaskRow
+    from hydractl.tasks.task import Task
 
 Budget = Any  #: a number, or a share as in 33%
 
@@ -45,7 +45,7 @@ class Extracted(Result):
     rankings: Mapping[Objective, Ranking]
     origin: Mapping[str, Any]
     outputs: Mapping[Objective, Path]
-    task: TaskRow
+    task: Task
 
     @property
     def circuits(self) -> dict[Objective, Circuit]:

@@ -247,8 +247,7 @@ class MonitorInputs:
                 yield list(saved.read([*again, *lines]))
 
     def _predicted(self, watch: Watcher, **given: Any) -> list[Seen]:
-        from hydractl.inputs.predictions import AnyPredictions
-        from hydractl.inputs.stream_monitor import answers
+        from hydractl.inputs.predictions import Predictions
         from hydractl.monitoring.pick import Seen
 
         step = Predict(
@@ -258,10 +257,10 @@ class MonitorInputs:
             compute=Compute(batch_size=self.compute.batch_size),
             **given,
         )
-        found = step.run(watch)
-        assert isinstance(found, AnyPredictions)  # no output is given
-        names = (name for at, name in enumerate(found.inputs) if at not in found.unreadable)
-        return [Seen(name, answer) for name, answer in zip(names, answers(found), strict=True)]
+        predictions = step.run(watch)
+        assert isinstance(predictions, Predictions)  # no output is given
+        names = (predictions.inputs[place] for place in predictions.good)
+        return [Seen(name, answer) for name, answer in zip(names, predictions.each(), strict=True)]
 
     @cached_property
     def _running(self) -> Any:

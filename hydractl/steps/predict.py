@@ -14,15 +14,7 @@ from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.bulk import Bulk, BulkPredictions
-from hydractl.inputs.predictions import (
-    AnyPredictions,
-    EmbeddingPredictions,
-    NumberPredictions,
-    Predictions,
-    PredictionStream,
-    Promise,
-    SentencePredictions,
-)
+from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
 from hydractl.inputs.read_ahead import ReadAhead
 from hydractl.inputs.rows import (
     STDIN,
@@ -52,10 +44,6 @@ READERS = 2  # processes that read images ahead where a file is written
 Inputs = Any  #: files, data or images
 Data = Any  #: one data set, or sources of several
 Names = Any  #: names of columns: a list, or text with commas between
-ARRAYS = (
-    *("probabilities", "msp", "entropy", "mutual_information", "member_logits"),
-    *("ood_score", "typicality", "profile", "ood", "sure", "sets", "values", "spread", "low", "high", "embeddings"),
-)
 
 
 @dataclass(frozen=True)
@@ -148,7 +136,7 @@ class Predict:
     force: Force = False
     compute: Compute = Compute()
 
-    def run(self, watch: Watcher) -> AnyPredictions | BulkPredictions:
+    def run(self, watch: Watcher) -> Predictions | BulkPredictions:
         if self.output is not None:
             Bulk(Path(self.output), self.resume, self.force).check()
         elif self.resume:
@@ -188,7 +176,7 @@ class Predict:
     def _stream(self, hydra: Hydra | OnnxModel, watch: Watcher) -> Any:
         """Returns a result that a command line prints as it comes; Python gets all predictions at once."""
 
-        def answer(lines: Sequence[str], first: int) -> AnyPredictions:
+        def answer(lines: Sequence[str], first: int) -> Predictions:
             rows = list(text_rows(lines, first))
             with watch.progress("predict", len(rows)) as advance:
                 return self._answered(hydra, rows, watch, on_batch=advance, stand_in=".")
@@ -208,7 +196,7 @@ class Predict:
 
         read = self._reader(hydra, entries, Bulk.part, READERS)
 
-        def answer(rows: Sequence[InputRow], first: int, on_batch: Callable[[int], None]) -> AnyPredictions:
+        def answer(rows: Sequence[InputRow], first: int, on_batch: Callable[[int], None]) -> Predictions:
             return self._answered(hydra, rows, watch, on_batch=on_batch, batches=read(first), stand_in=stand_in)
 
         options = remembered(self, inputs=None, data=None, text=None, device=None)
@@ -228,7 +216,7 @@ class Predict:
         on_batch: Callable[[int], None],
         batches: Iterator[ReadBatch] | None = None,
         stand_in: Any = None,
-    ) -> AnyPredictions:
+    ) -> Predictions:
         """Returns the predictions for inputs.
 
         Args:
@@ -236,18 +224,13 @@ class Predict:
             batches: the inputs as the network takes them, if they are images.
             stand_in: what to predict where no input can be read; None to raise DataError.
         """
-        from hydractl.tasks.embedding import EmbeddingPrediction
-        from hydractl.tasks.prediction import Prediction
-        from hydractl.tasks.regression import NumberPrediction
-        from hydractl.tasks.tagged_words import SentencePrediction
-
         read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
         try:
             if batches is None:
-                found = hydra.predict(iter(read), self.compute.batch_size, on_batch)
+                answers = hydra.predict(iter(read), self.compute.batch_size, on_batch)
             else:
                 answering = hydra.answering()
-                found = answering.predict_prepared(read.prepared(batches, answering.preprocessor), on_batch)
+                answers = answering.predict_prepared(read.prepared(batches, answering.preprocessor), on_batch)
         except NotFiniteError as error:
             raise NotFiniteError(f"{shortened(entries[read.good[error.sample or 0]].name, 80)}: {error}") from error
         except DataError as error:
@@ -255,28 +238,20 @@ class Predict:
                 raise
             first = next(iter(read.bad.values()))
             raise DataError(f"none of {len(entries)} inputs can be read; the first: {first}") from error
-        if found.truncated:
-            watch.note(f"note: {found.truncated} of {len(entries)} texts are too long for the model and lost their end")
-        kinds: dict[Any, Any] = {NumberPrediction: NumberPredictions, EmbeddingPrediction: EmbeddingPredictions}
-        kind = (kinds | {SentencePrediction: SentencePredictions}).get(type(found), Predictions)
-        made: AnyPredictions = kind(
-            inputs=[one.name for one in entries],
-            classes=found.classes,
-            **({"labels": read.labels(found.labels)} if isinstance(found, Prediction) else {}),
-            rows=[one.row for one in entries],
-            ids=[one.id for one in entries] if self.id_column else (),
-            kept={name: [one.kept.get(name) for one in entries] for name in _names(self.keep)},
+        if answers.truncated:
+            lost = f"{answers.truncated} of {len(entries)} texts are too long for the model and lost their end"
+            watch.note(f"note: {lost}")
+        return Predictions(
+            answers=answers,
+            good=read.good,
+            inputs=[entry.name for entry in entries],
+            rows=[entry.row for entry in entries],
+            ids=[entry.id for entry in entries] if self.id_column else (),
+            kept={name: [entry.kept.get(name) for entry in entries] for name in _names(self.keep)},
             unreadable=read.bad,
             promise=promise_of(hydra),
             header=not self.no_header,
-            **({"words": read.labels(found.words)} if isinstance(found, SentencePrediction) else {}),
-            **{
-                name: read.placed(values, axis=int(name == "member_logits"))
-                for name in ARRAYS
-                if (values := getattr(found, name, None)) is not None
-            },
         )
-        return made
 
     def _reader(
         self, hydra: Hydra | OnnxModel, entries: Sequence[InputRow], part: int | None = None, workers: int = 0

@@ -261,7 +261,7 @@ class Select:
 
         network = as_member(self.model)
         task = find_task(network.spec.task)
-        if not task.labelled:
+        if task.taught_only:
             raise OptionError(
                 f"{network.name}: embeds, and the mean of embeddings is no better than one: prune it by a circuit"
             )

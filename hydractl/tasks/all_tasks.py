@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.spec import PROBLEM_TYPES, TOWERS_OF, ModelSpec, Task
+from hydractl.checkpoint.spec import PROBLEM_TYPES, TOWERS_OF, ModelSpec, TaskName
 from hydractl.errors import OptionError
-from hydractl.tasks.embedding import embedding
-from hydractl.tasks.one_class import one_class
-from hydractl.tasks.regression import probability, regression
-from hydractl.tasks.several_labels import several_labels
-from hydractl.tasks.tagged_words import tagged_words
-from hydractl.tasks.task import Names, TaskRow
+from hydractl.tasks.classes import Classes
+from hydractl.tasks.embeddings import Embeddings
+from hydractl.tasks.labels import Labels
+from hydractl.tasks.numbers import Numbers
+from hydractl.tasks.parts import Names
+from hydractl.tasks.task import Task
+from hydractl.tasks.words import Words
 
 IMAGES = Names(
     "HydraForImageClassification", "AutoModelForImageClassification", "image-classification", "ImagePipeline"
@@ -22,47 +23,48 @@ TOKENS = Names("HydraForTokenClassification", "AutoModelForTokenClassification",
 PROMPTED = Names(
     "HydraForZeroShotImageClassification", "AutoModelForZeroShotImageClassification", "zero-shot-image-classification"
 )
+ENCODERS = Names("HydraModel", "AutoModel", "feature-extraction")
 #: The fields of a config.json that name an activation after one logit.
 CROSS_ENCODER = ("sentence_transformers", "sbert_ce_default_activation_function")
-ENCODERS = Names("HydraModel", "AutoModel", "feature-extraction")
-TASKS: tuple[TaskRow, ...] = (
-    one_class(name="image-classification", names=IMAGES),
-    one_class(name="text-classification", names=TEXTS),
-    one_class(name="zero-shot", names=PROMPTED),
-    several_labels(name="multi-label-image-classification", names=IMAGES),
-    several_labels(name="multi-label-text-classification", names=TEXTS),
-    regression(name="image-regression", names=IMAGES),
-    regression(name="text-regression", names=TEXTS),
-    probability(name="image-probability", names=IMAGES),
-    probability(name="text-probability", names=TEXTS),
-    embedding(name="image-embedding", names=ENCODERS),
-    embedding(name="text-embedding", names=ENCODERS),
-    tagged_words(name="token-classification", names=TOKENS),
+TASKS: tuple[Task, ...] = (
+    Classes("image-classification", IMAGES),
+    Classes("text-classification", TEXTS),
+    Classes("zero-shot", PROMPTED, prompted=True),
+    Labels("multi-label-image-classification", IMAGES),
+    Labels("multi-label-text-classification", TEXTS),
+    Numbers("image-regression", IMAGES),
+    Numbers("text-regression", TEXTS),
+    Numbers("image-probability", IMAGES, sigmoid=True),
+    Numbers("text-probability", TEXTS, sigmoid=True),
+    Embeddings("image-embedding", ENCODERS),
+    Embeddings("text-embedding", ENCODERS),
+    Words("token-classification", TOKENS),
 )
 
 
-def find_task(name: Task) -> TaskRow:
-    """Returns the row of a spec's task."""
-    return next(row for row in TASKS if row.name == name)
+def find_task(name: TaskName) -> Task:
+    """Returns the task of a spec."""
+    return next(task for task in TASKS if task.name == name)
 
 
-def of_problem(checkpoint: Checkpoint, several: bool, numbers: bool = False) -> Checkpoint:
-    """Returns the network for a task on the same inputs whose samples have several labels, numbers, or one class."""
-    alike = (row for row in TASKS if TOWERS_OF[row.name] == TOWERS_OF[checkpoint.spec.task])
-    row = next(row for row in alike if (row.several, row.numbers) == (several, numbers))
-    if row.name == checkpoint.spec.task:
+def with_task(checkpoint: Checkpoint, kind: type[Task]) -> Checkpoint:
+    """Returns the network for another kind of answer to the same inputs: classes, labels or numbers."""
+    alike = (task for task in TASKS if TOWERS_OF[task.name] == TOWERS_OF[checkpoint.spec.task])
+    task = next(task for task in alike if type(task) is kind)
+    if task.name == checkpoint.spec.task:
         return checkpoint
-    own = {key: value for key, value in checkpoint.config.items() if key not in CROSS_ENCODER}
-    config = {**own, "problem_type": PROBLEM_TYPES.get(row.name)}
-    return replace(checkpoint, spec=replace(checkpoint.spec, task=row.name), config=config)
+    kept = {key: value for key, value in checkpoint.config.items() if key not in CROSS_ENCODER}
+    config = {**kept, "problem_type": PROBLEM_TYPES.get(task.name)}
+    return replace(checkpoint, spec=replace(checkpoint.spec, task=task.name), config=config)
 
 
 def require_one_class(spec: ModelSpec, what: str, remedy: str) -> None:
     """Raises OptionError for a network that does not choose one class, which `what` reads."""
-    if not find_task(spec.task).labelled:
+    task = find_task(spec.task)
+    if isinstance(task, Embeddings):
         raise OptionError(
             f"{what} needs a model with classes, this one embeds: train a classifier for it by finetune with "
             "`new_classifier` zeros"
         )
-    if not spec.one_class:
+    if task.tells_ood != "scores":
         raise OptionError(f"{what} needs a model that chooses one class, this one is for {spec.task}: {remedy}")

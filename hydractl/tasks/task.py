@@ -1,105 +1,379 @@
-"""The parts of a task."""
+"""A task, which is one kind of answer, and answers: the one value that everyone gives and takes."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from html import escape
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
-from hydractl.checkpoint.spec import Task
-from hydractl.metrics.checks import FloatArray, IntArray
+from hydractl.checkpoint.calibration import INTERVAL, NOT_CALIBRATED, Calibration
+from hydractl.checkpoint.spec import TaskName
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
+from hydractl.metrics.scaling import FittedTemperature, FittedVector
+from hydractl.ood.score import FitSamples, flagged
+from hydractl.tasks.parts import Judged, Matcher, Names
 
-#: In how many equal parts a quality is counted that is more than right or wrong.
-FINE = 10**6
+if TYPE_CHECKING:
+    from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Names:
-    """The names of a kind of model in transformers.
-
-    Attributes:
-        model: the class in exports/modeling.py.
-        automatic: the automatic class of transformers that finds it.
-        pipeline: the name of the pipeline in transformers.
-        typical: the pipeline in `hydractl.auto` that gives typicality too; None if there is none.
-    """
-
-    model: str
-    automatic: str
-    pipeline: str
-    typical: str | None = None
+SHOWN = 10  # samples that a readable answer shows
+#: Columns of a row that people do not see: they are in JSON, in files and in Python.
+HIDDEN = ("entropy", "probabilities", "embedding", "words")
 
 
-class Judged(NamedTuple):
-    """Measures of an ensemble's answers to n samples, or words, each `[n]`.
+class Task(Protocol):
+    """One kind of answer: link and losses of its logits, measures, what calibration fits, labels, rows.
 
-    Attributes:
-        quality: as the task measures it, 1 for the best answer; None without labels.
-        confidence: higher = more in-distribution; None where answers have none.
-        loss: None without labels.
-    """
-
-    quality: FloatArray | None
-    confidence: FloatArray | None
-    loss: FloatArray | None
-
-    def of_sentences(self, counts: IntArray) -> "Judged":
-        """Returns those of sentences with so many of the words each: mean quality and loss, the least confidence."""
-        starts = np.cumsum(counts) - counts
-        quality, loss = (None if x is None else np.add.reduceat(x, starts) / counts for x in (self.quality, self.loss))
-        return Judged(quality, None if self.confidence is None else np.minimum.reduceat(self.confidence, starts), loss)
-
-
-@dataclass(frozen=True)
-class TaskRow:
-    """Describes what a network answers.
+    Tensors are of torch, which is imported by the functions that train or run; arrays are of numpy, so that a service
+    and a monitor need no torch.
 
     Attributes:
         name: its name in a spec.
         names: those of its models in transformers.
-        answer: from members' logits `[M,B,C]` and their temperature to the logits `[B,C]` of the ensemble.
-        probabilities: from these to probabilities `[B,C]`.
-        predict: from members' logits `[M,N,C]`, their temperature, class names, and the probabilities from which a
-            label is answered, or a class is in a set, where calibration found some, to a prediction.
-        losses: from logits `[G,B,C]`, labels `[B]` (or `[B,C]` of several) and label smoothing to the loss of each
-            sample in each copy, `[G*B]`.
-        taught_losses: from logits `[G,B,C]` and teachers' probabilities `[B,C]` to parts of the loss, `[G,B,C]`.
-        outlier_losses: from logits `[G,B,C]` of outliers to the loss of each, `[G,B]`.
-        judge: from members' logits `[M,n,C]` float64 over their temperature, labels as for `losses` or None, and the
-            variance `[C]` of the labels of all samples, where they are numbers, to what searches go by.
-        measured: the name of that quality, for people.
+        answers: what its answers are, for messages.
+        measured: the name of the quality that searches go by, for people.
         parts: in how many equal parts a sample's quality is counted.
-        confident: whether answers have a confidence.
-        several: whether a sample has any number of the C labels rather than one of C classes.
-        numbers: whether labels are C numbers; with `several`, as well, numbers from 0 to 1 that a sigmoid gives.
-        labelled: whether a sample has labels at all; an embedding has none, and its C are the numbers of it.
-        tagged: whether each word of a text has a label.
+        loss_name: the name of its loss in tables.
+        objective: what circuits are searched by unless told: `avg` needs a confidence.
+        tells_ood: what of an answer tells OOD samples without a fit: any score of logits, its confidence, or nothing.
+        promises: what `calibrate` can promise of its answers.
+        taught_only: whether nothing can be right or wrong but by another network's answers.
+        label_type: what a monitor counts of an answer: a name, a tuple of names, or nothing.
+        outliers_teach: whether a network can learn to be unsure of OOD data.
     """
 
-    name: Task
+    name: TaskName
     names: Names
-    answer: Callable[[Tensor, float], Tensor]
-    probabilities: Callable[[Tensor], Tensor]
-    predict: Callable[..., Any]
-    losses: Callable[[Tensor, Tensor, float], Tensor]
-    taught_losses: Callable[[Tensor, Tensor], Tensor]
-    outlier_losses: Callable[[Tensor], Tensor]
-    judge: Callable[[FloatArray, Any, FloatArray | None], Judged]
-    measured: str = "accuracy"
-    parts: int = 1
-    confident: bool = True
-    several: bool = False
-    numbers: bool = False
-    labelled: bool = True
-    tagged: bool = False
+    answers: ClassVar[str]
+    measured: ClassVar[str] = "accuracy"
+    parts: ClassVar[int] = 1
+    loss_name: ClassVar[str] = "NLL"
+    objective: ClassVar[Literal["acc", "avg"]] = "avg"
+    tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "confidence"
+    promises: ClassVar[tuple[str, ...]] = ()
+    taught_only: ClassVar[bool] = False
+    outliers_teach: ClassVar[bool] = True
+    label_type: ClassVar[type | None] = None
 
     @property
     def key(self) -> str:
         """The name of the quality in JSON."""
         return self.measured.lower().replace(" ", "_")
 
-    def variance(self, labels: Any) -> FloatArray | None:
-        """Returns the variance `[C]` of labels that are numbers, 0 where all are alike; None for other labels."""
-        # Rounding gives equal numbers a variance: ten of 0.1 have 1.9e-34.
-        return labels.var(0) * (labels != labels[:1]).any(0) if self.numbers else None
+    @property
+    def config(self) -> dict[str, Any]:
+        """The fields of a config.json that tell this task from others on the same inputs, besides `problem_type`."""
+        return {}
+
+    def card(self) -> str:
+        """Returns what a model card says of its logits."""
+
+    # Labels.
+
+    def unnamed(self, count: int) -> tuple[str, ...]:
+        """Returns names for classes that have none."""
+        return tuple(f"LABEL_{number}" for number in range(count))
+
+    def match(self, matcher: Matcher) -> Any:
+        """Returns samples with the labels that this task reads."""
+
+    def label_shape(self, classes: int) -> tuple[int, ...]:
+        """Returns the shape of the labels of a sample: () or (C,)."""
+        return ()
+
+    def truth(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Returns matched labels as answers are measured by them."""
+        return labels
+
+    def has_accuracy(self, labels: NDArray[Any] | None) -> bool:
+        """Returns whether answers are right or wrong, by labels like these."""
+        return True
+
+    # The forward pass and training.
+
+    def link(self, member_logits: Tensor, temperature: float) -> Tensor:
+        """Returns the logits `[B,C]` of the ensemble for members' logits `[M,B,C]`, always finite, at least float32."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Returns the probabilities `[B,C]` for these, or the numbers or embeddings."""
+
+    def losses(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Returns the loss `[G*B]` of each sample in each copy.
+
+        Args:
+            logits: `[G,B,C]`.
+            labels: `[B]`, or `[B,C]` of several labels or numbers.
+            smoothing: the share of a label that goes to all classes.
+        """
+
+    def taught_losses(self, logits: Tensor, taught: Tensor) -> Tensor:
+        """Returns the parts of the loss to teachers' answers `[B,C]`, `[G,B,C]` to be summed."""
+
+    def outlier_losses(self, logits: Tensor) -> Tensor:
+        """Returns the loss `[G,B]` of each of some outliers with logits `[G,B,C]`; raises OptionError if none makes
+        sense."""
+
+    # Searches.
+
+    def judge(self, members: FloatArray, labels: Any, variance: FloatArray | None = None) -> Judged:
+        """Returns what searches go by.
+
+        Args:
+            members: `[M,n,C]`, logits over their temperature.
+            labels: as for `losses`, or None.
+            variance: `[C]` of the labels of all samples, where they are numbers.
+        """
+
+    def variance(self, labels: NDArray[Any]) -> FloatArray | None:
+        """Returns the variance `[C]` of labels that are numbers; None for other labels."""
+        return None
+
+    # Measures.
+
+    def table(self, answers: Answers) -> Any:
+        """Returns the per-sample quantities of a set in float64; None where answers without labels tell nothing."""
+
+    def metrics(self, table: Any) -> dict[str, Any]:
+        """Returns every number of labelled samples by name."""
+
+    def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
+        """Returns resampled values `[draws]` of these numbers."""
+
+    # Calibration.
+
+    def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
+        """Returns what calibration fits to labelled answers.
+
+        Args:
+            interval: the share of right numbers that intervals hold.
+            precision: of each of several labels; None for the highest F1.
+
+        Raises:
+            DataError: the samples are too few.
+            OptionError: no label can fit such answers.
+        """
+
+    def fit_vector(self, answers: Answers) -> FittedVector:
+        """Returns the scales and shifts of classes with the lowest NLL; raises OptionError where there are none."""
+        raise OptionError(f"`method` vector scales classes, these are {self.answers}: choose temperature")
+
+    # Rows.
+
+    def columns(self, answers: Answers) -> Mapping[str, Any]:
+        """Returns what people and programs read of answers, by name, in the dtype of the logits."""
+
+    def width(self, answers: Answers) -> str:
+        """Returns how many classes, labels or numbers there are, in words."""
+        return f"{answers.logits.shape[-1]} {self.answers}"
+
+    def row(self, answers: Answers, at: int) -> dict[str, Any]:
+        """Returns the answer to a sample by columns, as plain JSON."""
+
+    def read_row(self, row: Mapping[str, Any], classes: Sequence[str] | None) -> OneAnswer:
+        """Returns the answer in a row that `predict` wrote, without typicality and profile.
+
+        Raises:
+            KeyError: the row lacks a column.
+            ValueError: it holds something else.
+        """
+        return OneAnswer(0.0)
+
+    def watch(self, answer: OneAnswer, classes: tuple[str, ...] | None) -> OneAnswer:
+        """Returns what a monitor watches of an answer."""
+        return OneAnswer(answer.typicality, profile=answer.profile)
+
+    def watched(self, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Returns the classes whose shares a monitor watches; none of other answers, None if they may change."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Answers:
+    """A system's answers to N samples, in their order: named columns, of arrays in float32 or float64.
+
+    What the task makes of them, such as `labels`, `probabilities` and `msp`, are further columns: see `Task.columns`.
+
+    Attributes:
+        task: what the system answers.
+        classes: names of the C classes, labels or numbers; None if they have none.
+        calibration: what was fitted to these answers.
+        member_logits: `[M,N,C]`, before any temperature; `[M,n,C]` of n words; None if only a confidence was saved.
+        truth: `[N]` int64 in 0..C-1, `[N,C]` of several labels or float64 of numbers, `[n]` of words; None of samples
+            without labels.
+        places: `[n,2]`, sentence and number of each word in order; None where samples have one answer.
+        features: `[M,N,D']`, the inputs of the members' classifiers; None unless they were asked for.
+        hidden: `[S,N,D]` of each hidden layer, S 1 or M; empty unless they were asked for.
+        ood_score: `[N]`, higher = more OOD, by the score in the system's own file; None without one.
+        typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        profile: `[N,L]`, typicality by each layer alone, the first layer first; None unless the score reads all layers.
+        confidence: `[N]`, the system's own account of how probably it is right; None if logits say it.
+        correct: `[N]`, whether it is right, beside a confidence without logits; None without labels.
+        texts: `[N]`, the texts whose words are labelled; empty unless they are to be told.
+        spans: start and end of each word in its text; empty likewise.
+        truncated: how many texts are too long for the model and lost their end.
+    """
+
+    task: Task
+    member_logits: Logits | None
+    classes: tuple[str, ...] | None = None
+    calibration: Calibration = NOT_CALIBRATED
+    truth: NDArray[Any] | None = None
+    places: IntArray | None = None
+    features: Logits | None = None
+    hidden: Sequence[Logits] = ()
+    ood_score: NDArray[Any] | None = None
+    typicality: NDArray[Any] | None = None
+    profile: NDArray[Any] | None = None
+    confidence: FloatArray | None = None
+    correct: BoolArray | None = None
+    texts: Sequence[str] = ()
+    spans: Sequence[Sequence[tuple[int, int]]] = ()
+    truncated: int = 0
+
+    def __len__(self) -> int:
+        if self.places is not None:
+            return int(self.places[:, 0].max()) + 1
+        if self.member_logits is not None:
+            return self.member_logits.shape[1]
+        return 0 if self.confidence is None else len(self.confidence)
+
+    @property
+    def logits(self) -> Logits:
+        """The members' logits; raises DataError where only a confidence was saved."""
+        if self.member_logits is None:
+            raise DataError("saved confidences hold no logits to fit anything on: save `logits` as well")
+        return self.member_logits
+
+    def to_score(self, affine: tuple[NDArray[Any], NDArray[Any]] | None = None) -> FitSamples:
+        """Returns the answers as OOD scores take them.
+
+        Args:
+            affine: the weights `[M,C,D']` and biases `[M,C]` of the members' classifiers, for fits that need them.
+        """
+        logits = self.logits
+        if self.places is not None and self.features is not None:
+            logits = self.features[..., :0]  # those of words are no answers to samples
+        features = logits[..., :0] if self.features is None else self.features
+        one_class = self.truth is not None and self.truth.ndim == 1 and self.places is None
+        return FitSamples(logits, features, self.truth if one_class else None, affine, hidden=self.hidden)
+
+    @property
+    def labelled(self) -> tuple[Logits, NDArray[Any]]:
+        """The members' logits and the labels; raises DataError where there are none."""
+        logits = self.logits
+        if self.truth is None:
+            raise DataError("the calibration data has no labels")
+        return logits, self.truth
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes, LABEL_0 and so on where they have none; empty of embeddings."""
+        return self.classes or self.task.unnamed(self.logits.shape[-1])
+
+    @property
+    def ood(self) -> NDArray[np.bool_] | None:
+        """`[N]`, true where a sample looks OOD: less typical than most ID samples; None without a typicality."""
+        fit = self.calibration.fit
+        return None if self.typicality is None or fit is None else np.asarray(flagged(self.typicality, fit.accept))
+
+    @cached_property
+    def columns(self) -> Mapping[str, Any]:
+        """What the task makes of the answers, by name: arrays `[N,...]` or lists, None for what was not calibrated."""
+        return self.task.columns(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in self.columns:
+            return self.columns[name]
+        raise AttributeError(f"these answers have no {name}")
+
+    def row(self, at: int) -> dict[str, Any]:
+        """Returns the answer to a sample by columns, as plain JSON."""
+        return self.task.row(self, at)
+
+    def each(self) -> Iterator[OneAnswer]:
+        """Yields the answer to each sample, as a monitor watches it.
+
+        Raises:
+            OptionError: they have no typicality.
+        """
+        if self.typicality is None:
+            raise OptionError("these predictions have no typicality: calibrate the model first")
+        labels, msp, p = (self.columns.get(name) for name in ("labels", "msp", "probabilities"))
+        for at, typical in enumerate(self.typicality.tolist()):
+            yield OneAnswer(
+                typical,
+                None if msp is None else float(msp[at]),
+                None if labels is None else labels[at],
+                None if p is None else np.asarray(p[at], np.float64),
+                profile=None if self.profile is None else np.asarray(self.profile[at], np.float64),
+            )
+
+    def __repr__(self) -> str:
+        cells = [*islice(self._cells(), SHOWN + 1)]
+        width = max(len(row[0]) for row in cells)
+        lines = (f"  {first:<{width}}  {'  '.join(others)}" for first, *others in cells)
+        return "\n".join([self._title, *lines, *([self._more] if self._more else [])])
+
+    def _repr_html_(self) -> str:
+        names, *rows = islice(self._cells(), SHOWN + 1)
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<table><caption>{self._title}</caption><tr>{head}</tr>{body}</table>{self._more}"
+
+    def _cells(self) -> Iterator[tuple[str, ...]]:
+        """Yields the names of the columns that people see, then the cells of each sample."""
+        rows = (shown(self.row(at)) for at in range(len(self)))
+        first = next(rows)
+        yield tuple(first)
+        yield tuple(first.values())
+        yield from (tuple(row.values()) for row in rows)
+
+    @property
+    def _title(self) -> str:
+        return f"Answers: {len(self)} samples, {len(self.logits)} members, {self.task.width(self)}"
+
+    @property
+    def _more(self) -> str:
+        return f"... and {len(self) - SHOWN} more" if len(self) > SHOWN else ""
+
+
+class OneAnswer(NamedTuple):
+    """The answer to one input, as a monitor watches it."""
+
+    typicality: float
+    confidence: float | None = None  # None of an answer without classes, like its label
+    label: str | tuple[Any, ...] | None = None  # its class, or its labels
+    probabilities: NDArray[np.floating] | None = None  # `[C]`; None where a pipe had none, and of several labels
+    profile: NDArray[np.floating] | None = None  # `[L]`, typicality by layer
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its class or labels."""
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Typicality, and confidence if it has one."""
+        shares = {"typicality": self.typicality, "confidence": self.confidence}
+        return {name: value for name, value in shares.items() if value is not None}
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the cells of a row that people see; of an embedding the first numbers where there is nothing else."""
+    seen = {name: value for name, value in row.items() if name not in HIDDEN}
+    return {name: _text(value) for name, value in (seen or {"embedding": [*row["embedding"][:3], "..."]}).items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(part) for part in value)
+    if isinstance(value, Mapping):  # a span
+        return "{text} {label} {confidence:.2f}".format_map(value)
+    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -23,7 +23,7 @@ from hydractl.data.batching import Batch
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.task import Task
 from hydractl.text import composed_all
 from hydractl.training.network import training_dtype
 from hydractl.training.recipe import Recipe
@@ -32,7 +32,7 @@ LARGEST_LOG_SCALE = math.log(100)
 
 
 def batch_loss(
-    task: TaskRow,
+    task: Task,
     logits: Tensor,
     labels: Tensor | None,
     recipe: Recipe,

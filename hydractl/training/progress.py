@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batches
-from hydractl.evaluation.answer_kinds import answer_kind
-from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.task import Answers
 from hydractl.training.losses import model_embeddings, pair_logits
 
 
@@ -71,8 +71,9 @@ def validate(model: Hydra, batches: Batches) -> Validation:
         parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
     logits = torch.cat([part.member_logits for part in parts], 1)
     labels = torch.cat([part.labels for part in parts if part.labels is not None])
-    kind = answer_kind(model.task)
-    return Validation.of(kind.metrics(kind.table(SetAnswers(logits.numpy(), labels.numpy()), model.temperature)))
+    task, temperature = model.task, Calibration(model.calibration.temperature)
+    answers = Answers(task=task, member_logits=logits.numpy(), truth=labels.numpy(), calibration=temperature)
+    return Validation.of(task.metrics(task.table(answers)))
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:

@@ -16,8 +16,12 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.families.token_classification import label_tokens
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
-from hydractl.tasks.all_tasks import find_task, of_problem, require_one_class
-from hydractl.tasks.task import TaskRow
+from hydractl.tasks.all_tasks import find_task, require_one_class, with_task
+from hydractl.tasks.classes import Classes
+from hydractl.tasks.labels import Labels
+from hydractl.tasks.numbers import Numbers
+from hydractl.tasks.task import Task
+from hydractl.tasks.words import Words
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import (
     Conditions,
@@ -190,13 +194,14 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     if recipe.new_classifier != "no":
         labels, found = _label_names(data.train), data.train.labels
         numbers = found is None or found.dtype.kind == "f"
-        if data.train.tagged and not checkpoint.spec.by_token:
-            checkpoint = label_tokens(checkpoint)
-        elif not checkpoint.spec.by_token:
-            checkpoint = of_problem(checkpoint, not numbers and found is not None and found.ndim == 2, numbers)
+        if not checkpoint.spec.by_token:
+            several = found is not None and found.ndim == 2
+            kind = Numbers if numbers else Labels if several else Classes
+            checkpoint = label_tokens(checkpoint) if data.train.tagged else with_task(checkpoint, kind)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
     unread = training.teachers is not None and recipe.teacher_weight == 1
-    if checkpoint.spec.embeds:
+    task = find_task(checkpoint.spec.task)
+    if task.taught_only:
         if not unread or data.validation is not None or data.outliers is not None:
             raise OptionError(
                 f"{checkpoint.name}: embeds, and learns from another network alone: name it as `teacher`, with "
@@ -209,14 +214,11 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             f"{checkpoint.name}: is a zero-shot model: fine-tune it on images with texts, with `recipe` clip-lit, or "
             "train a classifier in its place with `new_classifier` zeros"
         )
-    if data.outliers is not None and checkpoint.spec.by_token:
+    if data.outliers is not None and not task.outliers_teach:
         require_one_class(checkpoint.spec, "`outlier_data`", "leave it out")
-    task = find_task(checkpoint.spec.task)
     step: Any = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, task=task)
     if unread:
-        shape = (len(checkpoint.labels),) if task.several or task.numbers else ()
-        step = partial(with_some_class, shape=shape, names=checkpoint.labels)
-        step = partial(with_some_tags, model_labels=checkpoint.labels) if task.tagged else step
+        step = partial(_with_unread_labels, labels=checkpoint.labels, task=task)
     train = step(data.train)
     validation = data.validation
     if validation is not None:
@@ -224,12 +226,20 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
 
 
-def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, task: TaskRow) -> Samples:
+def _with_unread_labels(samples: Samples, labels: tuple[str, ...], task: Task) -> Samples:
+    """Returns the samples with labels of zeros, as teachers tell what they are."""
+    if isinstance(task, Words):
+        return with_some_tags(samples, labels)
+    return with_some_class(samples, task.label_shape(len(labels)), labels)
+
+
+def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, task: Task) -> Samples:
     try:
         return match_to_task(samples, task, labels, match)
     except DataError as error:
         # Which a new classifier needs as well; words may have no label.
-        if task.numbers or samples.labels is None or ((samples.labels < 0).any() and not task.tagged):
+        unlabelled = samples.labels is None or ((samples.labels < 0).any() and not isinstance(task, Words))
+        if unlabelled or isinstance(task, Numbers):
             raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 

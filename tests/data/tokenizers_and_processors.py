@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
 from hydractl.checkpoint.disk import read_json_object, read_preprocessing
-from hydractl.checkpoint.spec import ModelSpec, Task
+from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 
@@ -20,7 +20,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad
 SIZES = {"layers": 1, "heads": 1, "head_width": 8, "width": 8, "mlp_width": 8, "activation": "gelu", "norm_eps": 1e-6}
 
 
-def image_spec(channels: int = 3, task: Task = "image-classification") -> ModelSpec:
+def image_spec(channels: int = 3, task: TaskName = "image-classification") -> ModelSpec:
     embeddings = ImageEmbeddings(channels, (8, 8), (4, 4), patch_bias=True, norm=False)
     return ModelSpec(task, (TowerSpec("vision", embeddings=embeddings, **SIZES),), classes=2)
 

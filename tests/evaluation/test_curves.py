@@ -7,10 +7,12 @@ import pytest
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.data.samples import Samples
 from hydractl.evaluation.curves import LONGEST, SIDE, doubts_of
 from hydractl.evaluation.results import Doubts, Sample
-from hydractl.evaluation.run import Calibration, SystemPredictions
+from hydractl.evaluation.run import SystemPredictions
+from hydractl.evaluation.saved_file import SAVED
 from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.prediction_table import tabulate
 
@@ -22,7 +24,7 @@ def shown(inputs: list[Any], modality: Any, names: tuple[str, ...] | None = ("ca
     key = SetKey("id", "id")
     table = tabulate(LOGITS, np.zeros(4, dtype=np.int64))
     samples = Samples("pets", modality, inputs, np.zeros(4, dtype=np.int64), ("cat", "dog"))
-    return doubts_of(SystemPredictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
+    return doubts_of(SystemPredictions(SAVED, Calibration(), None, {key: table}, {key: -table.msp}), samples, names)
 
 
 def test_the_least_sure_and_the_wrongly_sure_come_first() -> None:

@@ -27,7 +27,7 @@ def ours(folder: Path, inputs: dict[str, Tensor]) -> Tensor:
     model = with_dropout(hydractl.load(folder, dtype=torch.float64), Dropout(PASSES), "m")
     batch = Batch(inputs, None, torch.arange(4))
     with seeded(7):
-        return torch.cat([member_answers(model, batch).logits for _ in range(PASSES)])
+        return torch.cat([member_answers(model, batch).member_logits for _ in range(PASSES)])
 
 
 @torch.no_grad()

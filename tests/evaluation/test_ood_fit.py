@@ -1,46 +1,55 @@
 """Fitting an OOD score: ID samples are scored by fits without them, so that the flagged share is the one promised."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import DataError
 from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood, thinned
-from hydractl.evaluation.set_answers import Classifier, SetAnswers
-from hydractl.metrics.checks import FloatArray
+from hydractl.evaluation.systems import Classifier
+from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
-from hydractl.ood.score import Answers
+from hydractl.ood.score import Outputs
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
 
 CLASSES, WIDTH = 3, 12
 
 
-def answers(count: int, seed: int, members: int = 1) -> SetAnswers:
+def answers(count: int, seed: int, members: int = 1) -> Answers:
     """Features in clusters by class, and logits that a random classifier makes of them."""
     generator = np.random.default_rng(seed)
     labels = np.arange(count) % CLASSES
     centres = 2 * np.random.default_rng(0).normal(size=(members, CLASSES, WIDTH))
     features = centres[:, labels] + generator.normal(size=(members, count, WIDTH))
     hidden = [features[:1] @ np.random.default_rng(2).normal(size=(WIDTH, WIDTH)), np.tanh(features)]
-    return SetAnswers(features @ weight().T, labels, features, hidden=hidden)
+    return answered(features @ weight().T, labels, features, hidden)
 
 
-def torch_answers(given: SetAnswers) -> Answers:
+def answered(logits: FloatArray, truth: IntArray | None, features: FloatArray, hidden: Any = ()) -> Answers:
+    task, warm = find_task("image-classification"), Calibration(1.3)
+    return Answers(task=task, member_logits=logits, truth=truth, features=features, hidden=hidden, calibration=warm)
+
+
+def torch_answers(given: Answers) -> Outputs:
     """The same answers as a network's own head meets them."""
     logits, features, *hidden = map(torch.from_numpy, (given.member_logits, given.features, *given.hidden))
-    return Answers(logits, 1.3, features, hidden)
+    return Outputs(logits, 1.3, features, hidden)
 
 
 def weight() -> FloatArray:
     return np.random.default_rng(1).normal(size=(CLASSES, WIDTH))
 
 
-def held(count: int, seed: int, members: int = 1, outside: dict[str, SetAnswers] | None = None) -> Held:
+def held(count: int, seed: int, members: int = 1, outside: dict[str, Answers] | None = None) -> Held:
     one = torch.from_numpy(weight()).expand(members, -1, -1)
     classifier = Classifier(one, torch.zeros(members, CLASSES, dtype=torch.float64))
-    return Held(answers(count, seed, members), outside or {}, classifier, 1.3, {})
+    return Held(answers(count, seed, members), outside or {}, classifier, {})
 
 
 def head(fitted: Held, score: str, accept: float = 0.9) -> OodHead:
@@ -66,9 +75,9 @@ def test_the_state_is_that_of_all_samples_and_members_count_alike() -> None:
     alone = []
     for member in range(2):
         part = slice(member, member + 1)
-        inside = SetAnswers(whole.inside.member_logits[part], whole.inside.labels, whole.inside.features[part])
-        one = head(Held(inside, {}, Classifier(*(values[part] for values in whole.classifier)), 1.3, {}), "mahalanobis")
-        own = SetAnswers(fresh.member_logits[part], None, fresh.features[part])
+        inside = answered(whole.inside.member_logits[part], whole.inside.truth, whole.inside.features[part])
+        one = head(Held(inside, {}, Classifier(*(values[part] for values in whole.classifier)), {}), "mahalanobis")
+        own = answered(fresh.member_logits[part], None, fresh.features[part])
         alone.append(one(torch_answers(own)).score)
     found = both(torch_answers(fresh)).score
     torch.testing.assert_close(found, torch.stack(alone).mean(0), rtol=1e-6, atol=1e-6)
@@ -77,9 +86,9 @@ def test_the_state_is_that_of_all_samples_and_members_count_alike() -> None:
 def test_a_bank_is_bounded_and_even_by_class() -> None:
     notes: list[str] = []
     many = answers(3000, 0)
-    many.labels[:] = np.repeat([0, 1, 2], [2000, 900, 100])
-    wide = SetAnswers(many.member_logits, many.labels, np.tile(many.features, (1, 1, 80)))
-    fitted = fit_ood(Held(wide, {}, None, 1.0, {}), Wanted("knn", 0.9, 1), notes.append).fitted
+    many.truth[:] = np.repeat([0, 1, 2], [2000, 900, 100])
+    wide = answered(many.member_logits, many.truth, np.tile(many.features, (1, 1, 80)))
+    fitted = fit_ood(Held(wide, {}, None, {}), Wanted("knn", 0.9, 1), notes.append).fitted
     assert fitted.tensors["bank"].shape == (1, 260, 960)  # 1 MB of float32
     assert "260 of 3000 samples, 1.0 MB" in notes[0]
     assert fitted.tensors["quantiles"].shape == (1000,) and fitted.fit.samples == 3000
@@ -89,11 +98,11 @@ def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     # OOD features lie on the classes' own directions, so that answers tell nothing, but with other lengths.
     away = answers(200, 3)
     null = np.linalg.svd(weight())[2][CLASSES:]
-    outside = {"a": SetAnswers(away.member_logits, away.labels, away.features + 6 * null[0], hidden=away.hidden)}
+    outside = {"a": answered(away.member_logits, away.truth, away.features + 6 * null[0], away.hidden)}
 
     def found(score: str, labels: bool = True) -> FoundOod:
         known = held(200, 0, outside=outside)
-        inside = known.inside if labels else replace(known.inside, labels=None)
+        inside = known.inside if labels else replace(known.inside, truth=None)
         return fit_ood(replace(known, inside=inside), Wanted(score, 0.95, 64), lambda text: None)
 
     auto, named, unlabelled = found("auto"), found("vim"), found("auto", labels=False)

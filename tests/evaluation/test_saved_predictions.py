@@ -8,11 +8,12 @@ from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.run import SystemPredictions, predict_sets
+from hydractl.evaluation.saved_file import SAVED
 from hydractl.evaluation.saved_predictions import SavedPredictions
 from hydractl.evaluation.saving import write_answers
-from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.prediction_table import tabulate
+from hydractl.tasks.task import Answers
 
 ID = SetKey("id", "id")
 LOGITS = np.random.default_rng(0).normal(size=(2, 6, 3))
@@ -29,14 +30,14 @@ def measure(folder: Path) -> SystemPredictions:
 def test_what_is_written_comes_back(tmp_path: Path, dtype: Any) -> None:
     logits = LOGITS.astype(dtype)
     path = tmp_path / "id.safetensors"
-    write_answers(path, SetAnswers(logits, LABELS), {})
+    write_answers(path, Answers(task=SAVED, member_logits=logits, truth=LABELS), {})
     written = load_file(path)
     assert np.array_equal(written["logits"], logits) and np.array_equal(written["labels"], LABELS)
     table, whole = measure(tmp_path).tables[ID], tabulate(logits, LABELS)
     for name in ("msp", "entropy", "expected_entropy", "disagreement"):
         assert np.array_equal(getattr(table, name), getattr(whole, name))
     with pytest.raises(OutputError, match="exists already"):
-        write_answers(path, SetAnswers(logits, LABELS), {})
+        write_answers(path, Answers(task=SAVED, member_logits=logits, truth=LABELS), {})
 
 
 def test_an_outside_method_joins_with_npz_of_logits_or_probabilities(tmp_path: Path) -> None:

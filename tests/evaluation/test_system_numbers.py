@@ -3,8 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hydractl.evaluation.results import Cost, Difference, LabelledMetrics, Resampled, System, plain
-from hydractl.evaluation.run import Calibration, SystemPredictions
+from hydractl.checkpoint.calibration import Calibration
+from hydractl.evaluation.results import Cost, Difference, LabelledMetrics, Resampled, SystemResult, plain
+from hydractl.evaluation.run import SystemPredictions
+from hydractl.evaluation.saved_file import SAVED
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
 from hydractl.metrics.ood_detection import ood_metrics
@@ -23,7 +25,7 @@ def predictions(seed: int, sharpness: float = 1.0) -> SystemPredictions:
     tables = {ID: tabulate(logits, labels)}
     for name, group, samples in SETS:
         tables[SetKey("ood", name, group)] = tabulate(generator.normal(size=(2, samples, 4)))  # type: ignore[arg-type]
-    return SystemPredictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
+    return SystemPredictions(SAVED, Calibration(), None, tables, {key: -table.msp for key, table in tables.items()})
 
 
 def drawn_numbers(name: str, found: SystemPredictions) -> SystemNumbers:
@@ -88,7 +90,7 @@ def test_intervals_hold_the_number_and_differences_are_paired() -> None:
 
 def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:
     drawn = Resampled({"ece": np.array([0.04, 0.05, 0.06]), "accuracy": np.array([0.9, 1.0, 1.0])})
-    system = System(id=LabelledMetrics(ece=0.02, accuracy=1.0), ood={})
+    system = SystemResult(id=LabelledMetrics(ece=0.02, accuracy=1.0), ood={})
     found = assemble([SystemNumbers("m", system, drawn)])["m"].intervals
     assert found.id["ece"] == pytest.approx([0.0105, 0.0295])  # about .02, not about .05
     assert found.id["accuracy"][1] == 1.0  # never beyond what can be
@@ -107,6 +109,6 @@ def test_seeds_are_a_mean_and_a_deviation() -> None:
 
 
 def test_numbers_that_only_some_seeds_have_are_left_out() -> None:
-    one = System(id=LabelledMetrics(nll=1.0, accuracy=0.5), ood={})
+    one = SystemResult(id=LabelledMetrics(nll=1.0, accuracy=0.5), ood={})
     found = aggregate([one, replace(one, id=LabelledMetrics(nll=3.0, accuracy=0.5), cost=COST)])
     assert (found.id, found.cost) == (LabelledMetrics(nll=2.0, accuracy=0.5), None)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.checkpoints import NetworkSystem
+from hydractl.evaluation.networks import NetworkSystem
 from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.results import Dropout
 from hydractl.evaluation.saved_predictions import SavedPredictions

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.model.ood_head import OodHead
-from hydractl.ood.score import Answers, typicality
+from hydractl.ood.score import Outputs, typicality
 from tests.checkpoint.test_calibration import lazy
 
 
@@ -22,7 +22,7 @@ def test_the_head_keeps_its_precision_and_flags_the_least_typical(dtype: torch.d
     head = OodHead.of(FittedOod(OodFit("msp", 19, 0.9), {"quantiles": lazy(quantiles)}), "cpu", dtype)
     assert not head.state_dict()
     logits = torch.tensor([[[9.0, 0.0], [0.0, 0.0]]], dtype=dtype)
-    score, typical, profile = head(Answers(logits))
+    score, typical, profile = head(Outputs(logits))
     assert profile is None
     assert score.dtype == torch.promote_types(dtype, torch.float32)
     assert_close(score[1].item(), math.log(0.5))

@@ -11,15 +11,18 @@ from hydractl.monitoring.evidence import Scale
 from hydractl.monitoring.findings import OF_CLASSES, find
 from hydractl.monitoring.metrics import prometheus
 from hydractl.monitoring.pick import Seen, picked
-from hydractl.monitoring.stream import SPANS, Known, SeenAnswer, Stream, StreamState
+from hydractl.monitoring.stream import SPANS, Known, Stream, StreamState
 from hydractl.reports.monitored import verdict
 from hydractl.schema import Origin, parse_json
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import OneAnswer
 
 BASELINE = Baseline(samples=300, accuracy=0.9, confidence=0.9, threshold=0.6, labels=(150, 150))
-KNOWN = Known("a" * 64, Scale(300, 300), 0.95, layers=3, classes=("cat", "dog"), baseline=BASELINE)
+TASK = find_task("image-classification")
+KNOWN = Known("a" * 64, Scale(300, 300), 0.95, layers=3, classes=("cat", "dog"), baseline=BASELINE, task=TASK)
 
 
-def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[SeenAnswer]:
+def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[OneAnswer]:
     """Typical answers, a share of which is odd by the first layer and by all together."""
     random = np.random.default_rng(seed)
     found = []
@@ -31,11 +34,11 @@ def answers(count: int, seed: int = 0, odd: float = 0.0) -> list[SeenAnswer]:
         sure = 0.5 + random.random() / 2
         label = "cat" if random.random() < 0.5 else "dog"
         probabilities = np.array([sure, 1 - sure] if label == "cat" else [1 - sure, sure])
-        found.append(SeenAnswer(typical, sure, label, probabilities, profile))
+        found.append(OneAnswer(typical, sure, label, probabilities, profile))
     return found
 
 
-def watched(found: list[SeenAnswer], stream: Stream | None = None) -> Stream:
+def watched(found: list[OneAnswer], stream: Stream | None = None) -> Stream:
     stream = stream or Stream.start(KNOWN, 0.05)
     for one in found:
         stream.add(one)
@@ -140,7 +143,7 @@ def test_inputs_like_the_calibration_samples_are_rarely_too_odd(accept: float) -
         scores, calibration = random.random(150), np.sort(random.random(100))
         stream = Stream.start(known, 0.05)
         for score in scores:
-            stream.add(SeenAnswer((1 + int((calibration >= score).sum())) / 101, 0.9, "cat"))
+            stream.add(OneAnswer((1 + int((calibration >= score).sum())) / 101, 0.9, "cat"))
         wrong += not find(known, 0.05, [stream]).estimable
     assert wrong <= 0.05 * 300 + 3 * (0.05 * 0.95 * 300) ** 0.5
 
@@ -206,16 +209,19 @@ def test_metrics_are_prometheus_text() -> None:
 
 def test_the_least_typical_come_first_then_the_least_sure_classes_in_turn() -> None:
     def one(name: str, typical: float, sure: float, label: str) -> Seen:
-        return Seen(name, SeenAnswer(typical, sure, label))
+        return Seen(name, OneAnswer(typical, sure, label))
 
     seen = [one("a", 0.01, 0.9, "x"), one("b", 0.01, 0.6, "x"), one("c", 0.5, 0.5, "y"), one("d", 0.02, 0.5, "x")]
     assert [each.name for each in picked([*seen, seen[0]], 9)] == ["b", "c", "a", "d"]
-    odd = Seen("e", SeenAnswer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
+    odd = Seen("e", OneAnswer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
     assert odd.why == "odder than 98.0 % of calibration samples, by layers 0 2"
 
 
 def test_a_state_counts_labels_one_by_one_and_none_without_classes() -> None:
-    several, bare = replace(KNOWN, several=True), replace(KNOWN, classes=(), baseline=None)
+    several, bare = (
+        replace(KNOWN, task=find_task("multi-label-image-classification")),
+        replace(KNOWN, task=find_task("image-regression"), classes=(), baseline=None),
+    )
     whole = [one._replace(label=("cat", "dog") if at % 3 else ()) for at, one in enumerate(answers(120))]
     for known, predicted, wrong in (
         (several, {"cat": 80, "dog": 80}, [{"predicted": {"cat": 121}}, {"recent": [[[0, 0.5]]]}]),

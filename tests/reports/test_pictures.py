@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
-from hydractl.evaluation.results import Cost, LabelledMetrics, Results, System
+from hydractl.evaluation.results import Cost, LabelledMetrics, Results, SystemResult
 from hydractl.reports.drawing import Key, explained, inline, panels, write_picture
 from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.reports.head_maps import heat_map_figure, project, separation_figure
@@ -71,8 +71,8 @@ def test_lines_are_told_apart_beyond_the_number_of_colours() -> None:
     assert len(set(looks)) == len(looks)
 
 
-def system(cost: int, nll: float) -> System:
-    return System(id=LabelledMetrics(nll=nll, accuracy=0.5), ood={}, cost=Cost(1, 1, cost), curves=curves([]))
+def system(cost: int, nll: float) -> SystemResult:
+    return SystemResult(id=LabelledMetrics(nll=nll, accuracy=0.5), ood={}, cost=Cost(1, 1, cost), curves=curves([]))
 
 
 def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, System
+from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, SystemResult
 from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.system_numbers import numbers_of
@@ -15,7 +15,7 @@ from hydractl.reports.artifact import results
 from hydractl.reports.table import draw, result_table, table_lines
 
 
-def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> System:
+def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> SystemResult:
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(members, 20, 3))
     tables = {SetKey("id", "pets"): tabulate(logits, generator.integers(0, 3, 20))}
@@ -27,7 +27,7 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
     return replace(found, id=replace(found.id, accuracy=accuracy))
 
 
-def printed(models: dict[str, System], width: int, colour: bool = False, full: bool = False) -> str:
+def printed(models: dict[str, SystemResult], width: int, colour: bool = False, full: bool = False) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
     draw(result_table(results(models, DataInfo(), {}), full), console)
@@ -62,7 +62,7 @@ def test_diversity_is_shown_where_there_are_members_to_differ() -> None:
     assert printed({"a": result(0.5), "b": result(0.5, members=2)}, 1000).count("disagr.") == 1
 
 
-def compared(accuracy: float, low: float, high: float) -> System:
+def compared(accuracy: float, low: float, high: float) -> SystemResult:
     value = Difference((low + high) / 2, (low, high))
     return replace(result(accuracy), difference=Resampled({"accuracy": value}))
 
@@ -76,6 +76,6 @@ def compared(accuracy: float, low: float, high: float) -> System:
         ([compared(0.25, -0.4, -0.1), compared(0.375, -0.3, 0.1)], None),  # one of them may be as good
     ],
 )
-def test_the_best_is_bold_only_beyond_chance(others: list[System], best: str | None) -> None:
+def test_the_best_is_bold_only_beyond_chance(others: list[SystemResult], best: str | None) -> None:
     text = printed(dict(zip("abc", [result(0.5), *others], strict=False)), 1000, colour=True)
     assert re.findall(r"(?m)^([abc]) +\x1b\[1m", text) == ([best] if best else [])

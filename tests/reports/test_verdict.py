@@ -16,7 +16,7 @@ from hydractl.evaluation.results import (
     Resampled,
     Results,
     SetInfo,
-    System,
+    SystemResult,
     Typicality,
 )
 from hydractl.reports.artifact import join_reports, read_report, report_json, results
@@ -26,15 +26,15 @@ from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import caption, own_score, recommended, rivalries, verdicts
 from tests.reports.test_table import printed, result
 
-PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
+PLAIN = SystemResult(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
 
 
-def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) -> System:
+def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) -> SystemResult:
     """A system that differs so much from the first one, with these intervals; `auroc` is the mean over sets."""
     found = {name: Difference(value, (low, high)) for name, (value, low, high) in differences.items()}
     means = {"all": {"auroc": found.pop("auroc")}} if "auroc" in found else None
     cost = Cost(1, 2 * multiply_adds, multiply_adds)
-    return System(
+    return SystemResult(
         id=LabelledMetrics(nll=0.6, accuracy=0.92), ood={}, cost=cost, difference=Resampled(found, ood_means=means)
     )
 
@@ -147,7 +147,7 @@ def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expect
     assert JUDGED["accuracy"].outcome(system(accuracy=(0.05, low, high))) == expected
 
 
-def on_sets(**sets: tuple[float, float, float, float]) -> dict[str, System]:
+def on_sets(**sets: tuple[float, float, float, float]) -> dict[str, SystemResult]:
     """Two systems by the AUROC of sets: of the first, of the second, and the interval of the difference."""
     names = {name: (before, after) for name, (before, after, *_) in sets.items()}
     first, second = (

@@ -15,7 +15,7 @@ from transformers import ViTForImageClassification
 import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import OptionError
-from hydractl.evaluation.networks import Networks
+from hydractl.evaluation.networks import NetworkSystem
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
@@ -183,15 +183,15 @@ def test_an_interrupted_fit_goes_on_to_the_same_bytes(
     # Data of no use leave nothing behind: the next attempt names others.
     assert hydractl("calibrate", vit, "--id-data", noise, "--ood-score=knn", "-o", tmp_path / "whole").code == 1
     hydractl(*fit, tmp_path / "whole", code=0)
-    answers, asked = Networks.answers, list[str]()
+    answers, asked = NetworkSystem.answers, list[str]()
 
-    def interrupted(self: Networks, key: Any, *rest: Any) -> Any:
+    def interrupted(self: NetworkSystem, key: Any, *rest: Any) -> Any:
         asked.append(key.path)
         if len(asked) == 2:
             raise KeyboardInterrupt
         return answers(self, key, *rest)
 
-    monkeypatch.setattr(Networks, "answers", interrupted)
+    monkeypatch.setattr(NetworkSystem, "answers", interrupted)
     assert hydractl(*fit, tmp_path / "m").code == 130
     assert "--resume" in hydractl(*fit, tmp_path / "m").err
     for option, changed in (("--limit=9", "data"), ("--ood-score=msp", "reads"), ("--batch-size=3", "batch_size")):

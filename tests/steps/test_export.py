@@ -10,14 +10,14 @@ from transformers import AutoModelForImageClassification
 import hydractl as library
 import hydractl.auto
 from hydractl.errors import OptionError
-from hydractl.evaluation.results import LabelledMetrics, Results, System
+from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
 from hydractl.reports.artifact import report_json
 from hydractl.steps.export import format_of
 from tests.cli.conftest import Command
 
 
 def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
-    report = report_json(Results(models={"it": System(id=LabelledMetrics(ece=0.1, accuracy=0.5), ood={})}))
+    report = report_json(Results(models={"it": SystemResult(id=LabelledMetrics(ece=0.1, accuracy=0.5), ood={})}))
     (tmp_path / "report.json").write_text(json.dumps(report))
     hydra = library.fuse([vit, vit])
     for name, given in (("a", report), ("b", tmp_path / "report.json")):

@@ -17,9 +17,8 @@ from PIL import Image
 import hydractl as library
 from hydractl.errors import ArtifactError, DataError, OptionError
 from hydractl.inputs.arguments import as_checkpoint
-from hydractl.inputs.stream_monitor import answers
 from hydractl.monitoring.findings import OF_CLASSES
-from hydractl.monitoring.stream import SeenAnswer
+from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import Command, save_vit
 from tests.tasks.corpus import save_tagger, sentences
 from tests.tasks.encoders import save_encoder
@@ -93,7 +92,7 @@ def data(samples: list[Any]) -> Any:
 
 
 def has_labels(case: Case) -> bool:
-    return library.load(case.model).task.several
+    return library.load(case.model).task.label_type is tuple
 
 
 def test_other_inputs_alarm_and_the_same_do_not(case: Case) -> None:
@@ -207,6 +206,6 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
         library.Monitor(replace(model, calibration=other_thresholds), state=tmp_path / "state.json")
     other = embeddings(tmp_path / "other", np.random.default_rng(0))
     predictions = library.load(other.model).predict(other.same)
-    for wrong in (SeenAnswer(0.5, 0.5, (TAGS[0], "cow")), SeenAnswer(0.5, 0.5, TAGS[0]), *answers(predictions)):
+    for wrong in (OneAnswer(0.5, 0.5, (TAGS[0], "cow")), OneAnswer(0.5, 0.5, TAGS[0]), *predictions.each()):
         with pytest.raises(OptionError, match="the model has no class"):
             library.Monitor(case.model).add([wrong])

@@ -19,9 +19,12 @@ from rich.console import Console
 from transformers import AutoImageProcessor, ViTForImageClassification
 
 import hydractl as library
+from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.inputs.predictions import Predictions, Promise
 from hydractl.serve import load_onnx
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
 from hydractl.text import printable
 from tests.cli.conftest import HYDRACTL, LABELS, Command, save_vit
 from tests.hostile import NAMES, controls, generated
@@ -163,7 +166,7 @@ def test_unreadable_images_keep_their_place(hydractl: Command, vit: Path, images
         (str(bad), 0, True), (str(good), 1, False), (str(good), 0, False)
     ]  # fmt: skip
     assert "a.png" in rows[0]["unreadable"] and rows[0]["msp"] is None
-    assert rows[1]["probabilities"] == rows[2]["probabilities"] == expected_of(vit, good)
+    assert rows[1]["probabilities"] == rows[2]["probabilities"] == pytest.approx(expected_of(vit, good))
     assert said.err.splitlines()[-1] == "3 inputs: 1 unreadable"
     assert "none of 1 inputs" in hydractl("predict", vit, bad, "--skip-bad", code=1).err
 
@@ -227,41 +230,40 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
         library.predict(model, files(images))
 
 
-def predicted(*values: Any, **given: Any) -> Predictions:
-    names = ("inputs", "classes", "labels", "probabilities", "msp", "entropy", "mutual_information", "member_logits")
-    return Predictions(**dict(zip(names, values, strict=True)), **given)
+NOTHING = Promise()
+
+
+def predicted(inputs: list[str], classes: list[str], p: Any, promise: Promise = NOTHING, **odd: Any) -> Predictions:
+    answers = Answers(
+        task=find_task("image-classification"), member_logits=np.log(p)[None], classes=tuple(classes), **odd
+    )
+    return Predictions(answers=answers, good=range(len(inputs)), inputs=inputs, promise=promise)
 
 
 @generated(st.lists(NAMES, min_size=1, max_size=3), NAMES)
 def test_lines_have_four_columns_whatever_inputs_and_labels_are_called(inputs: list[str], label: str) -> None:
-    numbers = np.full((len(inputs), 1), 0.5)
-    said = predicted(inputs, [label], [label] * len(inputs), numbers, *(numbers[:, 0],) * 3, numbers[None])
+    said = predicted(inputs, [label, "other"], np.full((len(inputs), 2), 0.5))
     rows = list(csv.reader(said.lines(), delimiter="\t", quoting=csv.QUOTE_NONE))
     assert [len(row) for row in rows] == [4] * (1 + len(inputs))
     assert not controls("".join(map("".join, rows)), allowed="")
 
 
 def some_predictions(calibrated: bool) -> Predictions:
-    msp = np.array([0.25, 0.5, 1.0])
-    probabilities = np.stack([1 - msp, msp], 1)
-    zeros = np.zeros(3)
-    names = ["=a,b\x1b[2J", "[red]c", 'd"e']
-    odd = (
-        {"ood_score": -msp, "typicality": msp / 2, "ood": msp < 0.5, "promise": Promise("odd", 0.1)}
-        if calibrated
-        else {}
-    )
-    return predicted(
-        names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], **odd if calibrated else {}
-    )
+    odd: dict[str, Any] = {}
+    if calibrated:
+        fitted = Calibration(ood=FittedOod(OodFit("msp", 9, 0.8), {}))
+        scores = {"ood_score": np.array([-0.75, -0.5, -0.875]), "typicality": np.array([0.125, 0.25, 0.5])}
+        odd = {"calibration": fitted, **scores, "promise": Promise("odd", 0.1)}
+    p = np.array([[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]])
+    return predicted(["=a,b\x1b[2J", "[red]c", 'd"e'], ["cat", "dog\n"], p, **odd)
 
 
 def test_csv_holds_every_class_and_what_looks_ood() -> None:
     rows = list(csv.DictReader(StringIO(some_predictions(True).to_csv())))
     assert [row["ood"] for row in rows] == ["true", "false", "false"]
-    assert [float(row["p(dog\\n)"]) for row in rows] == [0.25, 0.5, 1.0]
+    assert [float(row["p(dog\\n)"]) for row in rows] == pytest.approx([0.25, 0.5, 0.875])
     assert [row["input"] for row in rows] == ["'=a,b\\x1b[2J", "[red]c", 'd"e']
-    assert [(row["ood_score"], row["typicality"]) for row in rows[1:]] == [("-0.5", "0.25"), ("-1.0", "0.5")]
+    assert [(row["ood_score"], row["typicality"]) for row in rows[1:]] == [("-0.5", "0.25"), ("-0.875", "0.5")]
     unknown = list(csv.DictReader(StringIO(some_predictions(False).to_csv())))
     assert [row["ood"] for row in unknown] == [""] * 3
 
@@ -271,10 +273,10 @@ STARTS = st.sampled_from(["", *"=+-@\t\r\n '\"", "\uff1d", "\uff0b", "\uff0d", "
 
 @generated(STARTS, NAMES, NAMES)
 def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, label: str) -> None:
-    label, numbers = start + label, np.full((1, 1), 0.5)
-    said = predicted([start + name], [label], [label], numbers, *(numbers[:, 0],) * 3, numbers[None])
+    label = start + label
+    said = predicted([start + name], [label, "other"], np.array([[0.75, 0.25]]))
     header, row = csv.reader(StringIO(said.to_csv()))
-    assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 11
+    assert header[-2] == printable(f"p({label})") and len(header) == len(row) == 12
     for cell, text in ((row[0], start + name), (row[2], label)):
         assert cell.removeprefix("'") == printable(text).removeprefix("'")
         number = re.fullmatch(r"[+-][\d.]+(e[+-]?\d+)?", cell, re.ASCII | re.IGNORECASE)
@@ -297,7 +299,9 @@ def test_a_notebook_shows_a_table_with_names_as_they_are() -> None:
     shown = some_predictions(True)._repr_html_()
     assert shown.count("<tr>") == 4 and "<td>[red]c</td>" in shown and "d&quot;e" in shown and "\x1b" not in shown
     assert "<p>odd</p>" in shown
-    hostile = replace(some_predictions(True), inputs=["<script>"] * 3, labels=["<b>"] * 3, kept={"<i>": ["&"] * 3})
+    shown = some_predictions(True)
+    named = replace(shown.answers, classes=("<b>", "<u>"))
+    hostile = replace(shown, answers=named, inputs=["<script>"] * 3, kept={"<i>": ["&"] * 3})
     assert not {"<script>", "<b>", "<i>"} & set(re.findall("<[a-z]+>", hostile._repr_html_()))
 
 
@@ -339,6 +343,6 @@ def test_what_steps_return_is_a_model(vit: Path, images: Path) -> None:
     members = [library.prune(vit, method="random", budget=2, seed=seed) for seed in range(2)]
     for made in (*members, library.fuse(members), library.calibrate(members[0], id_data=images)):
         loaded = pickle.loads(pickle.dumps(copy.deepcopy(library.load(made)))).optimize_for_inference()
-        assert torch.equal(made.predict(picture).probabilities, loaded.predict(picture).probabilities)
+        assert np.array_equal(made.predict(picture).probabilities, loaded.predict(picture).probabilities)
         pixels = torch.zeros(1, 3, *loaded.spec.towers[0].embeddings.image_size)
         assert torch.equal(made(pixels).probabilities, loaded(pixels).probabilities)

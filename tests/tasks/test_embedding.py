@@ -21,10 +21,10 @@ import hydractl
 import hydractl.auto
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.metrics.neighbours import kept_neighbours
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
-from hydractl.tasks.embedding import mean_embedding, sign_projections, taught_distances
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.embeddings import kept_neighbours, mean_embedding
 from tests.cli.conftest import WORDS
 from tests.tasks.encoders import save_encoder, save_texts, write_modules
 
@@ -32,15 +32,16 @@ TEXTS = ("a good film", "bad owl", "a", "good good bad film owl")
 
 
 def test_worked_out_by_hand() -> None:
-    members = torch.tensor([[[2.0, 0.0]], [[0.0, 4.0]]])
+    members, task = torch.tensor([[[2.0, 0.0]], [[0.0, 4.0]]]), find_task("text-embedding")
     # The mean (1, 2) has the direction (1, 2) / sqrt(5); the lengths 2 and 4 have the mean 3.
-    assert mean_embedding(members)[0].tolist() == pytest.approx([3 / 5**0.5, 6 / 5**0.5])
-    assert mean_embedding(members[:1]).tolist() == [[2.0, 0.0]]
+    for mean in (task.link(members, 1.0), mean_embedding(members.numpy())):
+        assert mean[0].tolist() == pytest.approx([3 / 5**0.5, 6 / 5**0.5])
+    assert mean_embedding(members.numpy()[:1]).tolist() == [[2.0, 0.0]]
     # 1 - cosine of (2, 0) and (3, 4) is 1 - 3/5.
-    assert taught_distances(members[:1], torch.tensor([[3.0, 4.0]])).sum().item() == pytest.approx(0.4)
-    signs = sign_projections(torch.eye(8)[None], torch.zeros(8))
+    assert task.taught_losses(members[:1], torch.tensor([[3.0, 4.0]])).sum().item() == pytest.approx(0.4)
+    signs = task.losses(torch.eye(8)[None], torch.zeros(8))
     assert set(signs.tolist()) == {-1.0, 1.0}
-    assert_close(sign_projections(3 * torch.eye(8)[None], torch.zeros(8)), signs)
+    assert_close(task.losses(3 * torch.eye(8)[None], torch.zeros(8)), signs)
 
 
 @pytest.mark.parametrize("projected", [False, True])
@@ -78,6 +79,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def embedded(folder: Any) -> torch.Tensor:
+    return torch.from_numpy(hydractl.load(folder).predict(TEXTS).embeddings)
+
+
 def reference(folder: Path, first: bool = False) -> torch.Tensor:
     """The embeddings of TEXTS by transformers, pooled and normalised as sentence-transformers does."""
     tokens = hf.AutoTokenizer.from_pretrained(folder)(
@@ -92,7 +97,7 @@ def reference(folder: Path, first: bool = False) -> torch.Tensor:
 def test_pools_normalises_and_cuts_as_sentence_transformers(here: Path) -> None:
     found = hydractl.load(here / "st").predict(TEXTS)
     assert found.embeddings is not None and found.truncated == 1
-    assert_close(found.embeddings, reference(here / "st"))
+    assert_close(torch.from_numpy(found.embeddings), reference(here / "st"))
     assert "embeddings of 16 numbers" in repr(found) and len(repr(found).splitlines()) == 6
     assert "embeddings of 16 numbers" in found._repr_html_()
 
@@ -102,14 +107,14 @@ def test_pools_the_first_token(here: Path, tmp_path: Path) -> None:
     hf.AutoTokenizer.from_pretrained(here / "st").save_pretrained(tmp_path)
     write_modules(tmp_path, {"pooling_mode": "cls"}, "Normalize")
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
-    assert_close(hydractl.load(tmp_path).predict(TEXTS).embeddings, reference(tmp_path, first=True))
+    assert_close(embedded(tmp_path), reference(tmp_path, first=True))
 
 
 def test_an_early_folder_is_pooled_by_what_lies_around_it(here: Path, tmp_path: Path) -> None:
     shutil.copytree(here / "st", tmp_path / "early" / "0_Transformer")
     for name in ("modules.json", "1_Pooling"):
         shutil.move(tmp_path / "early" / "0_Transformer" / name, tmp_path / "early" / name)
-    assert_close(hydractl.load(tmp_path / "early").predict(TEXTS).embeddings, reference(here / "st"))
+    assert_close(embedded(tmp_path / "early"), reference(here / "st"))
 
 
 def test_notes_a_prompt_that_is_not_put_before_texts(
@@ -163,10 +168,10 @@ def fused(here: Path) -> Path:
 
 def test_a_hydra_embeds_as_the_mean_of_its_members(here: Path, fused: Path) -> None:
     found = hydractl.load(fused).predict(TEXTS)
-    members = torch.stack([hydractl.load(here / name).predict(TEXTS).embeddings for name in ("m0", "m1")])
+    members = torch.stack([embedded(here / name) for name in ("m0", "m1")])
     hydra = hydractl.fuse([here / "m0", here / "m1"], separate="all")
-    assert_close(hydractl.load(hydra).predict(TEXTS).member_logits, members)
-    assert_close(found.embeddings.norm(dim=-1), torch.ones(4))  # type: ignore[union-attr]
+    assert_close(torch.from_numpy(hydractl.load(hydra).predict(TEXTS).member_logits), members)
+    assert np.linalg.norm(found.embeddings, axis=-1) == pytest.approx(np.ones(4))
     assert found.typicality is not None and ((found.typicality > 0) & (found.typicality <= 1)).all()
     assert found.profile is not None and found.profile.shape == (4, 3)
 
@@ -191,23 +196,24 @@ def test_exports_give_the_same_embeddings(
 ) -> None:
     caplog.set_level("INFO", "hydractl")
     wanted = hydractl.load(here / name).predict(TEXTS)
+    embeddings = torch.from_numpy(wanted.embeddings)
     hydractl.export(here / name, format="hf", output=tmp_path / "hf")
     if name == "m1":  # a stock network: heads that are gone have columns of zeros
-        assert_close(reference(tmp_path / "hf"), wanted.embeddings)
-        assert_close(hydractl.load(tmp_path / "hf").predict(TEXTS).embeddings, wanted.embeddings)
+        assert_close(reference(tmp_path / "hf"), embeddings)
+        assert_close(embedded(tmp_path / "hf"), embeddings)
         assert type(hf.AutoModel.from_pretrained(tmp_path / "hf")) is hf.BertModel
     else:
         tokens = hf.AutoTokenizer.from_pretrained(tmp_path / "hf")(
             list(TEXTS), return_tensors="pt", padding=True, truncation=True
         )
         output = hf.AutoModel.from_pretrained(tmp_path / "hf")(**tokens)
-        assert_close(output.pooler_output, wanted.embeddings)
-        assert_close(output.typicality, wanted.typicality)
+        assert_close(output.pooler_output, embeddings)
+        assert_close(output.typicality, torch.from_numpy(wanted.typicality))
         assert output.member_embeddings.shape == (4, 2, 16)
     hydractl.export(here / name, format="onnx", output=tmp_path / "graph.onnx")
     assert "graph.onnx: answers within" in caplog.text
     found = hydractl.predict(tmp_path / "graph.onnx", text=TEXTS)
-    assert_close(torch.from_numpy(found.embeddings), wanted.embeddings, rtol=0, atol=1e-5)
+    assert_close(torch.from_numpy(found.embeddings), embeddings, rtol=0, atol=1e-5)
     session = onnxruntime.InferenceSession(tmp_path / "graph.onnx")
     assert [one.name for one in session.get_outputs()][:2] == ["embedding", "member_logits"]
     [row] = hydractl.analyse_speed({"graph": str(tmp_path / "graph.onnx")}, batch_sizes=1, seconds=0).rows
@@ -244,9 +250,7 @@ def test_an_empty_text_keeps_its_place(here: Path, fused: Path, tmp_path: Path) 
 def test_a_member_learns_from_the_network(here: Path) -> None:
     learning = {"train_data": here / "texts.csv", "steps": 60, "lr_grid": [3e-3], "seed": 1}
     tuned = hydractl.finetune(here / "m1", teacher=here / "st", **learning)
-    teacher, before, after = (
-        hydractl.load(model).predict(TEXTS).embeddings for model in (here / "st", here / "m1", tuned)
-    )
+    teacher, before, after = (embedded(model) for model in (here / "st", here / "m1", tuned))
     near, far = (F.cosine_similarity(teacher, one).mean() for one in (after, before))
     assert near > far + 0.05
     with pytest.raises(OptionError, match="as `teacher`, with `settings` teacher_weight=1"):
@@ -262,7 +266,7 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
     systems = {"network": tmp_path / "network", "hydra": fused, "deep": [here / "m0", here / "m1"]}
     found = hydractl.evaluate(systems, id_data=data).report.models
     dense, hydra = (hydractl.load(one).predict(rows).embeddings for one in (here / "st", fused))
-    wanted = kept_neighbours(dense.numpy(), hydra.numpy()).mean()
+    wanted = kept_neighbours(dense, hydra).mean()
     assert found["network"].id.neighbours == 1
     assert found["hydra"].id.neighbours == pytest.approx(wanted) and 0.2 < wanted < 1
     assert found["hydra"].difference is not None and found["hydra"].difference.id["neighbours"].beyond_chance

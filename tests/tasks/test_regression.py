@@ -18,11 +18,14 @@ from torch.testing import assert_close
 
 import hydractl
 import hydractl.auto
-from hydractl.checkpoint.calibration import Intervals
+from hydractl.checkpoint.calibration import Calibration, Intervals
 from hydractl.checkpoint.spec import IDENTITY, SIGMOID
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.metrics.number_metrics import (
+from hydractl.model.assembly import from_checkpoint
+from hydractl.surgery.fusion import fuse
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.numbers import (
     NumberTable,
     fit_intervals,
     gaussian_nll,
@@ -30,10 +33,7 @@ from hydractl.metrics.number_metrics import (
     number_replicates,
     ranking_metrics,
 )
-from hydractl.model.assembly import from_checkpoint
-from hydractl.surgery.fusion import fuse
-from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.regression import mean_numbers, number_prediction, squared_losses, taught_squared_losses
+from hydractl.tasks.task import Answers
 from tests import references
 from tests.cli.conftest import WORDS, save_bert, save_vit
 from tests.references import answers, drawn, uneven_members
@@ -45,16 +45,20 @@ CLASSIFIERS = [name for name in references.family_variants() if name not in ZERO
 
 
 def test_worked_out_by_hand() -> None:
-    members = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]], dtype=torch.float64)
-    found = number_prediction(members, 1.0, ("size", "age"), Intervals(0.9, (2.0, 1.0), (1.5, 4.0), (2.0, 0.5)))
+    members = np.array([[[1.0, 0.0]], [[3.0, 0.0]]])
+    calibration = Calibration(intervals=Intervals(0.9, (2.0, 1.0), (1.5, 4.0), (2.0, 0.5)))
+    found = Answers(
+        task=find_task("image-regression"), member_logits=members, classes=("size", "age"), calibration=calibration
+    )
     assert found.values.tolist() == [[2.0, 0.0]] and found.spread.tolist() == [[1.0, 0.0]]
     assert found.deviation is not None and found.low is not None and found.high is not None
     assert found.deviation.tolist() == [[2.5, 4.0]]
     assert (found.low.tolist(), found.high.tolist()) == ([[-3.0, -2.0]], [[7.0, 2.0]])
-    assert "2.0000, 0.0000" in repr(found) and "numbers" in found._repr_html_()
-    odds = torch.tensor([[[log(9.0)]], [[0.0]]], dtype=torch.float64)
-    by_sigmoid = find_task("text-probability").predict(
-        odds, 1.0, None, intervals=Intervals(0.9, (1.0,), (1.0,), (1.0,))
+    assert "value(size)" in repr(found) and "2.0000" in repr(found) and "numbers" in found._repr_html_()
+    by_sigmoid = Answers(
+        task=find_task("text-probability"),
+        member_logits=np.array([[[log(9.0)]], [[0.0]]]),
+        calibration=Calibration(intervals=Intervals(0.9, (1.0,), (1.0,), (1.0,))),
     )
     assert by_sigmoid.values.item() == pytest.approx(0.7) and by_sigmoid.spread.item() == pytest.approx(0.2)
     assert (by_sigmoid.low.item(), by_sigmoid.high.item()) == (0.0, 1.0)
@@ -63,11 +67,11 @@ def test_worked_out_by_hand() -> None:
 def test_losses_are_those_of_transformers() -> None:
     draw = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(2, 5, 3, generator=draw), torch.randn(5, 3, generator=draw)
-    theirs = [torch.nn.MSELoss()(one, labels) for one in logits]
-    assert_close(squared_losses(logits, labels).view(2, 5).mean(1), torch.stack(theirs))
-    assert_close(taught_squared_losses(logits, labels).sum((1, 2)) / 5, torch.stack(theirs))
+    theirs, task = [torch.nn.MSELoss()(one, labels) for one in logits], find_task("image-regression")
+    assert_close(task.losses(logits, labels).view(2, 5).mean(1), torch.stack(theirs))
+    assert_close(task.taught_losses(logits, labels).sum((1, 2)) / 5, torch.stack(theirs))
     with pytest.raises(OptionError, match="label_smoothing"):
-        squared_losses(logits, labels, 0.1)
+        task.losses(logits, labels, 0.1)
 
 
 def test_metrics_are_those_of_scipy() -> None:
@@ -134,7 +138,7 @@ def test_every_family_answers_with_a_number_as_its_library(
     output = from_checkpoint(fused)(**reference.inputs)
     assert_close(output.member_logits, together, rtol=0, atol=1e-10)
     assert_close(output.probabilities, together.mean(0), rtol=0, atol=1e-10)
-    assert_close(output.logits, mean_numbers(together, 1.0), rtol=0, atol=1e-10)
+    assert_close(output.logits, find_task("image-regression").link(together, 1.0), rtol=0, atol=1e-10)
     hydractl.export(members[0], format="hf", output=tmp_path / "stock")
     again = read_checkpoint(tmp_path / "stock")
     assert_close(answers(again, reference.inputs), together[:1], rtol=0, atol=1e-10)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from math import log, prod
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,15 @@ from torch.testing import assert_close
 
 import hydractl
 import hydractl.auto
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.serve import load_onnx
-from hydractl.tasks.several_labels import (
-    binary_losses,
-    binary_outlier_losses,
-    label_set_prediction,
-    mean_logits,
-    taught_binary_losses,
-)
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.labels import mean_logits
+from hydractl.tasks.task import Answers
 from tests.cli.conftest import LABELS, save_bert, save_vit
 
+TASK = find_task("multi-label-image-classification")
 PROBLEM = {"problem_type": "multi_label_classification"}
 
 
@@ -39,7 +38,7 @@ def logit(p: float) -> float:
 
 def test_worked_out_by_hand() -> None:
     members = torch.tensor([[[logit(0.9), logit(0.2)]], [[logit(0.5), logit(0.4)]]], dtype=torch.float64)
-    found = label_set_prediction(members, 1.0, ("cat", "dog"))
+    found = Answers(task=TASK, member_logits=members.numpy(), classes=("cat", "dog"))
     assert found.labels == [("cat",)]
     assert found.probabilities[0].tolist() == pytest.approx([0.7, 0.3])
     assert found.msp.item() == pytest.approx(0.7 * 0.7)
@@ -51,8 +50,8 @@ def test_worked_out_by_hand() -> None:
     assert found.entropy.item() == pytest.approx(entropy(0.7, 0.3))
     expected = (entropy(0.9, 0.2) + entropy(0.5, 0.4)) / 2
     assert found.mutual_information.item() == pytest.approx(entropy(0.7, 0.3) - expected)
-    assert label_set_prediction(members, 1.0, ("cat", "dog"), (0.8, 0.25)).labels == [("dog",)]
-    cooled = label_set_prediction(members[:1], 2.0, None)
+    assert replace(found, calibration=Calibration(thresholds=(0.8, 0.25))).labels == [("dog",)]
+    cooled = Answers(task=TASK, member_logits=members[:1].numpy(), calibration=Calibration(2.0))
     assert cooled.probabilities[0, 0].item() == pytest.approx(1 / (1 + (1 / 9) ** 0.5))
     assert "cat" in repr(found) and "<td>cat</td>" in found._repr_html_()
 
@@ -68,12 +67,12 @@ def test_losses_are_means_over_labels() -> None:
     logits = torch.randn(2, 3, 4, generator=generator)
     labels, taught = torch.randint(2, (3, 4), generator=generator), torch.rand(3, 4, generator=generator)
     each = [F.binary_cross_entropy_with_logits(one, labels.float(), reduction="none").mean(-1) for one in logits]
-    assert_close(binary_losses(logits, labels), torch.cat(each))
+    assert_close(TASK.losses(logits, labels), torch.cat(each))
     smooth = F.binary_cross_entropy_with_logits(logits[0], labels * 0.8 + 0.1, reduction="none").mean(-1)
-    assert_close(binary_losses(logits, labels, 0.2)[:3], smooth)
-    assert_close(taught_binary_losses(logits, taught).sum(-1)[1], F.binary_cross_entropy_with_logits(logits[1], taught,
+    assert_close(TASK.losses(logits, labels, 0.2)[:3], smooth)
+    assert_close(TASK.taught_losses(logits, taught).sum(-1)[1], F.binary_cross_entropy_with_logits(logits[1], taught,
                  reduction="none").mean(-1))  # fmt: skip
-    assert_close(binary_outlier_losses(torch.zeros(1, 2, 3)), torch.full((1, 2), log(2)))
+    assert_close(TASK.outlier_losses(torch.zeros(1, 2, 3)), torch.full((1, 2), log(2)))
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +143,7 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder", dtype=torch.float64)
     assert_close(theirs(**inputs).logits.sigmoid(), output.probabilities, rtol=0, atol=1e-10)
     labels = torch.randint(2, (20, 3))
-    loss = binary_losses(output.member_logits / model.temperature, labels).mean()
+    loss = TASK.losses(output.member_logits / model.temperature, labels).mean()
     assert_close(theirs(**inputs, labels=labels).loss, loss.float(), rtol=0, atol=1e-5)
 
 

@@ -17,18 +17,19 @@ from torch.testing import assert_close
 
 import hydractl
 import hydractl.auto
+from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.evaluation.saved_file import read_answers
 from hydractl.evaluation.saving import write_answers
-from hydractl.evaluation.set_answers import SetAnswers
 from hydractl.evaluation.sets import SetKey
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.metrics.span_rules import span_ranges, span_tags
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.surgery.fusion import fuse
-from hydractl.tasks.tagged_words import sentence_prediction, with_spans
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
+from hydractl.tasks.words import span_ranges, span_tags
 from tests.families import bert, modernbert
 from tests.families.token_classification import tagger
 from tests.references import answers, randomised, uneven_members
@@ -80,19 +81,23 @@ def test_what_pads_a_recorded_pass_has_no_answers(tmp_path: Path) -> None:
 
 
 def test_worked_out_by_hand() -> None:
-    nan = float("nan")
-    words = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]).log()
-    logits = torch.stack([words, torch.stack([words[0], torch.full((2,), nan), torch.full((2,), nan)])])[None]
-    found = sentence_prediction(logits, 1.0, ("O", "B-X"))
-    assert found.labels == [("O", "B-X", "O"), ("O",)]
-    assert found.msp.tolist() == pytest.approx([0.5, 0.9])
+    words = np.log([[[0.9, 0.1], [0.2, 0.8], [0.5, 0.5], [0.9, 0.1]]])
+    told = {"texts": ["a b c", "a"], "spans": [[(0, 1), (2, 3), (4, 5)], [(0, 1)]]}
+    places = np.array([[0, 0], [0, 1], [0, 2], [1, 0]])
+
+    def answered(least: float) -> Answers:
+        sure = Calibration(ood=FittedOod(OodFit("msp", 9, 0.9, 0.9, least), {}))
+        task, names = find_task("token-classification"), ("O", "B-X")
+        return Answers(task=task, member_logits=words, classes=names, calibration=sure, places=places, **told)
+
+    whole = answered(0.8 - 1e-12)
+    assert whole.msp.tolist() == pytest.approx([0.5, 0.9])
     entropy = [-sum(p * np.log(p) for p in row) for row in ((0.9, 0.1), (0.2, 0.8), (0.5, 0.5))]
-    assert found.entropy.tolist() == pytest.approx([sum(entropy) / 3, entropy[0]])
-    whole = with_spans(found, ["a b c", "a"], [[(0, 1), (2, 3), (4, 5)], [(0, 1)]], least=0.8)
-    assert whole.words is not None and [word.text for word in whole.words[0]] == ["a", "b", "c"]
+    assert whole.entropy.tolist() == pytest.approx([sum(entropy) / 3, entropy[0]])
+    assert [[word.label for word in sentence] for sentence in whole.words] == [["O", "B-X", "O"], ["O"]]
+    assert [word.text for word in whole.words[0]] == ["a", "b", "c"]
     assert whole.labels == [(("X", "b", 2, 3, pytest.approx(0.8), True),), ()]
-    assert whole.sure is not None and whole.sure.tolist() == [True, True]
-    assert not with_spans(found, ["a b c", "a"], [[(0, 1), (2, 3), (4, 5)], [(0, 1)]], least=0.81).sure[0]
+    assert whole.sure.tolist() == [True, True] and not answered(0.81).sure[0]
     assert "b X 0.80" in repr(whole)
 
 
@@ -253,15 +258,16 @@ def test_a_new_classifier_takes_the_task_of_its_data(kind: str, shared: Path, tm
 def test_answers_that_a_calibration_keeps_are_read_back(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     places = np.array([[0, 0], [0, 1], [1, 0]])
-    answers = SetAnswers(
-        draw.normal(size=(2, 3, 4)), np.array([1, 0, 3]), draw.normal(size=(2, 2, 5)), places=places,
+    answers = Answers(
+        task=find_task("token-classification"), member_logits=draw.normal(size=(2, 3, 4)), truth=np.array([1, 0, 3]),
+        features=draw.normal(size=(2, 2, 5)), places=places,
         hidden=[draw.normal(size=(1, 2, 5))], ood_score=draw.normal(size=2),
     )  # fmt: skip
     write_answers(tmp_path / "id.safetensors", answers, {})
     found = read_answers(tmp_path / "id.safetensors", SetKey("id", "words"), "layers")
-    for name in ("member_logits", "labels", "features", "places", "ood_score"):
+    for name in ("member_logits", "truth", "features", "places", "ood_score"):
         assert np.array_equal(getattr(found, name), getattr(answers, name))
-    assert found.samples == 2 and np.array_equal(found.hidden[0], answers.hidden[0])
+    assert len(found) == 2 and np.array_equal(found.hidden[0], answers.hidden[0])
     assert found.to_score().samples == 2
 
 

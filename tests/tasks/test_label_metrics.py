@@ -5,13 +5,13 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import average_precision_score, f1_score, log_loss, precision_score, recall_score, roc_auc_score
 
-from hydractl.metrics.label_sets import (
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.labels import (
     fit_label_sets,
     label_set_metrics,
     label_set_replicates,
     tabulate_label_sets,
 )
-from hydractl.tasks.all_tasks import find_task
 
 
 @pytest.fixture

@@ -1,12 +1,18 @@
-"""Metrics of several labels a sample: decisions by label, ranking by label, and calibration over all of them."""
+"""Several labels a sample, each there or not: sigmoids, losses, metrics, thresholds, and what an answer shows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, expit, log_expit
 
+from hydractl.checkpoint.calibration import INTERVAL
+from hydractl.checkpoint.spec import TaskName
 from hydractl.errors import DataError
 from hydractl.metrics.bootstrap import by_field, draw_places
 from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
@@ -14,8 +20,150 @@ from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.ood_detection import metrics_of_counts
 from hydractl.metrics.prediction_table import Outcomes, PredictionTable, in_order
 from hydractl.metrics.probabilities import log_mean_exp, mean_over_members, sample_chunks, scaled_logits
-from hydractl.metrics.scaling import FittedTemperature, lowest_temperature
+from hydractl.metrics.scaling import FittedLabels, FittedTemperature, lowest_temperature
 from hydractl.metrics.selective import least_answers, sure_from
+from hydractl.tasks.classes import unsureness
+from hydractl.tasks.parts import FINE, Judged, Matcher, Names, share_of
+from hydractl.tasks.task import Answers, OneAnswer, Task
+from hydractl.text import shortened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+THRESHOLD = 0.5  # from which a label is part of the answer, unless calibration found another
+
+
+@dataclass(frozen=True)
+class Labels(Task):
+    """Any number of C labels."""
+
+    name: TaskName
+    names: Names
+
+    answers: ClassVar[str] = "labels"
+    measured: ClassVar[str] = "F1"
+    parts: ClassVar[int] = FINE
+    label_type: ClassVar[type | None] = tuple
+    promises: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    def card(self) -> str:
+        return "Sigmoid of its logits is the mean of the members' probabilities;"
+
+    def match(self, matcher: Matcher) -> Any:
+        return matcher.label_sets()
+
+    def label_shape(self, classes: int) -> tuple[int, ...]:
+        return (classes,)
+
+    def link(self, member_logits: Tensor, temperature: float) -> Tensor:
+        return mean_logits(member_logits, temperature)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
+
+    def losses(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Returns the binary cross-entropy `[G*B]`, the mean over labels; smoothing moves labels towards one half."""
+        return _binary_losses(logits, labels.to(logits.dtype) * (1 - smoothing) + smoothing / 2).mean(-1).flatten()
+
+    def taught_losses(self, logits: Tensor, taught: Tensor) -> Tensor:
+        return _binary_losses(logits, taught.to(logits.dtype)) / logits.shape[-1]
+
+    def outlier_losses(self, logits: Tensor) -> Tensor:
+        # The binary cross-entropy to probabilities of one half.
+        return _binary_losses(logits, logits.new_full(logits.shape[1:], 0.5)).mean(-1)
+
+    def judge(self, members: FloatArray, labels: Any, variance: FloatArray | None = None) -> Judged:
+        """Returns the F1 of each sample's labels, what ranks as its answer's probability, and the binary cross-entropy.
+
+        The F1 is 1 where there are no labels and none are found.
+        """
+        table = _reduce(members, None if labels is None else labels, np.full(members.shape[-1], THRESHOLD))
+        if table.outcomes is None:
+            return Judged(None, -table.doubt, None)
+        hits = (table.prediction & labels).sum(-1)
+        either = table.prediction.sum(-1) + labels.sum(-1)
+        f1 = np.where(either > 0, 2 * hits / np.maximum(either, 1), 1.0)
+        return Judged(f1, -table.doubt, table.outcomes.nll)
+
+    def table(self, answers: Answers) -> Any:
+        calibration = answers.calibration
+        return tabulate_label_sets(answers.logits, answers.truth, calibration.divisor, calibration.thresholds)
+
+    def metrics(self, table: Any) -> dict[str, Any]:
+        return asdict(label_set_metrics(table))
+
+    def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
+        return label_set_replicates(table, draws, seed)
+
+    def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
+        return fit_label_sets(*answers.labelled, precision, answers.classes)
+
+    def columns(self, answers: Answers) -> Mapping[str, Any]:
+        """Returns answered labels, probabilities `[N,C]`, and MSP, entropy and mutual information `[N]` of the set."""
+        calibration, dtype = answers.calibration, answers.logits.dtype
+        table = tabulate_label_sets(answers.logits, None, calibration.divisor, calibration.thresholds)
+        return {
+            "labels": [
+                tuple(name for name, there in zip(answers.names, row, strict=True) if there)
+                for row in table.prediction.tolist()
+            ],
+            "probabilities": table.probabilities.astype(dtype),
+            "msp": table.msp.astype(dtype),
+            "entropy": table.entropy.astype(dtype),
+            "mutual_information": table.mutual_information.astype(dtype),
+            "sure": None,
+            "sets": None,
+        }
+
+    def row(self, answers: Answers, at: int) -> dict[str, Any]:
+        probabilities = dict(zip(answers.names, answers.probabilities[at].tolist(), strict=True))
+        return {"label": answers.labels[at], **unsureness(answers, at), "probabilities": probabilities}
+
+    def read_row(self, row: Mapping[str, Any], classes: Sequence[str] | None) -> OneAnswer:
+        return OneAnswer(0.0, share_of(row, "msp"), _listed(row["label"], classes or ()))
+
+    def watch(self, answer: OneAnswer, classes: tuple[str, ...] | None) -> OneAnswer:
+        return answer._replace(probabilities=None)
+
+    def watched(self, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return classes
+
+
+def mean_logits(member_logits: Tensor, temperature: float) -> Tensor:
+    """Returns log(p / (1 - p)) `[N,C]` of p, the mean of the members' sigmoids, always finite, at least float32.
+
+    Args:
+        member_logits: `[M,N,C]`.
+    """
+    import torch
+    from torch.nn.functional import logsigmoid
+
+    members = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32)) / temperature
+    if len(members) == 1:
+        return members[0]
+    # Of both sides by logarithms, as 1 - p would lose all digits near 1; the number of members cancels.
+    return logsigmoid(members).logsumexp(0) - logsigmoid(-members).logsumexp(0)
+
+
+def _binary_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    from torch.nn.functional import binary_cross_entropy_with_logits
+
+    return binary_cross_entropy_with_logits(logits, labels.expand_as(logits), reduction="none")
+
+
+def _listed(names: Any, classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns labels: those of a list, or of a text, where each may carry its probability."""
+    if not isinstance(names, str):
+        return tuple(names)
+    # A label may hold a comma itself, and CSV puts ' before what a spreadsheet would run.
+    pattern = "|".join(map(re.escape, sorted(classes, key=len, reverse=True)))
+    listed, labels, at = re.compile(rf"'??({pattern})(?: \d\.\d\d)?(?:, |$)"), list[str](), 0
+    while at < len(names):
+        if (label := listed.match(names, at)) is None:
+            raise ValueError(f"the model has no label {shortened(names[at:], 40)!r}")
+        labels.append(label[1])
+        at = label.end()
+    return tuple(labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +205,7 @@ def tabulate_label_sets(
     """
     if labels is not None and labels.shape != member_logits.shape[1:]:
         raise DataError(f"labels of shape {labels.shape}: expected {member_logits.shape[1:]}, one per sample and label")
-    least = np.full(member_logits.shape[-1], 0.5) if thresholds is None else np.asarray(thresholds)
+    least = np.full(member_logits.shape[-1], THRESHOLD) if thresholds is None else np.asarray(thresholds)
     chunks = []
     for samples in sample_chunks(member_logits, least=1):
         scaled = scaled_logits(member_logits, samples, temperature)
@@ -170,13 +318,6 @@ class _Measured:
         if not found:
             return float("nan"), float("nan")
         return float(np.mean([one.aupr_out for one in found])), float(np.mean([one.auroc for one in found]))
-
-
-@dataclass(frozen=True)
-class FittedLabels(FittedTemperature):
-    """A temperature by the binary NLL, the mean over labels, and each label's threshold."""
-
-    thresholds: tuple[float, ...]  # [C]
 
 
 def fit_label_sets(

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.metrics.span_rules import span_ranges, span_tags
-from hydractl.metrics.word_spans import find_spans, tabulate_words, word_metrics, word_replicates
+from hydractl.tasks.words import find_spans, span_ranges, span_tags, tabulate_words, word_metrics, word_replicates
 
 metrics = pytest.importorskip("seqeval.metrics")
 NAMES = ("O", "B-X", "I-X")

@@ -1,0 +1,169 @@
+"""One class a sample: softmax, its losses, what an answer shows, and what calibration fits to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import log
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.checkpoint.calibration import INTERVAL
+from hydractl.checkpoint.spec import TaskName
+from hydractl.metrics.bootstrap import classification_replicates
+from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.prediction_table import PredictionTable, tabulate
+from hydractl.metrics.probabilities import (
+    label_log_probabilities,
+    log_doubt,
+    mean_over_members,
+    mean_probabilities,
+    member_probabilities,
+)
+from hydractl.metrics.scaling import FittedTemperature, FittedVector, fit_temperature, fit_vector
+from hydractl.tasks.parts import Judged, Matcher, Names, number_or_none, share_of
+from hydractl.tasks.task import Answers, OneAnswer, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Classes(Task):
+    """One of C classes."""
+
+    name: TaskName
+    names: Names
+    prompted: bool = False  # the classes may change
+
+    answers: ClassVar[str] = "classes"
+    tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "scores"
+    label_type: ClassVar[type | None] = str
+    promises: ClassVar[tuple[str, ...]] = ("accuracy", "sets")
+
+    def card(self) -> str:
+        return "Softmax of its logits is the mean of the members' probabilities;"
+
+    def match(self, matcher: Matcher) -> Any:
+        return matcher.classes()
+
+    def link(self, member_logits: Tensor, temperature: float) -> Tensor:
+        return log_probabilities(member_logits, temperature)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.exp()
+
+    def losses(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        labels = labels.expand(len(logits), -1).flatten()
+        return cross_entropy(logits.flatten(0, 1), labels, reduction="none", label_smoothing=smoothing)
+
+    def taught_losses(self, logits: Tensor, taught: Tensor) -> Tensor:
+        return -(taught.to(logits.dtype) * logits.log_softmax(-1))
+
+    def outlier_losses(self, logits: Tensor) -> Tensor:
+        # The cross-entropy to a uniform distribution.
+        return -logits.log_softmax(-1).mean(-1)
+
+    def judge(self, members: FloatArray, labels: Any, variance: FloatArray | None = None) -> Judged:
+        """Returns whether the most probable class is right, -log(1 - p) of its p, and the NLL in nats.
+
+        The confidence ranks samples as p does, and those whose p is 1 to the last digit.
+        """
+        best = mean_over_members(member_probabilities(members)).argmax(-1)
+        confidence = -log_doubt(members, best)
+        if labels is None:
+            return Judged(None, confidence, None)
+        return Judged((best == labels).astype(np.float64), confidence, -label_log_probabilities(members, labels))
+
+    def table(self, answers: Answers) -> PredictionTable:
+        return tabulate(answers.logits, answers.truth, answers.calibration.divisor)
+
+    def metrics(self, table: Any) -> dict[str, Any]:
+        return asdict(classification_metrics(table))
+
+    def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
+        return classification_replicates(table, draws, seed)
+
+    def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
+        return fit_temperature(*answers.labelled)
+
+    def fit_vector(self, answers: Answers) -> FittedVector:
+        return fit_vector(*answers.labelled)
+
+    def columns(self, answers: Answers) -> Mapping[str, Any]:
+        """Returns labels, probabilities `[N,C]`, MSP, entropy and mutual information `[N]`, and what is promised."""
+        calibration = answers.calibration
+        table = tabulate(answers.logits, None, calibration.divisor)
+        p = mean_probabilities(answers.logits, calibration.divisor).astype(answers.logits.dtype)
+        msp = table.msp.astype(p.dtype)
+        return {
+            "labels": [answers.names[best] for best in table.prediction.tolist()],
+            "probabilities": p,
+            "msp": msp,
+            "entropy": table.entropy.astype(p.dtype),
+            "mutual_information": table.mutual_information.astype(p.dtype),
+            "sure": None if calibration.fit is None else calibration.fit.sure(msp, table.prediction),
+            "sets": None if calibration.sets is None else class_sets(p, calibration.sets.least),
+        }
+
+    def row(self, answers: Answers, at: int) -> dict[str, Any]:
+        p, sets = answers.probabilities[at], answers.sets
+        named = {} if sets is None else {"set": _most_probable_first(p, sets[at], answers.names)}
+        return {
+            "label": answers.labels[at],
+            **unsureness(answers, at),
+            **named,
+            "probabilities": dict(zip(answers.names, p.tolist(), strict=True)),
+        }
+
+    def read_row(self, row: Mapping[str, Any], classes: Sequence[str] | None) -> OneAnswer:
+        shares = row.get("probabilities") or {name: row[f"p({name})"] for name in classes or () if f"p({name})" in row}
+        p = np.array([share_of(shares, name) for name in classes]) if shares and classes else None
+        label = str(row["label"])
+        if classes is not None and label not in classes:
+            label = label.removeprefix("'")  # which CSV puts before what a spreadsheet would run
+        return OneAnswer(0.0, share_of(row, "msp"), label, p)
+
+    def watch(self, answer: OneAnswer, classes: tuple[str, ...] | None) -> OneAnswer:
+        return answer._replace(probabilities=None) if classes is None else answer
+
+    def watched(self, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if self.prompted else classes
+
+
+def unsureness(answers: Answers, at: int) -> dict[str, float | None]:
+    """Returns how unsure the answer to a sample is, as plain JSON."""
+    return {name: number_or_none(answers.columns[name][at]) for name in ("msp", "entropy", "mutual_information")}
+
+
+def class_sets(p: NDArray[Any], least: Sequence[float]) -> NDArray[np.bool_]:
+    """Returns which classes are in each set, `[N,C]`: those from the least probability on, and the most probable one.
+
+    Args:
+        p: `[N,C]`.
+        least: one for all classes, or `[C]`.
+    """
+    best = p.max(-1, keepdims=True)  # an empty set would help nobody
+    return np.asarray((p >= np.asarray(least, p.dtype)) | (p == best))
+
+
+def _most_probable_first(p: NDArray[Any], chosen: NDArray[np.bool_], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names[place] for place in (-p).argsort(kind="stable") if chosen[place])
+
+
+def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
+    """Returns the logarithm `[N,C]` of the mean of the members' softmax probabilities, always finite, at least float32.
+
+    Args:
+        member_logits: `[M,N,C]`.
+    """
+    import torch
+
+    wide = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32))
+    members = (wide / temperature).log_softmax(-1)
+    return members[0] if len(members) == 1 else members.logsumexp(0) - log(len(members))

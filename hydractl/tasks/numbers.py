@@ -1,0 +1,360 @@
+"""Numbers a sample, as they are or by a sigmoid: losses, errors, ranking, intervals, and what an answer shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import ceil, pi
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.special import expit
+
+from hydractl.checkpoint.calibration import INTERVAL, Intervals
+from hydractl.checkpoint.spec import SIGMOID, TaskName
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics.bootstrap import by_field, draw_places
+from hydractl.metrics.checks import FloatArray, IntArray, Logits
+from hydractl.metrics.scaling import FittedIntervals, FittedTemperature, FittedVector, fit_vector, lowest_temperature
+from hydractl.tasks.labels import Labels, mean_logits, tabulate_label_sets
+from hydractl.tasks.parts import FINE, Judged, Matcher, Names, number_or_none
+from hydractl.tasks.task import Answers, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOP = 10  # ranks that NDCG counts
+STEPS, LEAST = 50, 1e-6  # of the fit of deviations: its steps, and the least floor as a share of the mean square
+
+
+@dataclass(frozen=True)
+class Numbers(Task):
+    """C numbers; with a sigmoid they are from 0 to 1, and labels of 0 and 1 make them probabilities of labels."""
+
+    name: TaskName
+    names: Names
+    sigmoid: bool = False
+
+    answers: ClassVar[str] = "numbers"
+    measured: ClassVar[str] = "R2"
+    parts: ClassVar[int] = FINE
+    loss_name: ClassVar[str] = "loss"
+    objective: ClassVar[Literal["acc", "avg"]] = "acc"
+    tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "nothing"
+    promises: ClassVar[tuple[str, ...]] = ("interval",)
+
+    def card(self) -> str:
+        return self._labels.card() if self.sigmoid else "Its logits are the mean of the members' numbers."
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"sentence_transformers": {"activation_fn": SIGMOID}} if self.sigmoid else {}
+
+    @property
+    def _labels(self) -> Labels:
+        """The task of answers whose labels are 0 and 1."""
+        return Labels(self.name, self.names)
+
+    def match(self, matcher: Matcher) -> Any:
+        return matcher.numbers(unit=self.sigmoid)
+
+    def label_shape(self, classes: int) -> tuple[int, ...]:
+        return (classes,)
+
+    def truth(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Returns whole numbers where a sigmoid answers and all are 0 or 1: such answers are right or wrong."""
+        return labels.astype(np.int64) if self.sigmoid and np.isin(labels, (0, 1)).all() else labels
+
+    def has_accuracy(self, labels: NDArray[Any] | None) -> bool:
+        return labels is None or labels.dtype.kind != "f"
+
+    def link(self, member_logits: Tensor, temperature: float) -> Tensor:
+        if self.sigmoid:
+            return mean_logits(member_logits, temperature)
+        import torch
+
+        wide = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32))
+        return (wide / temperature).mean(0)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.sigmoid else logits.clone()
+
+    def losses(self, logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Returns the squared error `[G*B]`, the mean over numbers; of a sigmoid the binary cross-entropy.
+
+        Raises:
+            OptionError: label smoothing, which numbers have none of.
+        """
+        labels = labels.reshape(logits.shape[1:])  # transformers' Trainer gives `[B]`
+        if self.sigmoid:
+            return self._labels.losses(logits, labels, smoothing)
+        if smoothing:
+            raise OptionError(f"`settings` label_smoothing={smoothing:g} is for classes, not for numbers: leave it out")
+        return (logits - labels.to(logits.dtype)).square().mean(-1).flatten()
+
+    def taught_losses(self, logits: Tensor, taught: Tensor) -> Tensor:
+        if self.sigmoid:
+            return self._labels.taught_losses(logits, taught)
+        return (logits - taught.to(logits.dtype)).square() / logits.shape[-1]
+
+    def outlier_losses(self, logits: Tensor) -> Tensor:
+        if self.sigmoid:
+            return self._labels.outlier_losses(logits)
+        raise OptionError("`outlier_data` teaches classes to be unsure, this is a regression: leave it out")
+
+    def judge(self, members: FloatArray, labels: Any, variance: FloatArray | None = None) -> Judged:
+        """Returns what each sample adds to R2, 1 - squared error / variance, the mean over numbers, and the loss.
+
+        Raises:
+            DataError: labels that are all alike.
+        """
+        import torch
+
+        assert labels is not None and variance is not None  # OOD samples are refused: numbers have no confidence
+        require_varied(variance)
+        logits, truth = self.link(torch.from_numpy(members), 1.0), torch.from_numpy(labels)
+        shares = 1 - (self.probabilities(logits) - truth).square() / torch.from_numpy(variance)
+        return Judged(shares.mean(-1).numpy(), None, self.losses(logits[None], truth).numpy())
+
+    def variance(self, labels: NDArray[Any]) -> FloatArray:
+        # Rounding gives equal numbers a variance: ten of 0.1 have 1.9e-34.
+        return np.asarray(labels.var(0) * (labels != labels[:1]).any(0))
+
+    def table(self, answers: Answers) -> Any:
+        if answers.truth is None:
+            return None
+        if answers.truth.dtype.kind != "f":
+            return self._labels.table(answers)
+        columns = self._numbers(answers.logits, answers.calibration.divisor, answers.calibration.intervals)
+        return NumberTable(labels=answers.truth, **columns)
+
+    def metrics(self, table: Any) -> dict[str, Any]:
+        if not isinstance(table, NumberTable):
+            return self._labels.metrics(table)
+        return {name: value for name, value in asdict(number_metrics(table)).items() if value == value}
+
+    def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
+        if not isinstance(table, NumberTable):
+            return self._labels.replicates(table, draws, seed)
+        drawn = number_replicates(table, draws, seed)
+        return {name: values for name, values in drawn.items() if not np.isnan(values).any()}
+
+    def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
+        """Returns a temperature for labels of 0 and 1 under a sigmoid, otherwise intervals for a share of samples."""
+        member_logits, labels = answers.labelled
+        if labels.dtype.kind != "f":
+            return fit_logit(member_logits, labels)
+        columns = self._numbers(member_logits, 1.0)
+        return fit_intervals(columns["values"], columns["spread"], labels, interval)
+
+    def fit_vector(self, answers: Answers) -> FittedVector:
+        member_logits, labels = answers.labelled
+        if not self.sigmoid or labels.dtype.kind == "f":
+            raise OptionError("`method` vector needs labels of 0 and 1, these are numbers: choose temperature")
+        return fit_platt(member_logits, labels)
+
+    def columns(self, answers: Answers) -> Mapping[str, Any]:
+        """Returns values, spread, deviation, low and high `[N,C]`; the last three None without intervals."""
+        calibration = answers.calibration
+        columns = self._numbers(answers.logits, calibration.divisor, calibration.intervals)
+        narrow = {name: values.astype(answers.logits.dtype) for name, values in columns.items()}
+        return {"deviation": None, "low": None, "high": None, **narrow}
+
+    def _numbers(
+        self, member_logits: Logits, temperature: float, intervals: Intervals | None = None
+    ) -> dict[str, FloatArray]:
+        """Returns the answers `[N,C]` in float64, with their intervals where there are some."""
+        members = member_logits.astype(np.float64) / temperature
+        members = expit(members) if self.sigmoid else members
+        values, spread = members.mean(0), members.std(0)
+        if intervals is None:
+            return {"values": values, "spread": spread}
+        deviation = np.hypot(spread * np.array(intervals.scale), np.array(intervals.floor))
+        reach = np.array(intervals.width) * deviation
+        low, high = (np.clip(end, 0, 1) if self.sigmoid else end for end in (values - reach, values + reach))
+        return {"values": values, "spread": spread, "deviation": deviation, "low": low, "high": high}
+
+    def row(self, answers: Answers, at: int) -> dict[str, Any]:
+        shown = {"value": "values", "spread": "spread", "low": "low", "high": "high"}
+        columns = {name: answers.columns[column] for name, column in shown.items()}
+        known = {
+            name: iter(map(number_or_none, numbers[at])) for name, numbers in columns.items() if numbers is not None
+        }
+        suffixes = [""] if len(answers.names) == 1 else [f"({name})" for name in answers.names]
+        return {f"{name}{suffix}": next(numbers) for suffix in suffixes for name, numbers in known.items()}
+
+
+def require_varied(variance: FloatArray | None) -> None:
+    """Raises DataError if it is 0 for a number, as then R2 has no meaning; None is of other tasks."""
+    if variance is not None and not variance.all():
+        raise DataError("all samples have the same number, and R2 compares errors with its variance: give more data")
+
+
+@dataclass(frozen=True, eq=False)
+class NumberTable:
+    """The answers of an ensemble in numbers, all `[N,C]`; the last three None without calibrated intervals."""
+
+    values: FloatArray
+    spread: FloatArray  # the standard deviation between members
+    labels: FloatArray
+    deviation: FloatArray | None = None  # the standard deviation that is expected of an error
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class NumberMetrics:
+    """Quality of numbers, means over them; NaN for what needs intervals, and where ranks are all alike."""
+
+    spearman: float
+    mse: float
+    mae: float
+    spread: float
+    nll: float = float("nan")  # of a normal distribution of the expected deviation, nats
+    coverage: float = float("nan")  # the share of intervals that hold the right number
+    width: float = float("nan")  # of intervals, on both sides together
+
+
+def gaussian_nll(errors: FloatArray, deviation: FloatArray) -> FloatArray:
+    """Returns -log of the density of errors under normal distributions around 0, nats."""
+    return np.asarray(np.log(deviation) + np.square(errors / deviation) / 2 + np.log(2 * pi) / 2)
+
+
+def number_metrics(table: NumberTable) -> NumberMetrics:
+    """Returns every number of labelled samples."""
+    return _measured(table)(np.arange(len(table.values)))
+
+
+def number_replicates(table: NumberTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
+    """Returns resampled values [draws] of every field of NumberMetrics."""
+    drawn = draw_places([len(table.values)], replicates, seed)
+    return by_field(NumberMetrics, [of(places) for of in [_measured(table)] for [places] in drawn])
+
+
+def _measured(table: NumberTable) -> Callable[[IntArray], NumberMetrics]:
+    """Returns the metrics of the samples at some places, some of them several times."""
+    errors = table.labels - table.values
+    each = [np.square(errors), np.abs(errors), table.spread]
+    if table.deviation is not None and table.low is not None and table.high is not None:
+        inside = (table.low <= table.labels) & (table.labels <= table.high)
+        each += [gaussian_nll(errors, table.deviation), inside, table.high - table.low]
+    by_sample = np.stack([one.mean(-1) for one in each])
+
+    def of(places: IntArray) -> NumberMetrics:
+        pairs = zip(table.values[places].T, table.labels[places].T, strict=True)
+        ranks = float(np.mean([spearman(*pair) for pair in pairs]))
+        return NumberMetrics(ranks, *by_sample[:, places].mean(-1).tolist())
+
+    return of
+
+
+def spearman(first: FloatArray, second: FloatArray) -> float:
+    """Returns the correlation of the ranks of two arrays [N], ties at their mean rank; NaN if one is constant.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    ranks = [_ranks(one) - (len(one) + 1) / 2 for one in (first, second)]
+    scale = float(np.sqrt(np.square(ranks[0]).sum() * np.square(ranks[1]).sum()))
+    return float(ranks[0] @ ranks[1] / scale) if scale else float("nan")
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """Returns ranks [N] from 1 on; scipy's come with modules that take a second to import."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
+
+
+def fit_intervals(values: FloatArray, spread: FloatArray, labels: FloatArray, share: float) -> FittedIntervals:
+    """Returns the intervals that hold the right number in a share of samples like these.
+
+    Every second sample fits the deviation by maximum likelihood, the others its multiple by split conformal prediction,
+    so that the promise holds for exchangeable samples whatever the errors are like.
+
+    Args:
+        values: [N,C], as the spread and the labels.
+
+    Raises:
+        DataError: the samples are too few for the share.
+
+    Source: Lei et al. 2018, section 5.2 (locally weighted); Angelopoulos & Bates 2021, section 2.2.
+    """
+    errors, held = labels - values, len(labels) // 2
+    rank = ceil((held + 1) * share)
+    if rank > held:
+        least = 2 * ceil(share / (1 - share) - 1e-9)
+        raise DataError(f"{len(errors)} samples are too few for intervals of {100 * share:g} %: give {least} or more")
+    scale, floor = np.array([_deviation(*pair) for pair in zip(errors[::2].T, spread[::2].T, strict=True)]).T
+    deviation = np.hypot(spread * scale, floor)
+    width = np.sort(np.abs(errors[1::2]) / deviation[1::2], axis=0)[rank - 1]
+    plain = np.hypot(np.sqrt(np.square(errors).mean(axis=0)), floor * LEAST)
+    before, after = (float(gaussian_nll(errors, one).mean()) for one in (plain, deviation))
+    intervals = Intervals(share, *map(tuple, np.stack([scale, floor, width]).tolist()))
+    return FittedIntervals(1.0, before, after, at_bound=False, argmax_changed=0.0, intervals=intervals)
+
+
+def _deviation(errors: FloatArray, spread: FloatArray) -> tuple[float, float]:
+    """Returns the scale of the spread and the floor of errors [N] whose normal distribution is likeliest.
+
+    Fisher's scoring: least squares of the squared errors, weighted by the variances found last.
+    """
+    squares = np.square(errors)
+    least = max(float(squares.mean()) * LEAST, float(np.finfo(np.float32).tiny))  # of the floor, to keep NLL finite
+    design, parts = np.stack([np.square(spread), np.ones_like(spread)], axis=1), np.array([0.0, squares.mean() + least])
+    for _ in range(STEPS):
+        variance = design @ parts
+        parts = np.maximum(nnls(design / variance[:, None], squares / variance)[0], [0, least])
+    return float(np.sqrt(parts[0])), float(np.sqrt(parts[1]))
+
+
+def fit_logit(member_logits: Logits, labels: IntArray) -> FittedTemperature:
+    """Returns the temperature with the lowest binary NLL of one logit [M,N,1], for labels [N,1] of 0 or 1."""
+
+    def nll(temperature: float) -> float:
+        return float(tabulate_label_sets(member_logits, labels, temperature).labelled().nll.mean())
+
+    temperature, before, after, at_bound = lowest_temperature(nll)
+    return FittedTemperature(temperature, before, after, at_bound=at_bound, argmax_changed=0.0)
+
+
+def fit_platt(member_logits: Logits, labels: IntArray) -> FittedVector:
+    """Returns the scale and shift with the lowest binary NLL of one logit [M,N,1], for labels [N,1] of 0 or 1.
+
+    Source: Platt 1999; a sigmoid of z is the softmax of 0 and z.
+    """
+    found = fit_vector(np.concatenate([np.zeros_like(member_logits), member_logits], -1), labels[:, 0])
+    return replace(found, scale=found.scale[1:], shift=(found.shift[1] - found.shift[0],))
+
+
+def ranking_metrics(scores: FloatArray, labels: FloatArray, queries: IntArray) -> dict[str, FloatArray]:
+    """Returns NDCG@10 and the reciprocal rank of the first relevant sample of each query, `[Q]` each.
+
+    A sample is relevant by the size of its label, not at all at 0. Of equal scores the less relevant ranks first, so
+    that a constant score gains nothing by the order of the data. Queries without a relevant sample do not count.
+
+    Args:
+        scores: [N].
+        labels: [N], 0 or more.
+        queries: [N], the number of each sample's query.
+
+    Raises:
+        DataError: a negative label, or no query has a relevant sample.
+
+    Source: Järvelin & Kekäläinen 2002, with linear gains.
+    """
+    if (labels < 0).any():
+        raise DataError(f"sample {int(np.argmax(labels < 0))} has a negative label, ranking needs 0 or more")
+    order = np.lexsort((labels, -scores, queries))
+    ranked = [own for own in np.split(labels[order], np.flatnonzero(np.diff(queries[order])) + 1) if own.any()]
+    if not ranked:
+        raise DataError("no query has a sample with a label above 0: there is nothing to rank")
+    return {
+        "ndcg10": np.array([_gain(own) / _gain(np.sort(own)[::-1]) for own in ranked]),
+        "mrr": np.array([1 / (1 + np.argmax(own > 0)) for own in ranked]),
+    }
+
+
+def _gain(ranked: FloatArray) -> float:
+    return float((ranked[:TOP] / np.log2(np.arange(2, len(ranked[:TOP]) + 2))).sum())
