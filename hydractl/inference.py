@@ -70,8 +70,8 @@ class _Preprocessing:
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]:
         return self.built(samples)
 
-    def several(self, samples: object) -> Iterable[object]:
-        return self.built.several(samples)
+    def each(self, samples: object) -> Iterable[object]:
+        return self.built.each(samples)
 
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]:
         return self.built.lengths(texts)

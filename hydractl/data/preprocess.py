@@ -197,7 +197,7 @@ class Preprocessor:
             return self.image(chain([first], coming))
         raise self._unfit(first)
 
-    def several(self, samples: object) -> Iterable[Any]:
+    def each(self, samples: object) -> Iterable[Any]:
         """Returns the inputs of a prediction one after the other, also where there is one alone.
 
         Strings are texts to a model that answers texts, and paths to any other.

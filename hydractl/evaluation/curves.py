@@ -131,7 +131,7 @@ def _sample(
 ) -> Sample:
     """Returns what a page shows of one sample."""
     table = predictions.with_msp[key]
-    confidence = -predictions.scores[key] if predictions.confident else table.msp
+    confidence = -predictions.scores[key] if predictions.own_confidence else table.msp
 
     def called(numbers: IntArray) -> str:
         own = numbers[place : place + 1].ravel()

@@ -24,7 +24,7 @@ from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
-from hydractl.surgery.numbers import with_scaled_classes
+from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers

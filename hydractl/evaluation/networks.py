@@ -64,7 +64,7 @@ class NetworkSystem:
     members: tuple[int, ...] | None = None
     data: EvaluationData | None = None
     running: Running | None = None
-    confident: ClassVar[bool] = False
+    own_confidence: ClassVar[bool] = False
     sets: ClassVar[Mapping[SetKey, int]] = {}
     leaks: ClassVar[Sequence[KnownLeak]] = ()
 

@@ -44,7 +44,7 @@ class OnnxSystem:
     expected: tuple[str, ...] | None = None  # its outputs, where it is no file for users
     data: EvaluationData | None = None
     running: Running | None = None
-    confident: ClassVar[bool] = False
+    own_confidence: ClassVar[bool] = False
     classifier: ClassVar[Classifier | None] = None
     scores_itself: ClassVar[bool] = True
     draws: ClassVar[bool] = False

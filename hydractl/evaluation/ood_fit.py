@@ -155,7 +155,7 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
     if held.inside.calibration.thresholds is not None and held.inside.truth is not None:
         table = held.inside.task.table(held.inside)
-        baseline = _baseline(table.labelled().correct, table.msp, table.prediction.sum(0))
+        baseline = _baseline(table.required_outcomes().correct, table.msp, table.prediction.sum(0))
         fit = replace(fit, accuracy=wanted.promises.accuracy, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
     return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept), sets=sets)

@@ -49,7 +49,7 @@ class SystemPredictions:
     sure: Sure | None = None  # how the sure answers to the in-distribution data do; None at another temperature
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
-    confident: bool = False  # whether scores are minus the system's own confidence
+    own_confidence: bool = False  # whether scores are minus the system's own confidence
     own: OodFit | None = None  # the score that the system's file brings, if it is scored by it
     flagged: float | None = None  # the share of the ID samples that this score flags; None without one
 
@@ -66,11 +66,11 @@ class SystemPredictions:
 
     def right(self, key: SetKey) -> BoolArray:
         """Returns whether each prediction of a set is right, `[N]`."""
-        return self.correct[key] if key in self.correct else self.with_msp[key].labelled().correct
+        return self.correct[key] if key in self.correct else self.with_msp[key].required_outcomes().correct
 
     def confidence(self, key: SetKey) -> FloatArray:
         """Returns what ranks answers by confidence, `[N]`: the system's own if it has one, else its MSP."""
-        return -self.scores[key] if self.confident else -self.with_msp[key].doubt
+        return -self.scores[key] if self.own_confidence else -self.with_msp[key].doubt
 
 
 def predict_sets(
@@ -99,10 +99,10 @@ def predict_sets(
         with on_set(key) if on_set else nullcontext(lambda _samples: None) as advance:
             return read(key, reads, advance)
 
-    head = predictor.ood_head if chosen.own_scores and not predictor.confident else None
-    promised = None if predictor.confident else predictor.calibration.fit  # whatever score is chosen
+    head = predictor.ood_head if chosen.own_scores and not predictor.own_confidence else None
+    promised = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
     # A system with its own confidence needs no score, and no features.
-    score = find_ood_score(BASELINE) if predictor.confident else chosen.score
+    score = find_ood_score(BASELINE) if predictor.own_confidence else chosen.score
     if head is not None:
         score = find_ood_score(head.fit.score)
     if score.fit is None and any(key.role == "ood" for key in keys):
@@ -133,7 +133,7 @@ def predict_sets(
         sets=sets,
         sure=sure,
         correct={key: part.correct for key, part in measured.items() if part.correct is not None},
-        confident=predictor.confident,
+        own_confidence=predictor.own_confidence,
         own=None if head is None else head.fit,
         flagged=None if head is None or inside is None else _flagged(head, inside.scores),
     )

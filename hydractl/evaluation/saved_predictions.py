@@ -137,7 +137,7 @@ class SavedPredictions:
         return {key: len(answers) for key, answers in self._checked()}
 
     @cached_property
-    def confident(self) -> bool:
+    def own_confidence(self) -> bool:
         """True if it holds a confidence of its own, which is its score whatever score is chosen."""
         key, path = next(iter(self.files.items()))
         return read_answers(path, key).confidence is not None

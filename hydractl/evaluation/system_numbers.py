@@ -80,7 +80,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> SystemResul
     return SystemResult(
         id=replace(_labelled(inside, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
         selective=_selective(predictions) if by_class else None,
-        score=OWN if predictions.confident else None if predictions.own is None else predictions.own.score,
+        score=OWN if predictions.own_confidence else None if predictions.own is None else predictions.own.score,
         typicality=_typicality(predictions),
         sure=predictions.sure,
         ood=ood,
@@ -215,7 +215,7 @@ def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
     values = table.values if isinstance(table, NumberTable) else getattr(table, "probabilities", np.empty((0, 0)))
     if table is None or values.shape[-1] != 1:
         raise OptionError("`query_column` ranks by one number or one logit, which this model does not give")
-    labels = table.labels if isinstance(table, NumberTable) else table.labelled().labels
+    labels = table.labels if isinstance(table, NumberTable) else table.required_outcomes().labels
     return ranking_metrics(values[:, 0], labels[:, 0].astype(np.float64), predictions.queries)
 
 

@@ -99,7 +99,7 @@ class System(Protocol):
         """Returns the system with the data that it is to answer, and how it is run."""
 
     @property
-    def confident(self) -> bool:
+    def own_confidence(self) -> bool:
         """True if it holds a confidence of its own, which is its score whatever score is chosen."""
 
     @property

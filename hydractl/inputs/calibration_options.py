@@ -44,7 +44,7 @@ class Vector:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raises OptionError for a model whose classifier cannot be scaled exactly."""
-        from hydractl.surgery.numbers import require_exact_classifier
+        from hydractl.surgery.precision import require_exact_classifier
         from hydractl.tasks.all_tasks import find_task, require_one_class
 
         if not find_task(checkpoint.spec.task).config:  # one logit has Platt's scale and shift

@@ -29,7 +29,7 @@ def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: b
     """
     out = StringIO()
     table = csv.writer(out, lineterminator="\n")
-    numbers = tuple(picked[0].answer.numbers) if picked else ("typicality", "confidence")
+    numbers = tuple(picked[0].answer.shares) if picked else ("typicality", "confidence")
     predicted = ["predicted"] if "confidence" in numbers else []
     table.writerow([modality, LABEL, *predicted, *numbers, "why"])
     for name, answer in picked:
@@ -39,7 +39,7 @@ def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: b
                 raise DataError(f"{name}: is no file that a table could name: watch a folder of images to pick from")
             shown = os.path.relpath(name, path.parent)
         said = [spreadsheet(", ".join(answer.labels))] if predicted else []
-        found = (f"{number:.4f}" for number in answer.numbers.values())
+        found = (f"{number:.4f}" for number in answer.shares.values())
         table.writerow([spreadsheet(shown), "", *said, *found, Seen(name, answer).why])
     write_bytes(path, out.getvalue().encode(), force)
 

@@ -59,7 +59,7 @@ def outcome(value: float, interval: tuple[float, float], higher_is_better: bool,
 
 def classification_replicates(table: PredictionTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
     """Returns resampled values [draws] of every field of ClassificationMetrics."""
-    outcomes, samples = table.labelled(), table.msp.size
+    outcomes, samples = table.required_outcomes(), table.msp.size
     gaps, bin_of = outcomes.correct - table.msp, equal_width_bins(table.msp, BINS)
     distinct, ranks = np.unique(table.msp, return_inverse=True)
 

@@ -33,7 +33,7 @@ class ReliabilityDiagram:
 
 def classification_metrics(table: PredictionTable) -> ClassificationMetrics:
     """Returns accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE."""
-    outcomes = table.labelled()
+    outcomes = table.required_outcomes()
     return ClassificationMetrics(
         accuracy=float(outcomes.correct.mean()),
         brier=float(outcomes.brier.mean()),

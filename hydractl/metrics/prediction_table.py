@@ -55,7 +55,7 @@ class PredictionTable:
         """Entropy of the mean less the mean entropy of the members, nats, never below 0, [N]."""
         return np.maximum(self.entropy - self.expected_entropy, 0.0)
 
-    def labelled(self) -> Outcomes:
+    def required_outcomes(self) -> Outcomes:
         """Returns the outcomes."""
         if self.outcomes is None:
             raise DataError("accuracy and calibration need labels, and these samples have none")

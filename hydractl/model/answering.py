@@ -23,13 +23,13 @@ Prepared = tuple[dict[str, Tensor], Sequence[int]]
 class RawPreprocessor(Protocol):
     """Turns raw images or texts into the tensors that `forward` takes.
 
-    `several` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts; `words` finds
+    `each` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts; `words` finds
     the first token of each word, and its place in its text.
     """
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
 
-    def several(self, samples: object) -> Iterable[object]: ...
+    def each(self, samples: object) -> Iterable[object]: ...
 
     def lengths(self, texts: Sequence[object]) -> tuple[NDArray[np.int64], int]: ...
 
@@ -133,7 +133,7 @@ class Answering:
         """Returns the answers to raw samples; see `Hydra.predict`."""
         if batch_size < 1:
             raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
-        samples = self.preprocessor.several(samples)
+        samples = self.preprocessor.each(samples)
         if self.network.spec.modality == "image":
             return self._collect(self._prepared(iter(samples), count(), batch_size), on_batch)
         # Texts of like length need the least padding together, and all of them are no more than a few images.

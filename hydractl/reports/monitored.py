@@ -158,7 +158,7 @@ def _shown(one: Seen) -> dict[str, Any]:
         "name": shortened(one.name, LONGEST),
         "image": _picture(one.name),
         "said": ", ".join(one.answer.labels),
-        "text": ", ".join(f"{name} {number:.4f}" for name, number in one.answer.numbers.items()),
+        "text": ", ".join(f"{name} {number:.4f}" for name, number in one.answer.shares.items()),
         "why": one.why,
         "profile": None if one.answer.profile is None else [float(share) for share in one.answer.profile],
     }

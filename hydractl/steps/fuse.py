@@ -124,7 +124,7 @@ class Fuse:
         from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
         from hydractl.surgery.fusion import fuse as fuse_members
         from hydractl.surgery.fusion import soup
-        from hydractl.surgery.numbers import with_dtype
+        from hydractl.surgery.precision import with_dtype
         from hydractl.surgery.slicing import split_members
 
         dtype = choose_dtype(self.dtype)

@@ -257,7 +257,7 @@ class Prune:
     ) -> Checkpoint:
         """Returns a network with its dtype and its history, written if there is a path."""
         from hydractl.families.load import write_checkpoint
-        from hydractl.surgery.numbers import with_dtype
+        from hydractl.surgery.precision import with_dtype
 
         pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made_of], options)
         if path is not None:

@@ -16,7 +16,7 @@ from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.surgery.numbers import rounded, with_dtype
+from hydractl.surgery.precision import rounded, with_dtype
 from hydractl.surgery.slicing import packed, split_members
 from hydractl.text import composed_all
 

@@ -13,7 +13,7 @@ from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import Adapter
 from hydractl.checkpoint.tensors import LazyTensor, selected
 from hydractl.errors import OptionError
-from hydractl.surgery.numbers import rounded
+from hydractl.surgery.precision import rounded
 
 
 def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:

@@ -279,7 +279,7 @@ class _Measured:
     """Numbers of any of a table's samples; what does not depend on the samples is computed once."""
 
     def __init__(self, table: LabelSetTable) -> None:
-        self.outcomes, self.chosen, p = table.labelled(), table.prediction, table.probabilities
+        self.outcomes, self.chosen, p = table.required_outcomes(), table.prediction, table.probabilities
         self.gaps, self.bins = self.outcomes.labels - p, equal_width_bins(p, BINS)
         self.levels, ranks = np.unique(p, return_inverse=True)
         self.ranks = ranks.reshape(p.shape)
@@ -339,7 +339,7 @@ def fit_label_sets(
     """
 
     def nll(temperature: float) -> float:
-        return float(tabulate_label_sets(member_logits, labels, temperature).labelled().nll.mean())
+        return float(tabulate_label_sets(member_logits, labels, temperature).required_outcomes().nll.mean())
 
     temperature, before, after, at_bound = lowest_temperature(nll)
     p = tabulate_label_sets(member_logits, labels, temperature).probabilities

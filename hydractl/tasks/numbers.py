@@ -313,7 +313,7 @@ def fit_logit(member_logits: Logits, labels: IntArray) -> FittedTemperature:
     """Returns the temperature with the lowest binary NLL of one logit [M,N,1], for labels [N,1] of 0 or 1."""
 
     def nll(temperature: float) -> float:
-        return float(tabulate_label_sets(member_logits, labels, temperature).labelled().nll.mean())
+        return float(tabulate_label_sets(member_logits, labels, temperature).required_outcomes().nll.mean())
 
     temperature, before, after, at_bound = lowest_temperature(nll)
     return FittedTemperature(temperature, before, after, at_bound=at_bound, argmax_changed=0.0)

@@ -359,7 +359,7 @@ class OneAnswer(NamedTuple):
         return (self.label,) if isinstance(self.label, str) else self.label or ()
 
     @property
-    def numbers(self) -> dict[str, float]:
+    def shares(self) -> dict[str, float]:
         """Typicality, and confidence if it has one."""
         shares = {"typicality": self.typicality, "confidence": self.confidence}
         return {name: value for name, value in shares.items() if value is not None}

@@ -323,7 +323,7 @@ class _Measured:
     """Numbers of any of a table's sentences; what does not depend on the sentences is computed once."""
 
     def __init__(self, table: WordTable) -> None:
-        self.table, self.outcomes, confidence = table, table.words.labelled(), table.words.msp
+        self.table, self.outcomes, confidence = table, table.words.required_outcomes(), table.words.msp
         self.gaps, self.bins = self.outcomes.correct - confidence, equal_width_bins(confidence, BINS)
         self.levels, self.ranks = np.unique(confidence, return_inverse=True)
 

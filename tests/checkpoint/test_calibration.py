@@ -20,7 +20,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse, soup
-from hydractl.surgery.numbers import with_scaled_classes
+from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
 from hydractl.surgery.towers import as_embedding

@@ -57,8 +57,8 @@ def test_an_outside_method_joins_with_npz_of_logits_or_probabilities(tmp_path: P
 def test_a_probability_of_zero_is_finite(tmp_path: Path) -> None:
     np.savez(tmp_path / "id.npz", probabilities=np.eye(3), labels=np.array([0, 1, 0]))
     table = measure(tmp_path).tables[ID]
-    assert np.isfinite(table.labelled().nll).all()
-    assert table.labelled().correct.tolist() == [True, True, False]
+    assert np.isfinite(table.required_outcomes().nll).all()
+    assert table.required_outcomes().correct.tolist() == [True, True, False]
 
 
 def save(folder: Path, ending: str, **arrays: np.ndarray) -> Path:

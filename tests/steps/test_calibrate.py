@@ -18,7 +18,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.networks import NetworkSystem
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.options import Rows
-from hydractl.surgery.numbers import with_scaled_classes
+from hydractl.surgery.precision import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
 from tests.cli.conftest import LABELS, Command, save_clip, save_vit
 from tests.conftest import build_reference

@@ -18,7 +18,7 @@ from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.selection.answers import Store
-from hydractl.surgery.numbers import with_dtype
+from hydractl.surgery.precision import with_dtype
 from tests.cli.conftest import Command, circuit, save_circuit
 from tests.references import Reference
 from tests.surgery.test_slicing import zero_heads

@@ -20,8 +20,8 @@ LABELS = np.array([1, 2, 0, 0, 1])
 def test_worked_out_by_hand() -> None:
     table = tabulate_words(np.log(P)[None], LABELS, 1.0, PLACES, names=NAMES)
     assert table.msp.tolist() == pytest.approx([0.6, 0.4])
-    assert table.labelled().correct.tolist() == [True, False]
-    assert table.labelled().nll.tolist() == pytest.approx(-np.log([0.8 * 0.6 * 0.9, 0.3 * 0.5]) / [3, 2])
+    assert table.required_outcomes().correct.tolist() == [True, False]
+    assert table.required_outcomes().nll.tolist() == pytest.approx(-np.log([0.8 * 0.6 * 0.9, 0.3 * 0.5]) / [3, 2])
     assert table.prediction.tolist() == [[1, 2, 0], [1, 1, -1]]
     found = word_metrics(table)
     assert found.accuracy == pytest.approx(4 / 5)

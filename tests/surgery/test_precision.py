@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from hydractl.surgery.numbers import rounded
+from hydractl.surgery.precision import rounded
 
 
 def test_float64_goes_to_half_precision_in_one_rounding() -> None:
