@@ -21,8 +21,8 @@ from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.plain_images import plain_images
 from hydractl.data.processors import failing_as, refuse_unembedded, unembedded
 from hydractl.errors import CheckpointError, DataError
-from hydractl.evaluation.onnx_file import Arrays, OnnxGraph, open_onnx
 from hydractl.schema import Items, Origin, Schema, document
+from hydractl.systems.onnx_file import Arrays, OnnxGraph, open_onnx
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 

@@ -12,8 +12,8 @@ from hydractl.artifacts import found_reference, found_references, json_text, wri
 from hydractl.circuit.circuit_file import SearchJournal, read_circuit
 from hydractl.circuit.scores import read_scores
 from hydractl.errors import ArtifactError
-from hydractl.evaluation.saved_predictions import read_about
 from hydractl.reports.artifact import read_report
+from hydractl.systems.saved import read_about
 from tests.damage import refuse_all
 
 MODEL = {"reference": "vit", "sha256": "0a" * 32, "towers": {"vision": [12, 12]}}

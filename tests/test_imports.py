@@ -9,8 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "hydractl"
 ROWS = (
     "text", "style", "errors", "watch", "bounds", "options", "process", "run_options", "schema",
     "ood", "checkpoint", "metrics", "tasks", "artifacts", "families", "model", "data", "inference",
-    "circuit", "surgery", "monitoring", "evaluation", "serve", "training", "selection", "reports",
-    "exports", "auto",
+    "circuit", "surgery", "systems", "calibration", "monitoring", "evaluation", "serve", "training", "selection",
+    "reports", "exports", "auto",
     "inputs", "steps", "pipeline", "cli", "__main__",
 )  # fmt: skip
 #: `build` is the command of what is planned there; all other commands are what a plan consists of.

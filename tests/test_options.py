@@ -157,10 +157,10 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.sources import parse_data_spec
     from hydractl.evaluation.settings import Settings
-    from hydractl.evaluation.spelling import parse_networks
     from hydractl.selection.candidates import counts
     from hydractl.steps.analyse_speed import _size
     from hydractl.steps.select import parse_members
+    from hydractl.systems.spelling import parse_networks
 
     yield "vit,mc-dropout={}", parse_networks
     yield "vit,mc-dropout=2,p={}", parse_networks

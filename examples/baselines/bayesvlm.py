@@ -32,8 +32,8 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
+from hydractl.systems.cost import cost
 from hydractl.training.trainset import open_pairs
 
 ROWS = 1024  # samples that are compared with all of a block at once

@@ -18,7 +18,7 @@ from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import parse_data
-from hydractl.evaluation.results import Cost
+from hydractl.systems.description import Cost
 
 Answers = Callable[[Samples], Mapping[str, Tensor]]
 

@@ -31,8 +31,8 @@ from hydractl.data.preprocess import Preprocessor
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
+from hydractl.systems.cost import cost
 
 
 def prune(model: Hydra, samples: Samples, options: argparse.Namespace) -> list[tuple[Tensor, Tensor]]:

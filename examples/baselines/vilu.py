@@ -26,8 +26,8 @@ from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra, HydraOutput
+from hydractl.systems.cost import cost
 
 WIDTH, BATCH, RATE, LAYERS = 512, 128, 1e-3, 3
 

@@ -18,7 +18,6 @@ import torch
 
 from hydractl.checkpoint.heads import Head, member_heads, number_of_heads
 from hydractl.circuit.circuit_file import read_circuit
-from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.assembly import to_checkpoint
@@ -27,6 +26,7 @@ from hydractl.process import prepare
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.surgery.choose import by_ranking
 from hydractl.surgery.slicing import drop_heads
+from hydractl.systems.cost import synthetic_inputs
 
 
 def random_vit() -> Hydra:

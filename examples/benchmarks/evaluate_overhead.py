@@ -19,14 +19,13 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.ranks import InParallel, Ranks, batch_workers
 from hydractl.data.reading import Reading
-from hydractl.evaluation.networks import NetworkSystem
 from hydractl.evaluation.run import predict_sets
-from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.system_numbers import numbers_of
-from hydractl.evaluation.systems import Running
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint, member_answers
 from hydractl.process import prepare
+from hydractl.systems.networks import NetworkSystem
+from hydractl.systems.system import EvaluationData, Running, SetKey
 
 BATCH = 64
 ID = SetKey("id", "id")

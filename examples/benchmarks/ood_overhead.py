@@ -13,7 +13,6 @@ import time
 import torch
 
 from hydractl.checkpoint.calibration import MOST_QUANTILES, OodFit
-from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
@@ -21,6 +20,7 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import OodScore
 from hydractl.process import prepare
+from hydractl.systems.cost import synthetic_inputs
 
 BATCH = 64
 

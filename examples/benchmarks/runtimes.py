@@ -39,8 +39,6 @@ from hydractl.checkpoint.arithmetic import input_tokens
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
-from hydractl.evaluation.cost import multiply_adds
-from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.evaluation.timing import TimedSystem, open_timed
 from hydractl.exports.graph import to_onnx, trace, without_notes
 from hydractl.exports.int8 import quantized
@@ -49,6 +47,8 @@ from hydractl.inference import load_to_compute
 from hydractl.process import prepare
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units
+from hydractl.systems.cost import multiply_adds
+from hydractl.systems.onnx_file import open_onnx
 
 LIBRARIES = ("torch", "transformers", "onnxruntime")
 MEMBERS, FEWEST, MOST = 3, 3, 9  # rounds at least and at most

@@ -14,12 +14,14 @@ import sys
 
 import numpy as np
 
-from hydractl.evaluation.run import Calibration, SystemPredictions
-from hydractl.evaluation.sets import SetKey
+from hydractl.checkpoint.calibration import Calibration
+from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import SystemNumbers, assemble, numbers_of, resample
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.reports.columns import JUDGED
 from hydractl.reports.verdict import recommended
+from hydractl.systems.saved_file import SAVED
+from hydractl.systems.system import SetKey
 
 CLASSES = 10
 SHARED, OWN = 1.0, 0.5  # standard deviations of noise
@@ -42,7 +44,9 @@ def compared(generator: np.random.Generator, samples: int, resamples: int) -> tu
     for number, name in enumerate(("network", "hydra")):
         tables = {ID: tabulate(inside[number], labels)}
         tables |= {key: tabulate(logits[number]) for key, logits in outside.items()}
-        found = SystemPredictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
+        found = SystemPredictions(
+            SAVED, Calibration(), None, tables, {key: -table.msp for key, table in tables.items()}
+        )
         numbers = numbers_of(found, None)
         parts.append(SystemNumbers(name, numbers, resample(found, resamples, 0)))
     systems = assemble(parts)

@@ -1,11 +1,10 @@
 """Systems evaluated one after the other on the same data; under torchrun one process leads, the others serve."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,10 +12,9 @@ from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of, oddest_of
-from hydractl.evaluation.results import DataInfo, Description, KnownLeak, Ood, SetInfo, SystemResult
-from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
-from hydractl.evaluation.saving import SavedAnswers, about_json
-from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
+from hydractl.evaluation.results import DataInfo, Ood, SetInfo, SystemResult
+from hydractl.evaluation.run import SystemPredictions, predict_sets
+from hydractl.evaluation.sets import find_leaks, leak_text, refuse_leaks
 from hydractl.evaluation.settings import NO_DATA, Procedure, Settings
 from hydractl.evaluation.system_numbers import (
     SystemNumbers,
@@ -27,9 +25,11 @@ from hydractl.evaluation.system_numbers import (
     resample,
     resamples,
 )
-from hydractl.evaluation.systems import OnBatch, Running, System
 from hydractl.metrics.checks import FloatArray
 from hydractl.surgery.provenance import exposed_to
+from hydractl.systems.description import Description, KnownLeak
+from hydractl.systems.saving import SavedAnswers, about_json, answer_conditions
+from hydractl.systems.system import Answering, EvaluationData, OnBatch, Running, SetKey, System
 from hydractl.tasks.embeddings import EmbeddingTable, kept_neighbours
 from hydractl.watch import Watcher
 
@@ -228,15 +228,6 @@ def _named(running: Running, name: str, told: set[str]) -> Running:
             running.on_note(f"{name}: {text}")
 
     return replace(running, on_note=on_note)
-
-
-def answer_conditions(
-    made_of: Mapping[str, Any], data: EvaluationData, labels: Sequence[str] | None, key: SetKey
-) -> dict[str, Any]:
-    """Returns everything that determines a system's answers on a set, as plain JSON."""
-    samples = data.sets[key]
-    known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
-    return {**made_of, "classes": labels, "data": samples.identity(), **known}
 
 
 def describe_data(comparison: Comparison) -> DataInfo:

@@ -12,14 +12,13 @@ from PIL import Image
 from hydractl.data.samples import Samples
 from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, ScoreHistograms
 from hydractl.evaluation.run import SystemPredictions
-from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.system_numbers import id_key
-from hydractl.evaluation.systems import System
 from hydractl.metrics.calibration import reliability_diagram
 from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.ood_detection import roc_curve
 from hydractl.metrics.selective import risk_coverage
 from hydractl.schema import Items
+from hydractl.systems.system import EvaluationData, SetKey, System
 from hydractl.tasks.labels import LabelSetTable
 from hydractl.text import shortened
 

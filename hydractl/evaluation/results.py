@@ -8,86 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-import numpy as np
-
-from hydractl.artifacts import Size, TowerName
+from hydractl.calibration.promises import Sure
 from hydractl.metrics.conformal import ConformalMetrics
 from hydractl.schema import Checked, Items
+from hydractl.systems.description import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
 
 T = TypeVar("T")
-if TYPE_CHECKING:
-    Number = int
-else:  # a whole number stays whole in JSON; a mean over seeds need not be whole
-    Number = Annotated[int | float, Checked(ge=0)]
-Positive = Annotated[float, Checked(ge=0)]
-Share = Annotated[float, Checked(ge=0, le=1)]
-Count = Annotated[int, Checked(ge=0)]
 Severity = Annotated[str, Checked(pattern="^[0-9]{1,4}$")]
 Interval = tuple[float, float]
-NULL = {"null": True}  # marks a field that JSON writes as null
 GROUPS = ("near", "far", "all")  # of OOD sets that are averaged; `all` is every set, grouped or not
 UNSEEN = "unseen"  # the group of OOD sets of whose kind no system's training saw any
-
-
-@dataclass(frozen=True)
-class Model:
-    """The reference and identity of a system."""
-
-    reference: str
-    sha256: str | None = None
-
-
-@dataclass(frozen=True)
-class Heads:
-    """The heads that each member keeps in each layer, and how many there are."""
-
-    of: Size
-    kept: Items[Items[Items[int]]]
-
-    def __post_init__(self) -> None:
-        if len({len(members) for members in self.kept}) > 1:
-            raise ValueError("layers differ in how many members they have")
-
-
-@dataclass(frozen=True)
-class Network:
-    """One of the networks of a system, and the heads it keeps."""
-
-    reference: str
-    sha256: str
-    heads: Mapping[TowerName, Heads]
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """Dropout that stays on at test time: how often each network answers, and the rate; None for the model's own."""
-
-    passes: int
-    rate: float | None = field(default=None, metadata=NULL)
-
-
-@dataclass(frozen=True)
-class KnownLeak:
-    """Samples of a set that made the system or fitted something in it; `used_as` says for what."""
-
-    set: str
-    name: str
-    samples: Count
-    overlap: Count
-    used_as: Items[str]
-
-
-@dataclass(frozen=True)
-class Description:
-    """The networks that a system is made of, and the samples of the evaluation that it was made with."""
-
-    model: Model
-    networks: Items[Network] = ()
-    dropout: Dropout | None = None
-    leaks: Items[KnownLeak] | None = None
-    exposed: Items[str] | None = None  # OOD sets of the kind that its training saw
 
 
 @dataclass(frozen=True)
@@ -153,15 +85,6 @@ class Typicality:
 
 
 @dataclass(frozen=True)
-class Sure:
-    """The share of ID answers or spans that the file calls sure, how many are right, and the share that it promises."""
-
-    accuracy: Share  # promised
-    share: Share
-    right: Share | None  # None where no answer is sure
-
-
-@dataclass(frozen=True)
 class Selective:
     """The risk-coverage curve of the confidence in numbers, and how well it tells errors; None if all or none are.
 
@@ -198,22 +121,6 @@ class SystemTemperature:
     def __post_init__(self) -> None:
         if len({value is None for value in (self.nll_before, self.nll_after, self.argmax_changed)}) > 1:
             raise ValueError("a fitted one has nll_before, nll_after and argmax_changed")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Members, parameters stored, and multiply-adds of matrix products for one sample of `tokens` tokens.
-
-    `multiply_adds` are those of the network as it is published, every token through every layer; `performed` are those
-    of this very model, fewer once it is optimised for inference. A zero-shot model's class prompts are encoded once for
-    all samples and not counted.
-    """
-
-    members: Number
-    parameters: Number
-    multiply_adds: Number
-    performed: Number = 0
-    tokens: Number = 0
 
 
 @dataclass(frozen=True)
@@ -408,22 +315,6 @@ class Results:
 
 
 S = TypeVar("S", LabelledMetrics, Ood)
-
-
-def plain(value: Any) -> Any:
-    """Returns a value as plain JSON; NaN becomes null."""
-    if is_dataclass(value):
-        found = ((one, getattr(value, one.name)) for one in fields(value))
-        return {one.name: plain(inner) for one, inner in found if inner is not None or one.metadata}
-    if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if hasattr(value, "_asdict"):  # a named tuple
-        return plain(value._asdict())
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    return None if isinstance(value, float) and value != value else value
 
 
 def combined(combine: Callable[..., Any], *values: Any) -> Any:

@@ -9,13 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises, fit_sets, measure_sure
 from hydractl.checkpoint.calibration import Calibration, OodFit, PromisedSets
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, measure_sure
-from hydractl.evaluation.results import Sure
-from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.evaluation.systems import Classifier, OnBatch, System
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import ConformalMetrics, prediction_sets
 from hydractl.metrics.prediction_table import PredictionTable
@@ -24,13 +21,12 @@ from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
+from hydractl.systems.system import Answering, Classifier, OnBatch, SetKey, System
 from hydractl.tasks.embeddings import EmbeddingTable
 from hydractl.tasks.task import Answers, Task
 
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
-#: Returns the answers to a set, with what a score reads of them.
-Answering = Callable[[SetKey, Reads, OnBatch], Answers]
 #: From the answers to a set and their table to scores `[N]`.
 Scorer = Callable[[Answers, Any], FloatArray]
 

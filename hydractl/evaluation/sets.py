@@ -2,68 +2,24 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.data.corruptions import corrupted
 from hydractl.data.hashes import remembered_samples
 from hydractl.data.image_form import form_notes
 from hydractl.data.open import open_samples
-from hydractl.data.reading import Group, Indexed, Modality, Reading
+from hydractl.data.reading import Indexed, Modality, Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, refuse_same
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.results import KnownLeak
 from hydractl.evaluation.settings import Sets
 from hydractl.surgery.provenance import search_data
-
-Role = Literal["calibration", "id", "ood", "shift"]
-
-
-@dataclass(frozen=True)
-class SetKey:
-    """One data set: what it is for, its name, the group of an OOD set, the severity of a shifted one."""
-
-    role: Role
-    name: str
-    group: Group | None = None
-    severity: int | None = None
-    labelled: bool = True  # whether its labels are read
-
-    @property
-    def path(self) -> str:
-        """The place of its predictions in a folder, without ending: `id`, `ood/far/textures`, `shift/blur/3`."""
-        match self.role:
-            case "ood":
-                return "/".join(part for part in ("ood", self.group, self.name) if part)
-            case "shift":
-                return f"shift/{self.name}/{self.severity}"
-            case _:
-                return self.role
-
-    @property
-    def has_labels(self) -> bool:
-        """True if its labels are the model's; those of OOD data are other classes."""
-        return self.labelled and self.role != "ood"
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationData:
-    """The data sets of an evaluation, in order; exactly one has the role `id`, at most one `calibration`."""
-
-    sets: Mapping[SetKey, Samples]
-    match: Literal["name", "index"] = "name"
-    queries: NDArray[np.int64] | None = None  # `[N]` of the ID samples, the number of each one's query
-
-    @property
-    def id(self) -> Samples:
-        """The in-distribution set."""
-        return next(samples for key, samples in self.sets.items() if key.role == "id")
-
+from hydractl.systems.description import KnownLeak
+from hydractl.systems.system import EvaluationData, SetKey
 
 SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.ASCII)
 

@@ -12,7 +12,6 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.results import (
     GROUPS,
     UNSEEN,
-    Cost,
     Difference,
     Interval,
     LabelledMetrics,
@@ -28,7 +27,6 @@ from hydractl.evaluation.results import (
     mean,
 )
 from hydractl.evaluation.run import SystemPredictions
-from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.bootstrap import (
     accuracy_replicates,
     draw_places,
@@ -39,6 +37,8 @@ from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import accuracy_at_coverage, aurc, error_metrics
+from hydractl.systems.description import Cost
+from hydractl.systems.system import SetKey
 from hydractl.tasks.numbers import NumberTable, ranking_metrics
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one

@@ -19,13 +19,13 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import OptionError
-from hydractl.evaluation.cost import cost, give_synthetic_classes, synthetic_inputs
-from hydractl.evaluation.onnx_file import OnnxFile
-from hydractl.evaluation.onnx_system import start_onnx
 from hydractl.families.peft import CONFIG as ADAPTER
 from hydractl.inference import load_checkpoint
 from hydractl.model.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra
+from hydractl.systems.cost import cost, give_synthetic_classes, synthetic_inputs
+from hydractl.systems.onnx import start_onnx
+from hydractl.systems.onnx_file import OnnxFile
 from hydractl.tasks.all_tasks import find_task
 
 WARM_UP = 2  # calls of each system before the first that counts

@@ -11,17 +11,17 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.comparison import Comparison, describe_data, evaluate_systems
-from hydractl.evaluation.networks import NetworkSystem, labels_of
-from hydractl.evaluation.onnx_file import OnnxFile
-from hydractl.evaluation.onnx_system import OnnxSystem
 from hydractl.evaluation.results import Difference, Results
-from hydractl.evaluation.sets import EvaluationData, find_leaks, refuse_leaks
+from hydractl.evaluation.sets import find_leaks, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import assemble
-from hydractl.evaluation.systems import Running, System
 from hydractl.evaluation.timing import Row, Timer, open_timed
 from hydractl.model.hydra import Hydra
 from hydractl.reports.artifact import results
+from hydractl.systems.networks import NetworkSystem, labels_of
+from hydractl.systems.onnx import OnnxSystem
+from hydractl.systems.onnx_file import OnnxFile
+from hydractl.systems.system import EvaluationData, Running, System
 from hydractl.tasks.all_tasks import find_task
 from hydractl.watch import Watcher
 

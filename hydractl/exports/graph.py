@@ -19,12 +19,12 @@ from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.data.preprocess import as_opened
 from hydractl.errors import OptionError, OutputError
-from hydractl.evaluation.cost import cost, synthetic_inputs
-from hydractl.evaluation.onnx_file import output_names
-from hydractl.evaluation.onnx_system import FEATURES, HIDDEN
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.hydra import Hydra, HydraOutput
 from hydractl.ood.score import QUANTILES
+from hydractl.systems.cost import cost, synthetic_inputs
+from hydractl.systems.onnx import FEATURES, HIDDEN
+from hydractl.systems.onnx_file import output_names
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -14,22 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from hydractl.calibration.network_fit import CalibrationData, Fit, calibrated, fit_answers, fit_network
+from hydractl.calibration.ood_fit import Held, Wanted
+from hydractl.calibration.promises import WantedPromises
 from hydractl.checkpoint.calibration import INTERVAL, Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
-from hydractl.evaluation.model_calibration import (
-    CalibrationData,
-    Fit,
-    calibrated,
-    fit_answers,
-    fit_network,
-)
-from hydractl.evaluation.onnx_system import OnnxSystem
-from hydractl.evaluation.ood_fit import Held, Wanted
-from hydractl.evaluation.promise_fit import WantedPromises
-from hydractl.evaluation.sets import EvaluationData
-from hydractl.evaluation.systems import Classifier, Running
 from hydractl.exports.before_after import (
     Change,
     measure_change,
@@ -40,6 +31,8 @@ from hydractl.exports.before_after import (
 from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
 from hydractl.model.hydra import Hydra
 from hydractl.ood.ood_scores import DEFAULT, find_ood_score
+from hydractl.systems.onnx import OnnxSystem
+from hydractl.systems.system import Classifier, EvaluationData, Running
 from hydractl.tasks.all_tasks import find_task
 from hydractl.watch import Watcher
 

@@ -14,8 +14,8 @@ from hydractl.run_options import Compute, DeviceLike, DtypeLike, choose_device, 
 
 if TYPE_CHECKING:
     from hydractl.data.reading import Reading
-    from hydractl.evaluation.onnx_system import OnnxModel
     from hydractl.model.hydra import Hydra
+    from hydractl.systems.onnx import OnnxModel
 
 
 def load(
@@ -59,13 +59,13 @@ def predictor(model: ModelLike, compute: Compute, reading: Reading) -> Hydra | O
         OptionError: see `running`; or options that a graph does not have.
     """
     from hydractl.data.labels import name_classes
-    from hydractl.evaluation.onnx_file import OnnxGraph, is_onnx, open_onnx
+    from hydractl.systems.onnx_file import OnnxGraph, is_onnx, open_onnx
 
     if isinstance(getattr(model, "graph", None), OnnxGraph):
         started: OnnxModel = model
         return started
     if is_onnx(model):
-        from hydractl.evaluation.onnx_system import start_onnx
+        from hydractl.systems.onnx import start_onnx
 
         device = None if compute.device in ("auto", "cpu") else compute.device
         for name, value in {"classes": reading.classes, "dtype": compute.dtype, "device": device}.items():

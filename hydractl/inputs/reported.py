@@ -182,8 +182,9 @@ class SuiteReported(Result):
 
 
 def _mean(systems: Sequence[SystemResult]) -> dict[str, Any]:
-    from hydractl.evaluation.results import mean, plain
+    from hydractl.evaluation.results import mean
     from hydractl.reports.columns import at
+    from hydractl.systems.description import plain
 
     found: dict[str, Any] = {}
     for *above, part in AVERAGED:

@@ -13,7 +13,6 @@ from hydractl.bounds import parse_share
 from hydractl.checkpoint.contents import Checkpoint, tensors_identity
 from hydractl.checkpoint.output import write_bytes
 from hydractl.errors import OptionError
-from hydractl.evaluation.onnx_file import OnnxFile, is_onnx, open_onnx
 from hydractl.inputs.arguments import ModelLike, as_checkpoint
 from hydractl.inputs.predictions import Predictions
 from hydractl.monitoring.evidence import Scale
@@ -22,6 +21,7 @@ from hydractl.monitoring.metrics import prometheus
 from hydractl.monitoring.stream import Known, Stream, StreamState
 from hydractl.ood.score import PROFILE, QUANTILES
 from hydractl.schema import Checked, Items, Schema
+from hydractl.systems.onnx_file import OnnxFile, is_onnx, open_onnx
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers, OneAnswer
 from hydractl.text import shortened

@@ -8,9 +8,10 @@ from typing import Any
 
 from hydractl.artifacts import found_references, open_artifact
 from hydractl.errors import ArtifactError
-from hydractl.evaluation.results import DataInfo, Results, SystemResult, plain
+from hydractl.evaluation.results import DataInfo, Results, SystemResult
 from hydractl.reports.verdict import verdicts
 from hydractl.schema import document
+from hydractl.systems.description import plain
 
 FORMAT = "hydractl-report"
 VERSION = 1

@@ -65,7 +65,7 @@ def _multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     """Returns the multiply-adds of one sample through a network as published."""
     if spec.adapter is None:
         return plain_multiply_adds(spec, layout)
-    from hydractl.evaluation.cost import multiply_adds as counted  # loads torch
+    from hydractl.systems.cost import multiply_adds as counted  # loads torch
 
     return counted(spec, layout)
 

@@ -13,13 +13,13 @@ from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import Slot, parameter_count, slots
 from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
-from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
 from hydractl.surgery.choose import by_scores, dealt
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.precision import with_dtype
 from hydractl.surgery.slicing import drop_heads, drop_units
+from hydractl.systems.cost import multiply_adds
 
 
 @dataclass(frozen=True, eq=False)

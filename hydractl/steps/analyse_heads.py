@@ -116,7 +116,7 @@ analyse_heads = function(AnalyseHeads)
 
 
 def _heads_json(found: Separated) -> dict[str, Any]:
-    from hydractl.evaluation.results import plain
+    from hydractl.systems.description import plain
 
     heads = [
         {**head._asdict(), "dropped": head in found.dropped, **vars(separation)}

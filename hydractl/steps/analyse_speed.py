@@ -16,9 +16,9 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.evaluation.onnx_file import OnnxFile
     from hydractl.evaluation.timing import LaidOut, Row
     from hydractl.steps.evaluate import Systems as Models
+    from hydractl.systems.onnx_file import OnnxFile
 
     Sizes = str | int | Sequence[int]
     Dtypes = DtypeLike | Sequence[DtypeLike]
@@ -138,9 +138,9 @@ def _one_thread(wanted: bool) -> Iterator[None]:
 
 def _opened(models: Models) -> dict[str, Sequence[Checkpoint] | OnnxFile]:
     """Returns models by name, spelt as `evaluate` takes them; several that are run one after the other."""
-    from hydractl.evaluation.networks import NetworkSystem
-    from hydractl.evaluation.onnx_system import OnnxSystem
     from hydractl.steps.evaluate import named_systems
+    from hydractl.systems.networks import NetworkSystem
+    from hydractl.systems.onnx import OnnxSystem
 
     found: dict[str, Sequence[Checkpoint] | OnnxFile] = {}
     for name, system in named_systems(models):

@@ -9,28 +9,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl.calibration.methods import METHODS, Method, Promises, Temperature, Vector
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
-from hydractl.evaluation.systems import Running
 from hydractl.inputs.arguments import Model, as_checkpoint
-from hydractl.inputs.calibration_options import METHODS, Method, Promises, Temperature, Vector
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.run_options import Compute, Force, Output, Resume, Workers
+from hydractl.systems.system import Running
 from hydractl.text import span
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
+    from hydractl.calibration.network_fit import CalibrationData, Fit, Fits
+    from hydractl.calibration.ood_fit import Accepted, Wanted
     from hydractl.checkpoint.state_folder import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.model_calibration import CalibrationData, Fit, Fits
-    from hydractl.evaluation.ood_fit import Accepted, Wanted
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
@@ -227,9 +227,9 @@ class Calibrate:
             refuse_existing(output, self.force, self.model)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
+        from hydractl.calibration.network_fit import calibrated
         from hydractl.data.image_form import form_notes
         from hydractl.data.ranks import join_ranks, local_device
-        from hydractl.evaluation.model_calibration import calibrated
         from hydractl.families.load import write_checkpoint
         from hydractl.tasks.all_tasks import find_task
 
@@ -279,8 +279,8 @@ class Calibrate:
         return result
 
     def _opened(self, checkpoint: Checkpoint) -> CalibrationData:
+        from hydractl.calibration.network_fit import CalibrationData, labelled_for
         from hydractl.data.open import open_samples
-        from hydractl.evaluation.model_calibration import CalibrationData, labelled_for
 
         modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
@@ -292,7 +292,7 @@ class Calibrate:
 
     def _wanted(self, checkpoint: Checkpoint, data: CalibrationData) -> Wanted:
         """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""
-        from hydractl.evaluation.ood_fit import Wanted
+        from hydractl.calibration.ood_fit import Wanted
         from hydractl.tasks.all_tasks import find_task, require_one_class
 
         score, task = self.ood_score or ("auto" if data.outside else DEFAULT), find_task(checkpoint.spec.task)
@@ -326,8 +326,8 @@ class Calibrate:
         ranks: Ranks,
         watch: Watcher,
     ) -> Fits:
+        from hydractl.calibration.network_fit import fit_network
         from hydractl.data.ranks import batch_workers, local_device
-        from hydractl.evaluation.model_calibration import fit_network
         from hydractl.model.hydra import Hydra
 
         place = local_device(self.compute.torch_device)
@@ -358,7 +358,7 @@ class Calibrate:
 
     def _check_labels(self, samples: Samples, watch: Watcher) -> None:
         """Notes that confidence stays as it is without labels; raises OptionError for an option that needs them."""
-        from hydractl.evaluation.model_calibration import NO_CLASS
+        from hydractl.calibration.network_fit import NO_CLASS
 
         if samples.labels is not None or samples.label_problem == NO_CLASS:
             return

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import NO_DATA, Procedure, Sets, Settings
-from hydractl.evaluation.systems import SYSTEM_KINDS
 from hydractl.inputs.reported import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import Option, flat, function, make, option
 from hydractl.run_options import Compiled, Compute, Workers, dtype_name
+from hydractl.systems.system import SYSTEM_KINDS
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.data.reading import Modality
     from hydractl.evaluation.comparison import Comparison
-    from hydractl.evaluation.sets import EvaluationData
     from hydractl.evaluation.system_numbers import SystemNumbers
-    from hydractl.evaluation.systems import Running, System
+    from hydractl.systems.system import EvaluationData, Running, System
 
 Systems = Any  #: texts, models, and models that make a Deep Ensemble: one, several, or several by name
 SPELLINGS = ", ".join(f"{kind.spelling} ({kind.help})" for kind in reversed(SYSTEM_KINDS))
@@ -110,7 +109,7 @@ class Evaluate:
         from hydractl.data.ranks import batch_workers, join_ranks, local_device
         from hydractl.evaluation.comparison import serve
         from hydractl.evaluation.results import Results
-        from hydractl.evaluation.systems import Running
+        from hydractl.systems.system import Running
 
         self.outputs.check()
         place = local_device(self.compute.torch_device)
@@ -136,9 +135,9 @@ class Evaluate:
 
     def _opened(self, watch: Watcher) -> Comparison:
         from hydractl.evaluation.comparison import open_comparison
-        from hydractl.evaluation.networks import NetworkSystem
         from hydractl.evaluation.sets import open_sets
-        from hydractl.evaluation.spelling import by_size
+        from hydractl.systems.networks import NetworkSystem
+        from hydractl.systems.spelling import by_size
 
         def open_data(modality: Modality) -> EvaluationData:
             return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=_notes(watch))
@@ -244,13 +243,13 @@ def named_systems(systems: Systems) -> list[tuple[str, System]]:
 
 
 def _named(system: Any) -> tuple[str, System]:
-    from hydractl.evaluation.networks import NetworkSystem
-    from hydractl.evaluation.onnx_file import is_onnx
-    from hydractl.evaluation.onnx_system import OnnxSystem
-    from hydractl.evaluation.saved_predictions import SavedPredictions
-    from hydractl.evaluation.spelling import parse_system
     from hydractl.inputs.arguments import as_checkpoint
     from hydractl.model.hydra import Hydra
+    from hydractl.systems.networks import NetworkSystem
+    from hydractl.systems.onnx import OnnxSystem
+    from hydractl.systems.onnx_file import is_onnx
+    from hydractl.systems.saved import SavedPredictions
+    from hydractl.systems.spelling import parse_system
 
     if isinstance(system, str) or is_onnx(system):
         return parse_system(str(system))

@@ -18,13 +18,13 @@ from hydractl.run_options import DEFAULT_BATCH_SIZE, Dtype, Force, choose_device
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from hydractl.calibration.network_fit import CalibrationData
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.evaluation.model_calibration import CalibrationData
     from hydractl.evaluation.results import Results
-    from hydractl.evaluation.sets import EvaluationData
     from hydractl.evaluation.timing import Row
     from hydractl.exports.before_after import Change
     from hydractl.model.hydra import Hydra
+    from hydractl.systems.system import EvaluationData
 
 KEPT_OUT = 5  # one sample of so many measures what the others fit
 ReportLike = Any  #: a path, or what a report's JSON holds
@@ -128,9 +128,9 @@ class EightBits:
         """Returns the data to fit on, and those to measure on."""
         import numpy as np
 
+        from hydractl.calibration.network_fit import CalibrationData, labelled_for
         from hydractl.data.open import open_samples
-        from hydractl.evaluation.model_calibration import CalibrationData, labelled_for
-        from hydractl.evaluation.sets import EvaluationData, SetKey
+        from hydractl.systems.system import EvaluationData, SetKey
 
         assert self.id_data is not None
         modality = checkpoint.spec.modality
@@ -189,8 +189,8 @@ class Onnx:
         import torch
 
         from hydractl.data.ranks import Ranks, batch_workers
-        from hydractl.evaluation.systems import Running
         from hydractl.exports.int8 import Refit, write_int8
+        from hydractl.systems.system import Running
 
         if checkpoint.spec.prompted and self.graph.classes is None:
             raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")

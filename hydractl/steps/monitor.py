@@ -202,8 +202,8 @@ class MonitorInputs:
         return unlabelled
 
     def _modality(self) -> Modality:
-        from hydractl.evaluation.onnx_file import is_onnx, open_onnx
         from hydractl.inputs.arguments import as_checkpoint
+        from hydractl.systems.onnx_file import is_onnx, open_onnx
 
         found = open_onnx(self.model).checkpoint if is_onnx(self.model) else as_checkpoint(self.model)
         return found.spec.modality

@@ -36,8 +36,8 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.data.reading import DataLike, Modality
-    from hydractl.evaluation.onnx_system import OnnxModel
     from hydractl.model.hydra import Hydra
+    from hydractl.systems.onnx import OnnxModel
 
 NO_INPUTS = "there are no inputs that can be read: name files, or a data set with `data`"
 READERS = 2  # processes that read images ahead where a file is written
@@ -266,8 +266,8 @@ class Predict:
         ).batches
 
     def _model(self) -> Hydra | OnnxModel:
-        from hydractl.evaluation.onnx_file import is_onnx
         from hydractl.inputs.models import predictor, running
+        from hydractl.systems.onnx_file import is_onnx
 
         if self.embed is None:
             return predictor(self.model, self.compute, self.reading)

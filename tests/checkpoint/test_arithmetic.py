@@ -5,8 +5,8 @@ from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import Layout
 from hydractl.checkpoint.slots import GROUPS, slots
-from hydractl.evaluation.cost import published_multiply_adds
 from hydractl.families.load import read_checkpoint
+from hydractl.systems.cost import published_multiply_adds
 from tests.references import Reference, family_variants
 
 

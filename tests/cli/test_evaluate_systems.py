@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hydractl.evaluation import networks
 from hydractl.model.fast import optimize
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.reports import table
+from hydractl.systems import networks
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
 
 pytestmark = pytest.mark.usefixtures("place")

@@ -12,9 +12,9 @@ from hydractl.data.samples import Samples
 from hydractl.evaluation.curves import LONGEST, SIDE, doubts_of
 from hydractl.evaluation.results import Doubts, Sample
 from hydractl.evaluation.run import SystemPredictions
-from hydractl.evaluation.saved_file import SAVED
-from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.prediction_table import tabulate
+from hydractl.systems.saved_file import SAVED
+from hydractl.systems.system import SetKey
 
 #: Of four samples with label 0: sure and right, unsure and right, unsure and wrong, sure and wrong.
 LOGITS = np.array([[[5.0, 0.0], [0.2, 0.0], [0.0, 0.1], [0.0, 4.0]]])

@@ -6,7 +6,8 @@ from PIL import Image
 from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
 from hydractl.errors import ArtifactError, DataError
-from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, refuse_leaks
+from hydractl.evaluation.sets import find_leaks, refuse_leaks
+from hydractl.systems.system import EvaluationData, SetKey
 
 
 def samples(*shades: int, name: str = "set") -> Samples:

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from hydractl.checkpoint.calibration import Calibration
-from hydractl.evaluation.results import Cost, Difference, LabelledMetrics, Resampled, SystemResult, plain
+from hydractl.evaluation.results import Difference, LabelledMetrics, Resampled, SystemResult
 from hydractl.evaluation.run import SystemPredictions
-from hydractl.evaluation.saved_file import SAVED
-from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.prediction_table import tabulate
+from hydractl.systems.description import Cost, plain
+from hydractl.systems.saved_file import SAVED
+from hydractl.systems.system import SetKey
 
 COST = Cost(members=2, parameters=10, multiply_adds=20, performed=20, tokens=4)
 ID = SetKey("id", "pets")

@@ -11,11 +11,11 @@ from onnx import numpy_helper
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.exports import graph
 from hydractl.exports.int8 import quantized
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
+from hydractl.systems.onnx_file import open_onnx
 from tests.cli.conftest import LABELS, save_vit
 from tests.exports.test_graph import hydra
 from tests.references import uneven_members

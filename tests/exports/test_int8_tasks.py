@@ -13,9 +13,9 @@ import pytest
 import hydractl as library
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
-from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
+from hydractl.systems.onnx_file import open_onnx
 from tests.cli.conftest import LABELS, save_bert, save_vit
 from tests.references import uneven_members
 from tests.tasks.corpus import save_tagger, sentences

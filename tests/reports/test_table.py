@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, SystemResult
-from hydractl.evaluation.run import Calibration, SystemPredictions
-from hydractl.evaluation.sets import SetKey
+from hydractl.checkpoint.calibration import Calibration
+from hydractl.evaluation.results import DataInfo, Difference, Resampled, SystemResult
+from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.reports.artifact import results
 from hydractl.reports.table import draw, result_table, table_lines
+from hydractl.systems.description import Cost
+from hydractl.systems.saved_file import SAVED
+from hydractl.systems.system import SetKey
 
 
 def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> SystemResult:
@@ -23,7 +26,7 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
         tables[SetKey("ood", name, "far")] = tabulate(generator.normal(size=(members, 5, 3)))
     cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, tokens=197)
     scores = {key: -table.msp for key, table in tables.items()}
-    found = numbers_of(SystemPredictions(Calibration(1.0), tables, scores), cost)
+    found = numbers_of(SystemPredictions(SAVED, Calibration(), None, tables, scores), cost)
     return replace(found, id=replace(found.id, accuracy=accuracy))
 
 

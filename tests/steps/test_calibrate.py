@@ -15,10 +15,10 @@ from transformers import ViTForImageClassification
 import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import OptionError
-from hydractl.evaluation.networks import NetworkSystem
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.precision import with_scaled_classes
+from hydractl.systems.networks import NetworkSystem
 from hydractl.training.ensembles import METHODS, Ensemble
 from tests.cli.conftest import LABELS, Command, save_clip, save_vit
 from tests.conftest import build_reference

@@ -16,12 +16,12 @@ from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint, to_checkpoint, without_heads
 from hydractl.reports.summary import key_facts, summarize, summary_lines
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
+from hydractl.systems.cost import multiply_adds
 from tests.conftest import build_reference
 from tests.references import Reference, answers, with_tensors
 from tests.surgery.test_slicing import TOWER_INPUTS

@@ -20,13 +20,13 @@ import hydractl.auto
 from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import CheckpointError, DataError, OptionError
-from hydractl.evaluation.saved_file import read_answers
-from hydractl.evaluation.saving import write_answers
-from hydractl.evaluation.sets import SetKey
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.surgery.fusion import fuse
+from hydractl.systems.saved_file import read_answers
+from hydractl.systems.saving import write_answers
+from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 from hydractl.tasks.words import span_ranges, span_tags

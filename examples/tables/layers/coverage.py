@@ -16,9 +16,9 @@ import torch
 from features import read
 
 import hydractl
+from hydractl.calibration.ood_fit import thinned
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
-from hydractl.evaluation.ood_fit import thinned
 from hydractl.ood.fit import Fitting, score_samples, totals
 from hydractl.ood.ood_scores import DEFAULT, find_ood_score
 from hydractl.ood.score import FitSamples, flagged, typicality

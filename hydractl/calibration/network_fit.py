@@ -9,23 +9,20 @@ from typing import Any
 
 import torch
 
+from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.data.labels import unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.comparison import answer_conditions
-from hydractl.evaluation.networks import NetworkLike, NetworkSystem
-from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood
-from hydractl.evaluation.run import Answering
-from hydractl.evaluation.saving import SavedAnswers
-from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
+from hydractl.systems.networks import NetworkLike, NetworkSystem
+from hydractl.systems.saving import SavedAnswers, answer_conditions
+from hydractl.systems.system import Answering, Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 

@@ -7,17 +7,17 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
+from hydractl.calibration.promises import LabelledAnswers, WantedPromises, fit_sets, fit_sure
 from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod, OodFit, PromisedSets
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
-from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure
-from hydractl.evaluation.systems import Classifier
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typicality
+from hydractl.systems.system import Classifier
 from hydractl.tasks.task import Answers
 
 AUTO = "auto"

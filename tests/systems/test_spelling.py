@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.networks import NetworkSystem
-from hydractl.evaluation.onnx_system import OnnxSystem
-from hydractl.evaluation.results import Dropout
-from hydractl.evaluation.saved_predictions import SavedPredictions
-from hydractl.evaluation.spelling import parse_system
-from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind
+from hydractl.systems.description import Dropout
+from hydractl.systems.networks import NetworkSystem
+from hydractl.systems.onnx import OnnxSystem
+from hydractl.systems.saved import SavedPredictions
+from hydractl.systems.spelling import parse_system
+from hydractl.systems.system import SYSTEM_KINDS, SystemKind
 
 #: A text of each kind, its name unless it is given one, and what it asks for.
 SPELT = {

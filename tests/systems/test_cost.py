@@ -10,8 +10,8 @@ from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
 from hydractl.checkpoint.slots import all_heads, slots
 from hydractl.checkpoint.spec import Adapter, ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
-from hydractl.evaluation.cost import Cost, cost
 from hydractl.model.hydra import Hydra
+from hydractl.systems.cost import Cost, cost
 from tests.conftest import build_reference
 
 IMAGES = ImageEmbeddings(channels=3, image_size=(224, 224), patch_size=(16, 16), patch_bias=True, norm=False)

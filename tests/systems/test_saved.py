@@ -8,11 +8,11 @@ from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.run import SystemPredictions, predict_sets
-from hydractl.evaluation.saved_file import SAVED
-from hydractl.evaluation.saved_predictions import SavedPredictions
-from hydractl.evaluation.saving import write_answers
-from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.prediction_table import tabulate
+from hydractl.systems.saved import SavedPredictions
+from hydractl.systems.saved_file import SAVED
+from hydractl.systems.saving import write_answers
+from hydractl.systems.system import SetKey
 from hydractl.tasks.task import Answers
 
 ID = SetKey("id", "id")

@@ -20,16 +20,15 @@ from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from hydractl.evaluation.networks import batches_of, kept_heads, labels_of
-from hydractl.evaluation.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
-from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
-from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.metrics.checks import FloatArray
 from hydractl.model.answering import Answering, BatchAnswers, joined
 from hydractl.model.finite import finite_on_cpu
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
+from hydractl.systems.description import Cost, Description, KnownLeak, Model, Network
+from hydractl.systems.networks import batches_of, kept_heads, labels_of
+from hydractl.systems.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
+from hydractl.systems.system import Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers, Task
 

@@ -36,14 +36,13 @@ from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
-from hydractl.evaluation.saved_file import ENDINGS, SAVED, read_answers, read_arrays
-from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import find_ood_score
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Checked, Items
+from hydractl.systems.description import Cost, Description, KnownLeak, Model, Network
+from hydractl.systems.saved_file import ENDINGS, SAVED, read_answers, read_arrays
+from hydractl.systems.system import Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.task import Answers, Task
 from hydractl.text import composed, distinct
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood, thinned
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import DataError
-from hydractl.evaluation.ood_fit import FoundOod, Held, Wanted, fit_ood, thinned
-from hydractl.evaluation.systems import Classifier
 from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import Outputs
+from hydractl.systems.system import Classifier
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 
@@ -157,7 +157,7 @@ def test_shifted_samples_count_as_usual() -> None:
 def test_a_promise_that_is_not_kept_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # Quantiles by a fit that knows the samples: none of them is odd, and all others are.
     row = replace(find_ood_score("mahalanobis"), left_out=lambda samples: np.zeros(samples.samples))
-    monkeypatch.setattr("hydractl.evaluation.ood_fit.find_ood_score", lambda name: row)
+    monkeypatch.setattr("hydractl.calibration.ood_fit.find_ood_score", lambda name: row)
     with pytest.raises(DataError, match="mahalanobis flags too many inputs"):
         fit_ood(held(200, 0), Wanted("mahalanobis", 0.95, 64), lambda text: None)
 

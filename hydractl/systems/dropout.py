@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.results import Dropout
-from hydractl.evaluation.sets import SetKey
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
+from hydractl.systems.description import Dropout
+from hydractl.systems.system import SetKey
 
 
 def batch_seed(seed: int, key: SetKey, position: int) -> int:

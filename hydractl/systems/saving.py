@@ -1,7 +1,7 @@
 """Saves a system's answers in the layout that `SavedPredictions` reads."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,13 @@ from hydractl.artifacts import json_text
 from hydractl.checkpoint.output import make_folder, refuse_existing, refuse_other, write_bytes
 from hydractl.checkpoint.tensors import in_memory, write_safetensors
 from hydractl.errors import DataError, OutputError
-from hydractl.evaluation.results import Description, plain
-from hydractl.evaluation.saved_file import HIDDEN, read_answers
-from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
-from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import OnBatch, System
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import QUANTILES, Reads
 from hydractl.schema import Origin, parse_json, read_json
+from hydractl.systems.description import Description, plain
+from hydractl.systems.saved import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
+from hydractl.systems.saved_file import HIDDEN, read_answers
+from hydractl.systems.system import EvaluationData, OnBatch, SetKey, System
 from hydractl.tasks.task import Answers
 
 CONDITIONS = "conditions"  # the key in a file's header
@@ -115,3 +114,12 @@ def write_answers(path: Path, answers: Answers, metadata: dict[str, str], force:
     }
     tensors = {name: in_memory(torch.from_numpy(array)) for name, array in arrays.items() if array is not None}
     write_safetensors(path, tensors, metadata, force)
+
+
+def answer_conditions(
+    made_of: Mapping[str, Any], data: EvaluationData, labels: Sequence[str] | None, key: SetKey
+) -> dict[str, Any]:
+    """Returns everything that determines a system's answers on a set, as plain JSON."""
+    samples = data.sets[key]
+    known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
+    return {**made_of, "classes": labels, "data": samples.identity(), **known}

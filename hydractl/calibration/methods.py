@@ -12,7 +12,7 @@ from hydractl.errors import OptionError
 from hydractl.options import option
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.promise_fit import WantedPromises
+    from hydractl.calibration.promises import WantedPromises
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
     from hydractl.tasks.task import Answers
 
@@ -116,7 +116,7 @@ class Promises:
     @property
     def wanted(self) -> WantedPromises:
         """The promises to fit to answers."""
-        from hydractl.evaluation.promise_fit import WantedPromises
+        from hydractl.calibration.promises import WantedPromises
 
         shares = self.shares
         return WantedPromises(shares["accuracy"], shares["sets"], by_class=self.by_class)

@@ -15,9 +15,9 @@ from torch.testing import assert_close
 import hydractl as library
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import CheckpointError, DataError, OptionError
-from hydractl.evaluation.onnx_file import open_onnx
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
+from hydractl.systems.onnx_file import open_onnx
 from tests.cli.conftest import LABELS, save_bert, save_clip, save_images, save_vit
 from tests.references import uneven_members
 

@@ -25,11 +25,6 @@ from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
-from hydractl.evaluation.cost import cost
-from hydractl.evaluation.dropout import SeededDropout, batch_seed, with_dropout
-from hydractl.evaluation.results import Cost, Description, Dropout, Heads, KnownLeak, Model, Network
-from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import member_answers
 from hydractl.metrics.checks import FloatArray
@@ -40,6 +35,10 @@ from hydractl.model.hydra import Hydra
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.score import Reads
 from hydractl.surgery.slicing import pick_members
+from hydractl.systems.cost import cost
+from hydractl.systems.description import Cost, Description, Dropout, Heads, KnownLeak, Model, Network
+from hydractl.systems.dropout import SeededDropout, batch_seed, with_dropout
+from hydractl.systems.system import Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers, Task
 from hydractl.text import composed_all

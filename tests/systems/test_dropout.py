@@ -10,9 +10,9 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 
 import hydractl
 from hydractl.data.batching import Batch
-from hydractl.evaluation.networks import SeededDropout, with_dropout
-from hydractl.evaluation.results import Dropout
 from hydractl.inference import member_answers
+from hydractl.systems.description import Dropout
+from hydractl.systems.networks import SeededDropout, with_dropout
 from tests.cli.conftest import save_bert, save_vit
 
 RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}

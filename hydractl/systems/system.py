@@ -1,12 +1,16 @@
-"""The kinds of systems with their spellings, and what every system does."""
+"""What every system does, what it is asked with, and the kinds of systems with their spellings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from hydractl.data.reading import Group
+from hydractl.systems.description import Cost, Description, KnownLeak
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from numpy.typing import NDArray
     from torch import Tensor
@@ -15,15 +19,59 @@ if TYPE_CHECKING:
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.results import Cost, Description, KnownLeak
-    from hydractl.evaluation.sets import EvaluationData, SetKey
     from hydractl.metrics.checks import FloatArray
     from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
     from hydractl.tasks.task import Answers, Task
 
+Role = Literal["calibration", "id", "ood", "shift"]
+
+
+@dataclass(frozen=True)
+class SetKey:
+    """One data set: what it is for, its name, the group of an OOD set, the severity of a shifted one."""
+
+    role: Role
+    name: str
+    group: Group | None = None
+    severity: int | None = None
+    labelled: bool = True  # whether its labels are read
+
+    @property
+    def path(self) -> str:
+        """The place of its predictions in a folder, without ending: `id`, `ood/far/textures`, `shift/blur/3`."""
+        match self.role:
+            case "ood":
+                return "/".join(part for part in ("ood", self.group, self.name) if part)
+            case "shift":
+                return f"shift/{self.name}/{self.severity}"
+            case _:
+                return self.role
+
+    @property
+    def has_labels(self) -> bool:
+        """True if its labels are the model's; those of OOD data are other classes."""
+        return self.labelled and self.role != "ood"
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationData:
+    """The data sets of an evaluation, in order; exactly one has the role `id`, at most one `calibration`."""
+
+    sets: Mapping[SetKey, Samples]
+    match: Literal["name", "index"] = "name"
+    queries: NDArray[np.int64] | None = None  # `[N]` of the ID samples, the number of each one's query
+
+    @property
+    def id(self) -> Samples:
+        """The in-distribution set."""
+        return next(samples for key, samples in self.sets.items() if key.role == "id")
+
+
 #: Called with the number of samples in each finished batch.
 OnBatch = Callable[[int], None]
+#: Returns the answers to a set, with what a score reads of them.
+Answering = Callable[["SetKey", "Reads", OnBatch], "Answers"]
 
 
 @dataclass(frozen=True, eq=False)

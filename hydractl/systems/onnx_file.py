@@ -21,10 +21,10 @@ from hydractl.checkpoint.manifest import KEY, without_tensors
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.errors import CheckpointError, require
-from hydractl.evaluation.results import Cost
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import QUANTILES
 from hydractl.schema import Checked, Items, Origin, Schema, document, parse_json, read_limited
+from hydractl.systems.description import Cost
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises, fit_sets, fit_sure, measure_sure
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import DataError
-from hydractl.evaluation.promise_fit import LabelledAnswers, WantedPromises, fit_sets, fit_sure, measure_sure
-from hydractl.evaluation.results import Sure
 from hydractl.metrics.conformal import prediction_sets
 
 NAMES = ("cat", "dog", "owl")

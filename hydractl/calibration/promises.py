@@ -9,13 +9,22 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import OodFit, PromisedSets
 from hydractl.errors import DataError
-from hydractl.evaluation.results import Sure
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.conformal import least_probability, least_samples
 from hydractl.metrics.probabilities import mean_probabilities
 from hydractl.metrics.selective import least_answers, sure_from
+from hydractl.systems.description import Share
 from hydractl.tasks.task import Answers
 from hydractl.tasks.words import find_spans
+
+
+@dataclass(frozen=True)
+class Sure:
+    """The share of ID answers or spans that the file calls sure, how many are right, and the share that it promises."""
+
+    accuracy: Share  # promised
+    share: Share
+    right: Share | None  # None where no answer is sure
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
-from hydractl.evaluation.results import Cost
 from hydractl.model.hydra import Hydra
+from hydractl.systems.description import Cost
 
 
 def synthetic_inputs(
