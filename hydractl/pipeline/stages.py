@@ -65,13 +65,20 @@ class Stage:
         """Runs the command; outputs that a killed run left are made again."""
         return run_step(make(type(self.step), _located(flat(self.step), folder) | {"force": True}), watch)
 
-    def line(self) -> str:
-        """Returns the command as a line of a Makefile, with the Makefile's variables for sources."""
+    def line(self, folder: Path | None = None) -> str:
+        """Returns the command as a line of a Makefile, with its variables for sources, or as one of a shell.
+
+        Args:
+            folder: of the pipeline's files, for a shell.
+        """
         words, flags = ["hydractl", self.command], []
         # A user who changes a step lets make replace its outputs, and everything made of them.
         values = flat(self.step) | {"force": True}
+        if folder is not None:
+            values = _located(values, folder)
+        spelled = _word if folder is None else _shell_word
         for option in declared(type(self.step)):
-            listed = [_word(one) for one in _changed(option, values.get(option.name))]
+            listed = [spelled(value) for value in _changed(option, values.get(option.name))]
             if option.option.positional:
                 words += listed
             elif option.type is bool:
@@ -149,12 +156,16 @@ def _changed(option: Declared, value: Any) -> list[Any]:
 
 
 def _word(value: Any) -> str:
-    """Returns a value as a word for the shell."""
+    """Returns a value as a word in a line of a Makefile."""
     if isinstance(value, tuple):
         return f"{value[0]}={_word(value[1])}"
     if isinstance(value, Given):
         return f'"$({value.variable}){value.part or ""}"'
-    return shlex.quote(printable(str(value))).replace("$", "$$")
+    return _shell_word(value).replace("$", "$$")
+
+
+def _shell_word(value: Any) -> str:
+    return shlex.quote(printable("=".join(map(str, value)) if isinstance(value, tuple) else str(value)))
 
 
 def _in_makefile(source: str | DataSpec, folder: Path) -> str:

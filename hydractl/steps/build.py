@@ -80,7 +80,8 @@ class Built(Result):
 
     def lines(self) -> Iterator[str]:
         if self.report is None:
-            yield from (stage.line() for stage in self.stages)
+            yield f"mkdir -p {quote(str(self.folder / 'work'))}"
+            yield from (stage.line(self.folder) for stage in self.stages)
             return
         yield self.verdict
         if self.latency:

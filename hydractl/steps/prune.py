@@ -114,7 +114,8 @@ class Pruned(MadeModel):
             yield pruning_line(one.checkpoint, one.dropped, one.units, one.output)
         if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
             members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
-            yield f"next: hydractl fuse {members} -o hydra.safetensors, after finetune where there are training data"
+            yield "with training data, finetune the members before they are fused"
+            yield f"next: hydractl fuse {members} -o hydra.safetensors"
 
 
 @dataclass(frozen=True)

@@ -377,3 +377,14 @@ def test_what_a_message_advises_works(hydractl: Command, place: Path, kind: str)
         case.follow(here, *found.groups())
     else:
         here.follow(case.follow.format(*found.groups()))
+
+
+def test_the_next_command_runs_as_it_is_printed(hydractl: Command, place: Path) -> None:
+    meant = {"MODEL": "vit", "SOURCE": "pets", "INPUT": "pets/cat/0.png", "OTHER...": "other"}
+    step = "prune vit --method random --budget 2 -o member"
+    for _ in range(2):
+        told = hydractl(*step.split(), code=0).err
+        (command,) = re.findall(r"^next: hydractl (.*)$", told, re.MULTILINE)
+        step = re.sub(r"MODEL|SOURCE|INPUT|OTHER\.\.\.", lambda name: meant[name[0]], command)
+    step = step.replace("--ood-data pets", "--ood-data noise")
+    hydractl(*step.split(), code=0)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -169,9 +170,23 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     assert (here / "built" / "hydra.safetensors").read_bytes() == whole
 
 
+def test_the_lines_of_a_dry_run_do_what_the_build_does(hydractl: Command, here: Path) -> None:
+    small = ("--random", "0", "--limit", "9")
+    mkdir, *lines = hydractl(*ARGUMENTS, *small, "--dry-run", code=0).out.splitlines()
+    subprocess.run(mkdir, shell=True, check=True)
+    for line in lines:
+        program, *arguments = shlex.split(line)
+        assert program == "hydractl"
+        hydractl(*arguments, "--quiet", code=0)
+    made = (here / "built" / "hydra.safetensors").read_bytes()
+    shutil.rmtree(here / "built")
+    hydractl(*ARGUMENTS, *small, "--quiet", code=0)
+    assert (here / "built" / "hydra.safetensors").read_bytes() == made
+
+
 def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
     how = ("--dtype", "fp32", "--precision", "bf16", "--search-samples", 7, "--train-data", "pets", "--set", "steps=1")
-    search, *rest = hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines()
+    _, search, *rest = hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines()
     commands = [line.split()[1] for line in (search, *rest)]
     assert commands == ["extract-circuit", "select", "finetune", "fuse", "calibrate", "calibrate", "evaluate"]
     assert not (here / "built").exists()
@@ -226,8 +241,8 @@ def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     assert hydra["parameters"] <= 1.1 * network["parameters"]
     begun = json.loads((here / "built" / "work" / "latency.json").read_text())
     assert (begun["budget"], len(begun["measured"])) == (8, 2)
-    again = hydractl(*ARGUMENTS, *bounds, "--dry-run")
-    assert all(f"\t{line}\n" in (here / "built" / "Makefile").read_text() for line in again.out.splitlines())
+    again = json.loads(hydractl(*ARGUMENTS, *bounds, "--dry-run", "--json").out)["steps"]
+    assert all(f"\t{line}\n" in (here / "built" / "Makefile").read_text() for line in again)
 
 
 def test_a_latency_that_no_network_has_is_refused() -> None:
@@ -240,10 +255,10 @@ def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
     hydractl(*ARGUMENTS, *columns, "--quiet", code=0)
     file = here / "built" / "build.toml"
     assert "near/noise=../noise" in file.read_text()
-    again = hydractl("build", file, "-o", "again", "--dry-run", "--quiet").out
+    again = json.loads(hydractl("build", file, "-o", "again", "--dry-run", "--quiet", "--json").out)["steps"]
     lines = (here / "built" / "Makefile").read_text()
-    assert all(f"\t{line}\n" in lines for line in again.splitlines())
-    assert " --label-column label --match-labels index" in again
+    assert all(f"\t{line}\n" in lines for line in again)
+    assert " --label-column label --match-labels index" in again[0]
     changed = hydractl("build", file, "--seed", "4", "-o", "again", "--dry-run", "--quiet").out
     assert "%1/4@4" in changed
     file.write_text(file.read_text() + "sample = 3\n")
