@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
@@ -15,7 +15,9 @@ from hydractl.errors import OptionError
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import OodScore
 from hydractl.options import brief, option
-from hydractl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from hydractl.tasks.task import Task
 
 NO_DATA = "`id_data` is missing: only saved predictions need no data"
 FITTED = ", ".join(score.name for score in OOD_SCORES if score.fit is not None)

@@ -8,15 +8,14 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hydractl.inputs.result import Result
-from hydractl.tasks.task import HIDDEN, Answers, OneAnswer
 from hydractl.text import printable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.console import Console
+
+    from hydractl.tasks.task import Answers, OneAnswer
 
 SHOWN = 20  # rows of a table in a notebook
 UNREADABLE = "unreadable"
@@ -93,12 +92,14 @@ class Predictions(Result):
         by_sample = name in BY_SAMPLE or name in self.answers.columns
         if column is None or not by_sample or (name == "probabilities" and self.answers.places is not None):
             return column
-        return self._placed(column) if isinstance(column, np.ndarray) else self._listed(column)
+        return self._placed(column) if hasattr(column, "dtype") else self._listed(column)
 
     def _placed(self, column: NDArray[Any]) -> NDArray[Any]:
         """Returns values `[N,...]` at all places; NaN or false at those that cannot be read."""
         if not self.unreadable:
             return column
+        import numpy as np
+
         values = np.full((len(self), *column.shape[1:]), np.nan if column.dtype.kind == "f" else False, column.dtype)
         values[list(self.good)] = column[: len(self.good)]
         return values
@@ -134,6 +135,8 @@ class Predictions(Result):
 
     @property
     def _shown(self) -> list[str]:
+        from hydractl.tasks.task import HIDDEN
+
         return [name for name in self.answers.row(0) if name not in HIDDEN]
 
     def to_pandas(self) -> Any:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from hydractl.data.reading import Group
-from hydractl.systems.description import Cost, Description, KnownLeak
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from hydractl.metrics.checks import FloatArray
     from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
+    from hydractl.systems.description import Cost, Description, KnownLeak
     from hydractl.tasks.task import Answers, Task
 
 Role = Literal["calibration", "id", "ood", "shift"]
