@@ -8,7 +8,7 @@ import torch
 from hydractl.errors import OptionError
 from hydractl.ood.fit import score_samples
 from hydractl.ood.ood_scores import find_ood_score
-from hydractl.ood.score import Answers, FitSamples
+from hydractl.ood.score import FitSamples, Outputs
 
 
 def scores(logits, name, temperature=1.0):
@@ -64,7 +64,7 @@ def test_no_score_saturates_where_every_msp_is_exactly_1(dtype, close):
     logits, temperature = np.array([[[9, 8, 1], [7, 3, 2], [14, 1, 2]], [[10, 8.5, 1], [7, 5, 1], [13, 1, 0]]]), 2**-6
     scaled = torch.from_numpy(logits.astype(dtype)) / temperature
     assert (scaled.softmax(-1).amax(-1) == 1).all()
-    answers = Answers(torch.from_numpy(logits.astype(dtype)), temperature)
+    answers = Outputs(torch.from_numpy(logits.astype(dtype)), temperature)
     each = [exactly(logits[:, sample], temperature) for sample in range(3)]
     for name in each[0]:
         expected = [one[name] for one in each]
