@@ -35,8 +35,8 @@ class Listed(typer.core.TyperCommand):
     def built(self) -> Any:
         """Returns the subcommand with its flags, made from its step's options."""
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        known = type("StepCommand", (StepCommand,), {"options": options_of(self.command)})
-        alone.command(self.name, cls=known)(runner(self.command))
+        kind = type("StepCommand", (StepCommand,), {"options": options_of(self.command)})
+        alone.command(self.name, cls=kind)(runner(self.command))
         return typer.main.get_command(alone)
 
 
@@ -95,8 +95,8 @@ frame = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked_for: bool) -> None:
+    if asked_for:
         from importlib.metadata import version
 
         print(f"hydractl {version('hydractl')}")
@@ -123,14 +123,14 @@ def hydractl(
 
 def _whole() -> Any:
     """Returns the command line with its subcommands and groups, in the order of the table."""
-    whole: Any = typer.main.get_command(frame)
+    command_line: Any = typer.main.get_command(frame)
     groups = {name: StepGroup(name=name, help=text, rich_markup_mode=None) for name, text in GROUPS.items()}
     for command in COMMANDS:
         group = command.name.rpartition(" ")[0]
-        (groups[group] if group else whole).add_command(Listed(command))
+        (groups[group] if group else command_line).add_command(Listed(command))
     for each in groups.values():
-        whole.add_command(each)
-    return whole
+        command_line.add_command(each)
+    return command_line
 
 
 app = _whole()

@@ -66,11 +66,11 @@ OWN = (
 
 def options_of(command: Command) -> tuple[Declared, ...]:
     """Returns all options of a command: those of its step, then its own."""
-    named = declared(command.step)
-    left_out = {option.name for option in named} | ({"csv"} if command.csv is None else set())
-    if not any(re.search("MODEL|SOURCE", option.option.metavar or "") for option in named):
+    of_step = declared(command.step)
+    left_out = {option.name for option in of_step} | ({"csv"} if command.csv is None else set())
+    if not any(re.search("MODEL|SOURCE", option.option.metavar or "") for option in of_step):
         left_out.add("token")  # none of its inputs can lie on the hub
-    return named + tuple(own for own in OWN if own.name not in left_out)
+    return of_step + tuple(option for option in OWN if option.name not in left_out)
 
 
 def runner(command: Command) -> Callable[..., None]:
@@ -87,8 +87,10 @@ def runner(command: Command) -> Callable[..., None]:
     # Typer puts required options first; a Python function may not, so all are keywords.
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(one.name, keyword, default=_default(command, one), annotation=_flag(command, one, options))
-        for one in options
+        inspect.Parameter(
+            option.name, keyword, default=_default(command, option), annotation=_flag(command, option, options)
+        )
+        for option in options
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -100,11 +102,11 @@ def runner(command: Command) -> Callable[..., None]:
 def _run(command: Command, values: dict[str, Any]) -> None:
     of_step = {option.name for option in declared(command.step)}
     places = _places(command, values, of_step)
-    own = {option.name: values.pop(option.name, None) for option in OWN if option.name not in of_step}
-    if own.get("token"):
-        os.environ["HF_TOKEN"] = own["token"]  # where every library that downloads looks
+    of_command = {option.name: values.pop(option.name, None) for option in OWN if option.name not in of_step}
+    if of_command.get("token"):
+        os.environ["HF_TOKEN"] = of_command["token"]  # where every library that downloads looks
     leads = os.environ.get("RANK", "0") == "0"  # one process of torchrun prints
-    terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
+    terminal = console.Terminal(of_command["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
     import_module("hydractl.inputs.places").check_places(options_of(command), values)
     if "device" in values:
         import_module("hydractl.process").prepare()
@@ -239,12 +241,12 @@ def _kind(option: Declared) -> Any:
     """Returns the type that typer parses: text, wherever Python accepts several types."""
     kind = option.type
     if takes_several(option):
-        whole: Any = list[str]
+        parsed: Any = list[str]
     elif (kind in (int, float, bool, Path) and option.option.parse is None) or option.choices:
-        whole = kind
+        parsed = kind
     else:
-        whole = str
-    return whole if option.required or kind is bool else whole | None
+        parsed = str
+    return parsed if option.required or kind is bool else parsed | None
 
 
 def takes_several(option: Declared) -> bool:

@@ -41,11 +41,11 @@ class StepCommand(typer.core.TyperCommand):
 
     def _refuse_data_twice(self, ctx: Any, arguments: Sequence[str]) -> None:
         """Rejects a repeated data option, which would silently drop the first data set."""
-        _, _, given = self.make_parser(ctx).parse_args(list(arguments))
+        _, _, parameters = self.make_parser(ctx).parse_args(list(arguments))
         data = {option.name for option in self.options if "SOURCE" in (option.option.metavar or "")}
-        for parameter in given:
-            if parameter.name in data and not parameter.multiple and given.count(parameter) > 1:
-                raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
+        for parameter in parameters:
+            if parameter.name in data and not parameter.multiple and parameters.count(parameter) > 1:
+                raise OptionError(f"{parameter.opts[0]} is given {parameters.count(parameter)} times: give it once")
 
     def get_help(self, ctx: Any) -> str:
         return set_out(super().get_help(ctx))
@@ -94,7 +94,7 @@ def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> li
 def respelled(text: str, options: Sequence[Declared]) -> str:
     """Returns a message with flags in place of options in backquotes, which are Python's names."""
     spelled = {option.name: option_spelling(option) for option in options}
-    return re.sub(r"`(\w+)`", lambda found: spelled.get(found[1], found[0]), text)
+    return re.sub(r"`(\w+)`", lambda option: spelled.get(option[1], option[0]), text)
 
 
 def option_spelling(option: Declared) -> str:
@@ -108,11 +108,11 @@ def help_text(step: Any, options: Sequence[Declared]) -> str:
     of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
     blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
     # Typer does not wrap a block after this mark.
-    whole = (
+    unwrapped = (
         "\n".join(["\b", *continued(block, EXAMPLE_WIDTH)]) if block.startswith("Example: ") else block
         for block in blocks
     )
-    return respelled("\n\n".join(whole), options)
+    return respelled("\n\n".join(unwrapped), options)
 
 
 def metavar(option: Declared) -> str:
@@ -139,8 +139,8 @@ def _record(option: Declared, text: str, default: str | None) -> tuple[str, str]
     if any(str(choice) not in written + text for choice in option.choices):
         text += f" One of {', '.join(map(str, option.choices))}."
     notes = [f"default: {default}" if default else "", _range(option), "required" if option.required else ""]
-    known = "; ".join(filter(None, notes))
-    return written, unbroken(f"{text}  [{known}]" if known else text)
+    note = "; ".join(filter(None, notes))
+    return written, unbroken(f"{text}  [{note}]" if note else text)
 
 
 def _range(option: Declared) -> str:

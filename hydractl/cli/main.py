@@ -99,7 +99,7 @@ def _prepare_streams() -> None:
 def _report(error: BaseException) -> int:
     message, code = _explain(error)
     # Steps' own options are respelled before; these are what nobody declared.
-    _print_error("error: " + re.sub(r"`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", message))
+    _print_error("error: " + re.sub(r"`([a-z_]+)`", lambda option: f"--{option[1].replace('_', '-')}", message))
     return code
 
 
@@ -137,11 +137,11 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 def _with_close_value(message: str) -> str:
     """Returns the message about a value that is not one of several, with the one that was probably meant."""
-    if (found := re.search(r"'([^']+)' is not one of ('.+')\.?$", message)) is None:
+    if (message_parts := re.search(r"'([^']+)' is not one of ('.+')\.?$", message)) is None:
         return message
     from difflib import get_close_matches
 
-    close = get_close_matches(found[1], re.findall(r"'([^']+)'", found[2]), 1)
+    close = get_close_matches(message_parts[1], re.findall(r"'([^']+)'", message_parts[2]), 1)
     return f"{message.rstrip('.')}: did you mean {close[0]}?" if close else message
 
 

@@ -28,14 +28,14 @@ def results(
         options: those that determine the numbers; those that are None are left out.
         complete: False if the evaluation was interrupted.
     """
-    known = {name: value for name, value in options.items() if value is not None}
-    return Results(models=models, data=data, options=known, complete=complete, hydractl=version("hydractl"))
+    set_options = {name: value for name, value in options.items() if value is not None}
+    return Results(models=models, data=data, options=set_options, complete=complete, hydractl=version("hydractl"))
 
 
-def report_json(found: Results) -> dict[str, Any]:
+def report_json(report: Results) -> dict[str, Any]:
     """Returns the report as plain JSON: every number of every system, with a verdict on those that were compared."""
-    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **plain(found)}
-    for name, verdict in verdicts(found.models).items():
+    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, **plain(report)}
+    for name, verdict in verdicts(report.models).items():
         content["models"][name]["verdict"] = verdict.to_json()
     return content
 
@@ -46,16 +46,16 @@ def read_report(source: str) -> Results:
     Raises:
         ArtifactError: the file is no report, or lacks the numbers of a system.
     """
-    found = open_artifact(source, FORMAT, VERSION)
-    if not found.read(Results, "ignore").models:
-        raise found.origin.refusal("models holds no system")
+    opened = open_artifact(source, FORMAT, VERSION)
+    if not opened.read(Results, "ignore").models:
+        raise opened.origin.refusal("models holds no system")
     # The form was checked first: references are looked for where the form has them.
-    return document(found_references(found.fields, source), found.origin).read(Results, "ignore")
+    return document(found_references(opened.fields, source), opened.origin).read(Results, "ignore")
 
 
-def without_curves(found: Results) -> Results:
+def without_curves(report: Results) -> Results:
     """Returns the results without the curves, which only pictures need."""
-    return replace(found, models={name: replace(system, curves=None) for name, system in found.models.items()})
+    return replace(report, models={name: replace(system, curves=None) for name, system in report.models.items()})
 
 
 def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
@@ -73,10 +73,10 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
     models: dict[str, SystemResult] = {}
     notes: list[str] = []
     for name, report in reports.items():
-        own, left = _compared_with(next(iter(first.models.values())), report.models)
+        systems, left = _compared_with(next(iter(first.models.values())), report.models)
         if left:
             notes.append(f"{name}: its differences are to {left}, which is not the first system here: left out")
-        for label, system in own.items():
+        for label, system in systems.items():
             system = replace(system, rivals=None) if others else system  # whose names may now be those of others
             taken = label in models and models[label] != system
             models[f"{label} ({_stem(name)})" if taken else label] = system
@@ -94,11 +94,11 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
 
 def _compared_with(first: SystemResult, models: Mapping[str, SystemResult]) -> tuple[Mapping[str, SystemResult], str]:
     """Returns a report's systems, and the name of its first system if their differences to it had to go."""
-    name, own = next(iter(models.items()))
-    if (own.id, own.ood) == (first.id, first.ood):
+    name, reference = next(iter(models.items()))
+    if (reference.id, reference.ood) == (first.id, first.ood):
         return models, ""
-    found = {label: replace(system, difference=None) for label, system in models.items()}
-    return found, name if found != models else ""
+    alone = {label: replace(system, difference=None) for label, system in models.items()}
+    return alone, name if alone != models else ""
 
 
 def _stem(name: str) -> str:

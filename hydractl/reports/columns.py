@@ -48,18 +48,18 @@ class Column:
 
     def value(self, entry: SystemResult) -> float | None:
         """Returns the number in a system's entry; None where it has none."""
-        found = at(entry, self.path)
-        return found if isinstance(found, int | float) else None
+        number = at(entry, self.path)
+        return number if isinstance(number, int | float) else None
 
     def ends(self, entry: SystemResult) -> Interval | None:
         """Returns both ends of the number's interval; None where none was computed."""
-        found: Interval | None = at(entry.intervals, self.path)
-        return found
+        interval: Interval | None = at(entry.intervals, self.path)
+        return interval
 
     def paired(self, entry: SystemResult) -> Difference | None:
         """Returns the difference to the first system; None if it was not computed."""
-        found: Difference | None = at(entry.difference, self.path)
-        return found
+        difference: Difference | None = at(entry.difference, self.path)
+        return difference
 
     def outcome(self, entry: SystemResult) -> Outcome | None:
         """Returns how a number compares with the first system's; None if that is unknown or no direction is better.
@@ -204,14 +204,14 @@ def main_groups(entries: Sequence[SystemResult]) -> list[ColumnGroup]:
     """
     sets = {name: result for entry in entries for name, result in entry.ood.items()}
     grouped = [group for group in ("near", "far") if _of_group(sets, group)]
-    named = [(_title(group, _of_group(sets, group)), _path(group, _of_group(sets, group))) for group in grouped]
-    named += [] if grouped or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
+    paths = [(_title(group, _of_group(sets, group)), _path(group, _of_group(sets, group))) for group in grouped]
+    paths += [] if grouped or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
     if len(sets) > 1 and not any(len(_of_group(sets, group)) == len(sets) for group in grouped):
-        named.append(("mean", ("ood_means", "all")))
+        paths.append(("mean", ("ood_means", "all")))
     groups = [
         ColumnGroup("ID", [column for column in _id_columns(False, False) if column.name in MAIN]),
-        ColumnGroup("AUROC %", [Column(name, (*path, "auroc"), "percent", "higher") for name, path in named]),
-        ColumnGroup("MSP AUROC %", [Column(name, (*path, "msp_auroc"), "percent", "higher") for name, path in named]),
+        ColumnGroup("AUROC %", [Column(name, (*path, "auroc"), "percent", "higher") for name, path in paths]),
+        ColumnGroup("MSP AUROC %", [Column(name, (*path, "msp_auroc"), "percent", "higher") for name, path in paths]),
         ColumnGroup("cost", _cost_columns(False)),
     ]
     return _present(groups, entries)
@@ -343,8 +343,8 @@ def _shift_groups(entries: Sequence[SystemResult], full: bool) -> Iterator[Colum
     if not full and any(entry.shift_means for entry in entries):
         return
     for title, place in (("mean at severity {}", "by_severity"), ("mean of {}", "by_kind")):
-        found = (getattr(entry.shift_means, place) for entry in entries if entry.shift_means)
-        yield from (_shifted(title.format(name), "shift_means", place, name) for name in _each(found))
+        means = (getattr(entry.shift_means, place) for entry in entries if entry.shift_means)
+        yield from (_shifted(title.format(name), "shift_means", place, name) for name in _each(means))
     for kind in _each(entry.shift or {} for entry in entries):
         by_severity = ((entry.shift or {}).get(kind, {}) for entry in entries)
         yield from (_shifted(f"{kind} {severity}", "shift", kind, severity) for severity in _each(by_severity))

@@ -65,10 +65,10 @@ def describe_artifact(path: Path) -> Described:
         recipe = read_recipe(path)
         return Described(name, "a recipe for fine-tuning", _recipe(recipe), to_toml(recipe).splitlines())
     origin = Origin(name, ArtifactError, "name a model, or an artifact of hydractl")
-    found = read_json(path, origin).fields.get("format")
-    kind = next((kind for kind in KINDS if kind.format == found), None)
+    format_name = read_json(path, origin).fields.get("format")
+    kind = next((kind for kind in KINDS if kind.format == format_name), None)
     if kind is None:
-        what = "missing" if found is None else shown(found)
+        what = "missing" if format_name is None else shown(format_name)
         raise origin.refusal(f"format is {what}, known are {', '.join(kind.format for kind in KINDS)}")
     facts, body = kind.describe(name)
     return Described(name, kind.help, facts, body)
@@ -85,16 +85,16 @@ def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.circuit import circuit_file as circuits
     from hydractl.reports.head_maps import heat_map
 
-    found = circuits.read_circuit(source)
-    order = list(map(_head, found.ranking))
-    towers = found.model.towers if found.model else {}
+    circuit = circuits.read_circuit(source)
+    order = list(map(_head, circuit.ranking))
+    towers = circuit.model.towers if circuit.model else {}
     facts = {
-        "objective": found.objective or "none: written by hand",
+        "objective": circuit.objective or "none: written by hand",
         "heads": f"{len(order)} ranked" + (f" of {sum(map(prod, towers.values()))}" if towers else ""),
-        **_made_of(found.model),
+        **_made_of(circuit.model),
         "dropped first": ", ".join(order[:8]) + (" ..." if len(order) > 8 else ""),
     }
-    places: dict[Head, float] = {head: place for place, head in enumerate(found.ranking)}
+    places: dict[Head, float] = {head: place for place, head in enumerate(circuit.ranking)}
     body: list[str] = []
     for tower, (layers, heads) in towers.items():
         rows = [[places.get(Head(tower, layer, head), len(order)) for head in range(heads)] for layer in range(layers)]
@@ -106,22 +106,22 @@ def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.circuit.scores import read_scores
     from hydractl.reports.head_maps import heat_map
 
-    found = read_scores(source)
-    facts = {"method": found.method or "none: written by hand", **_made_of(found.model)}
-    body = [line for tower, rows in found.towers.items() if any(rows) for line in ("", *heat_map(tower, rows))]
+    scores = read_scores(source)
+    facts = {"method": scores.method or "none: written by hand", **_made_of(scores.model)}
+    body = [line for tower, rows in scores.towers.items() if any(rows) for line in ("", *heat_map(tower, rows))]
     return facts, body
 
 
 def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.selection import selection_file as selections
 
-    found = selections.read_selection(source)
+    selection = selections.read_selection(source)
     facts: dict[str, object] = {}
-    for number, one in enumerate(found.members):
-        dropped = ", ".join(map(_head, in_candidate_order(one.heads)))
-        made = f"the file {one.file.reference}" if one.file else f"without {dropped}" if dropped else "unchanged"
-        facts[f"member {number}"] = f"{one.candidate or 'a member'}, {made}"
-    return {**facts, **_made_of(found.model)}, ()
+    for number, member in enumerate(selection.members):
+        dropped = ", ".join(map(_head, in_candidate_order(member.heads)))
+        made = f"the file {member.file.reference}" if member.file else f"without {dropped}" if dropped else "unchanged"
+        facts[f"member {number}"] = f"{member.candidate or 'a member'}, {made}"
+    return {**facts, **_made_of(selection.model)}, ()
 
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
@@ -129,33 +129,33 @@ def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.reports.table import result_table, table_lines
     from hydractl.reports.verdict import verdicts
 
-    found = reports.read_report(source)
+    report = reports.read_report(source)
     facts = {
-        "systems": ", ".join(found.models),
-        "ID data": found.data.id.name if found.data.id else "unknown",
-        "OOD data": ", ".join(found.data.ood) or "none",
-        "complete": "yes" if found.complete else "no: it was interrupted",
+        "systems": ", ".join(report.models),
+        "ID data": report.data.id.name if report.data.id else "unknown",
+        "OOD data": ", ".join(report.data.ood) or "none",
+        "complete": "yes" if report.complete else "no: it was interrupted",
         "better in": "; ".join(
-            f"{name}: {', '.join(one.metric for one in verdict.of('better')) or 'nothing beyond chance'}"
-            for name, verdict in verdicts(found.models).items()
+            f"{name}: {', '.join(judgement.metric for judgement in verdict.of('better')) or 'nothing beyond chance'}"
+            for name, verdict in verdicts(report.models).items()
         )
         or "nothing was compared",
     }
-    return facts, ["", *table_lines(result_table(found), WIDTH)]
+    return facts, ["", *table_lines(result_table(report), WIDTH)]
 
 
 def _build(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    found = open_artifact(source, BUILD, BUILD_VERSION).read(_BuildFile)
-    facts = {"Hydra": os.path.normpath(Path(source).parent / found.hydra), "verdict": found.verdict or "not finished"}
-    return facts, [*(f"  {line}" for line in found.advice), "", "steps", *(f"  {line}" for line in found.steps)]
+    build = open_artifact(source, BUILD, BUILD_VERSION).read(_BuildFile)
+    facts = {"Hydra": os.path.normpath(Path(source).parent / build.hydra), "verdict": build.verdict or "not finished"}
+    return facts, [*(f"  {line}" for line in build.advice), "", "steps", *(f"  {line}" for line in build.steps)]
 
 
 def _recipe(recipe: Recipe) -> Mapping[str, object]:
     from hydractl.training.recipe import Recipe, recipe_json
 
     defaults = recipe_json(Recipe())
-    own = [name for name, value in recipe_json(recipe).items() if value != defaults[name] and name != "source"]
-    return {"source": recipe.source or "not named", "not the default": ", ".join(own) or "nothing"}
+    changed = [name for name, value in recipe_json(recipe).items() if value != defaults[name] and name != "source"]
+    return {"source": recipe.source or "not named", "not the default": ", ".join(changed) or "nothing"}
 
 
 def _made_of(model: ModelReference | None) -> Mapping[str, object]:

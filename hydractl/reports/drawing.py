@@ -80,16 +80,16 @@ def inline(figure: Figure, name: str) -> str:
     """
     figure.draw_without_rendering()
     text = _saved(figure, ".svg", facecolor="none").decode().replace(INK, "currentColor").replace(GRID, "var(--line)")
-    whole = text[text.index("<g id=") : text.rindex("</svg>")].replace('"figure_1"', f'"picture-{name}"', 1)
+    drawing = text[text.index("<g id=") : text.rindex("</svg>")].replace('"figure_1"', f'"picture-{name}"', 1)
     scale, drawings = 72 / figure.dpi, []  # points of SVG in a pixel
     for place, artist in enumerate((*figure.axes, *figure.legends)):
-        found = artist.get_tightbbox()
-        assert found is not None  # every panel and legend shows something
-        box = found.padded(4)
+        extent = artist.get_tightbbox()
+        assert extent is not None  # every panel and legend shows something
+        box = extent.padded(4)
         left, top = scale * box.x0, 72 * figure.get_figheight() - scale * box.y1
         width, height = scale * box.width, scale * box.height
         look = f'class="{"panel" if place < len(figure.axes) else "legend"}" style="--width: {width:.0f}pt"'
-        drawn = f'<use href="#picture-{name}"/>' if place else whole  # shown again through another window
+        drawn = f'<use href="#picture-{name}"/>' if place else drawing  # shown again through another window
         drawings.append(f'<svg viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}" {look}>{drawn}</svg>')
     count = len(figure.axes)
     return f'<div class="panels">{"".join(drawings[:count])}</div>{"".join(drawings[count:])}'

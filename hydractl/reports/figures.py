@@ -32,8 +32,8 @@ def told_apart(models: Mapping[str, SystemResult]) -> tuple[Mapping[str, SystemR
         return models, ""
     column = _mean_auroc(models) or Column("NLL", ("id", "nll"), "plain", "lower")
     sign = -1 if column.better == "higher" else 1
-    found = ((name, column.value(entry)) for name, entry in models.items())
-    ranked = sorted((sign * value, place, name) for place, (name, value) in enumerate(found) if value is not None)
+    numbers = ((name, column.value(entry)) for name, entry in models.items())
+    ranked = sorted((sign * value, place, name) for place, (name, value) in enumerate(numbers) if value is not None)
     chosen = dict.fromkeys([next(iter(models)), *(name for *_, name in ranked), *models])
     shown = set(list(chosen)[:MOST])
     return {name: entry for name, entry in models.items() if name in shown}, column.name
@@ -45,7 +45,7 @@ def pictures(report: Results) -> dict[str, Figure]:
     every = report.models
     models, _ = told_apart(every)
     curves = {name: system.curves for name, system in models.items() if system.curves}
-    found = {
+    figures = {
         "cost": _cost(every, list(models)),
         "roc": _roc(curves),
         "scores": _scores(curves),
@@ -54,7 +54,7 @@ def pictures(report: Results) -> dict[str, Figure]:
         "agreement": _agreement(models),
         "shift": _shift(models),
     }
-    return {name: figure for name, figure in found.items() if figure is not None}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 TITLES = {
@@ -77,19 +77,19 @@ def _color(place: int) -> str:
 
 def _reliability(curves: Mapping[str, Curves]) -> Figure | None:
     # A confidence of its own has no diagram.
-    known = [
+    diagrams = [
         (name, _color(place), entry.reliability)
         for place, (name, entry) in enumerate(curves.items())
         if entry.reliability
     ]
-    if not known:
+    if not diagrams:
         return None
-    figure, every = panels([name for name, _, _ in known])
-    for axes, (_, color, found) in zip(every, known, strict=True):
-        edges, total = found.edges, sum(found.counts)
+    figure, every = panels([name for name, _, _ in diagrams])
+    for axes, (_, color, reliability) in zip(every, diagrams, strict=True):
+        edges, total = reliability.edges, sum(reliability.counts)
         widths = [right - left for left, right in pairwise(edges)]
-        axes.bar(edges[:-1], [n / total for n in found.counts], widths, align="edge", color=GREY, alpha=0.35)
-        points = [(c, a) for c, a in zip(found.confidence, found.accuracy, strict=True) if c is not None]
+        axes.bar(edges[:-1], [n / total for n in reliability.counts], widths, align="edge", color=GREY, alpha=0.35)
+        points = [(c, a) for c, a in zip(reliability.confidence, reliability.accuracy, strict=True) if c is not None]
         _diagonal(axes)
         axes.plot(*zip(*points, strict=True), color=color, marker="o", markersize=4, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
@@ -115,8 +115,8 @@ def _roc(curves: Mapping[str, Curves]) -> Figure | None:
     for axes, name in zip(every, sets, strict=True):
         _diagonal(axes)
         for place, entry in enumerate(curves.values()):
-            if found := entry.roc.get(name):
-                axes.plot(found.false_positive_rate, found.true_positive_rate, color=_color(place))
+            if roc := entry.roc.get(name):
+                axes.plot(roc.false_positive_rate, roc.true_positive_rate, color=_color(place))
         axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
     return explained(figure, line_keys(list(curves)))
 
@@ -127,11 +127,11 @@ def _scores(curves: Mapping[str, Curves]) -> Figure | None:
         return None
     figure, every = panels(list(curves))
     for axes, entry in zip(every, curves.values(), strict=True):
-        found = entry.scores
-        axes.stairs(found.id, found.edges, fill=True, color=GREY, alpha=0.6)
+        scores = entry.scores
+        axes.stairs(scores.id, scores.edges, fill=True, color=GREY, alpha=0.6)
         for place, name in enumerate(sets):
-            if name in found.ood:
-                axes.stairs(found.ood[name], found.edges, linewidth=1.5, **line(place))
+            if name in scores.ood:
+                axes.stairs(scores.ood[name], scores.edges, linewidth=1.5, **line(place))
         # Most samples of a sure network fall into one bin: the root of a share shows the others as well.
         axes.set_yscale("function", functions=(np.sqrt, np.square))
         axes.set(xlabel="OOD score", ylabel="share of samples (root scale)", ylim=(0, None))
@@ -163,43 +163,43 @@ def _cost(models: Mapping[str, SystemResult], shown: Sequence[str]) -> Figure | 
     if len(costs) < 2:
         return None
     columns = filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower")))
-    known = [(column, points) for column in columns if len(points := _points(models, shown, column)) > 1]
-    if not known:
+    plots = [(column, points) for column in columns if len(points := _points(models, shown, column)) > 1]
+    if not plots:
         return None
-    figure, every = panels([column.name for column, _ in known])
-    for axes, (column, points) in zip(every, known, strict=True):
+    figure, every = panels([column.name for column, _ in plots])
+    for axes, (column, points) in zip(every, plots, strict=True):
         _draw_cost(axes, points, column.better == "higher")
     return explained(figure, line_keys(shown))
 
 
 def _mean_auroc(models: Mapping[str, SystemResult]) -> Column | None:
     """Returns the column of the mean over OOD sets, or of the only set; None without sets."""
-    sets = {name: one for entry in models.values() for name, one in entry.ood.items()}
+    sets = {name: result for entry in models.values() for name, result in entry.ood.items()}
     if means := telling_means(sets):
         return Column("AUROC, mean over sets (%)", ("ood_means", means[-1], "auroc"), "percent", "higher")
     return Column("AUROC (%)", ("ood", next(iter(sets)), "auroc"), "percent", "higher") if sets else None
 
 
 def _points(models: Mapping[str, SystemResult], shown: Sequence[str], column: Column) -> list[_Point]:
-    found, scale = [], 100 if column.kind == "percent" else 1
+    points, scale = [], 100 if column.kind == "percent" else 1
     for name, entry in models.items():
         value, ends = column.value(entry), column.ends(entry)
         if value is not None and entry.cost:
             interval = None if ends is None else (scale * ends[0], scale * ends[1])
             color = _color(shown.index(name)) if name in shown else GREY
-            found.append(_Point(entry.cost.multiply_adds, scale * value, interval, color))
-    return sorted(found, key=lambda point: point.color != GREY)  # grey ones hide no other
+            points.append(_Point(entry.cost.multiply_adds, scale * value, interval, color))
+    return sorted(points, key=lambda point: point.color != GREY)  # grey ones hide no other
 
 
 def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool) -> None:
     from matplotlib.ticker import EngFormatter
 
     best = _best_for_their_cost(points, higher)
-    axes.plot([one.cost for one in best], [one.value for one in best], color=GREY, linestyle="--", linewidth=1)
-    for one in points:
-        if one.interval:
-            axes.plot([one.cost] * 2, one.interval, color=one.color, linewidth=1.5)
-        axes.plot(one.cost, one.value, color=one.color, marker="o", markersize=7)
+    axes.plot([point.cost for point in best], [point.value for point in best], color=GREY, linestyle="--", linewidth=1)
+    for point in points:
+        if point.interval:
+            axes.plot([point.cost] * 2, point.interval, color=point.color, linewidth=1.5)
+        axes.plot(point.cost, point.value, color=point.color, marker="o", markersize=7)
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.set(xlabel="multiply-adds for one sample", ylabel=f"{'higher' if higher else 'lower'} is better")
     axes.margins(x=0.15, y=0.2)
@@ -209,9 +209,9 @@ def _best_for_their_cost(points: Sequence[_Point], higher: bool) -> list[_Point]
     """Returns the points that no cheaper point equals or beats, cheapest first."""
     sign = 1 if higher else -1
     best: list[_Point] = []
-    for point in sorted(points, key=lambda one: (one.cost, -sign * one.value)):
-        if not best or sign * point.value > sign * best[-1].value:
-            best.append(point)
+    for spot in sorted(points, key=lambda spot: (spot.cost, -sign * spot.value)):
+        if not best or sign * spot.value > sign * best[-1].value:
+            best.append(spot)
     return best
 
 
@@ -247,9 +247,9 @@ def _shift(models: Mapping[str, SystemResult]) -> Figure | None:
 
 def _shift_lines(axes: Axes, models: Mapping[str, SystemResult], kind: str, metric: str) -> None:
     for place, system in enumerate(models.values()):
-        found = {0: system.id} | {int(severity): one for severity, one in (system.shift or {}).get(kind, {}).items()}
-        values = {severity: getattr(found[severity], metric) for severity in sorted(found)}
-        known = {severity: 100 * value for severity, value in values.items() if value is not None}
-        if len(found) > 1 and values[0] is not None:
-            axes.plot([*known], [*known.values()], color=_color(place), marker="o", ms=3)
-            axes.set_xticks([*known])
+        sets = {0: system.id} | {int(severity): part for severity, part in (system.shift or {}).get(kind, {}).items()}
+        values = {severity: getattr(sets[severity], metric) for severity in sorted(sets)}
+        percents = {severity: 100 * value for severity, value in values.items() if value is not None}
+        if len(sets) > 1 and values[0] is not None:
+            axes.plot([*percents], [*percents.values()], color=_color(place), marker="o", ms=3)
+            axes.set_xticks([*percents])

@@ -98,14 +98,14 @@ def draw_map(axes: Axes, cells: NDArray[np.float64], title: str, label: str, **l
     return axes.figure.colorbar(image, ax=axes, label=label)
 
 
-def separated_lines(found: Separated) -> Iterator[str]:
+def separated_lines(separated: Separated) -> Iterator[str]:
     """Yields lines for the kept and the dropped heads of the last layer and of all layers."""
     yield from aligned(
         [
             ["", "heads", "Euclidean", "Mahalanobis"],
             *(
                 [f"{place} {name}", str(group.heads), _distance(group.euclidean), _distance(group.mahalanobis)]
-                for place, groups in (("last layer", found.last), ("all layers", found.all))
+                for place, groups in (("last layer", separated.last), ("all layers", separated.all))
                 for name, group in groups.items()
             ),
         ]
@@ -121,25 +121,25 @@ class Projection:
     """One head's outputs on their two principal components."""
 
     title: str
-    inside: Points  # `[N,2]`, the ID samples
-    outside: Points  # `[N,2]`, the OOD samples
+    id_outputs: Points  # `[N,2]`, the ID samples
+    ood_outputs: Points  # `[N,2]`, the OOD samples
     shares: Points  # `[2]`, of the variance of both together that each component explains
 
 
-def project(title: str, inside: Points, outside: Points) -> Projection:
+def project(title: str, id_outputs: Points, ood_outputs: Points) -> Projection:
     """Returns the outputs on the principal components of ID and OOD together, which favour neither.
 
     Args:
-        inside: `[N,K]`.
-        outside: `[N,K]`.
+        id_outputs: `[N,K]`.
+        ood_outputs: `[N,K]`.
     """
-    both = np.concatenate([inside, outside])
+    both = np.concatenate([id_outputs, ood_outputs])
     left, values, _ = np.linalg.svd(both - both.mean(0), full_matrices=False)
     components = min(2, *both.shape)
     # A head of width 1 has one component only: the second is drawn flat.
     points = np.pad((left * values)[:, :components], ((0, 0), (0, 2 - components)))
     shares = np.pad(values[:components] ** 2 / max((values**2).sum(), np.finfo(float).tiny), (0, 2 - components))
-    return Projection(title, points[: len(inside)], points[len(inside) :], shares)
+    return Projection(title, points[: len(id_outputs)], points[len(id_outputs) :], shares)
 
 
 @styled
@@ -176,14 +176,14 @@ def separation_figure(
 
 def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> None:
     rows, columns = arranged(len(projections))
-    for place, one in enumerate(projections):
+    for place, projection in enumerate(projections):
         axes = figure.add_subplot(rows, columns, place + 1)
-        clouds = dict(zip(SETS.values(), (one.inside, one.outside), strict=True))
+        clouds = dict(zip(SETS.values(), (projection.id_outputs, projection.ood_outputs), strict=True))
         for color, points in clouds.items():
             axes.scatter(points[:, 0], points[:, 1], s=9, color=color, alpha=0.5, linewidths=0)
         for color, points in clouds.items():
             x, y = points.mean(0)
             axes.scatter(x, y, s=80, marker="X", color=color, edgecolors=INK, linewidths=0.8)
-        first, second = (f"PC {number} ({share:.0%})" for number, share in enumerate(one.shares, 1))
-        axes.set(title=one.title, xlabel=first, ylabel=second)
+        first, second = (f"PC {number} ({share:.0%})" for number, share in enumerate(projection.shares, 1))
+        axes.set(title=projection.title, xlabel=first, ylabel=second)
         axes.title.set_fontsize(9)

@@ -29,104 +29,107 @@ CLASSES = 12  # in a table or figure
 LONGEST = 300  # characters of a text on the page
 
 
-def verdict(found: Findings) -> str:
+def verdict(findings: Findings) -> str:
     """Returns the one line that an owner reads."""
-    if not found.inputs or found.flagged is None:
+    if not findings.inputs or findings.flagged is None:
         return "no inputs yet"
-    inputs = f"{found.inputs:,} input{'s' * (found.inputs != 1)}"
-    odd = f"{100 * found.flagged.value:.1f} % look OOD, {100 * found.promised:g} % of ID data do"
-    rest = "; ".join([odd, *_accuracy(found)])
-    if found.since is None:
-        return f"{inputs}: no evidence of change ({found.evidence:.2g}, an alarm takes {1 / found.alpha:g}); {rest}"
-    stream = " of its stream" * (found.streams > 1)
-    when = "" if found.alarm_at is None else f" at input {found.alarm_at:,}{stream}"
+    inputs = f"{findings.inputs:,} input{'s' * (findings.inputs != 1)}"
+    odd = f"{100 * findings.flagged.value:.1f} % look OOD, {100 * findings.promised:g} % of ID data do"
+    rest = "; ".join([odd, *_accuracy(findings)])
+    if findings.since is None:
+        evidence = f"{findings.evidence:.2g}, an alarm takes {1 / findings.alpha:g}"
+        return f"{inputs}: no evidence of change ({evidence}); {rest}"
+    stream = " of its stream" * (findings.streams > 1)
+    when = "" if findings.alarm_at is None else f" at input {findings.alarm_at:,}{stream}"
     return (
-        f"{inputs}: ALARM{when}: inputs have changed since about input {found.since:,}{stream} "
-        f"(evidence {found.highest:.3g}, {1 / found.alpha:g} suffice); {rest}"
+        f"{inputs}: ALARM{when}: inputs have changed since about input {findings.since:,}{stream} "
+        f"(evidence {findings.highest:.3g}, {1 / findings.alpha:g} suffice); {rest}"
     )
 
 
-def _accuracy(found: Findings) -> Iterator[str]:
+def _accuracy(findings: Findings) -> Iterator[str]:
     """Yields the accuracy by the method that errs least, or why there is none."""
-    if found.estimable:
-        yield from (f"accuracy by {name} {one}" for name, one in list(found.accuracy.items())[-1:])
-    elif found.classes:
-        others = f", only that of the {_accepted(found):,} others"
-        accepted = [f"{others}, by {name} {one}" for name, one in list(found.accepted_accuracy.items())[-1:]]
+    if findings.estimable:
+        yield from (f"accuracy by {name} {share}" for name, share in list(findings.accuracy.items())[-1:])
+    elif findings.classes:
+        others = f", only that of the {_accepted(findings):,} others"
+        accepted = [f"{others}, by {name} {share}" for name, share in list(findings.accepted_accuracy.items())[-1:]]
         yield f"accuracy cannot be estimated with so many odd inputs{''.join(accepted)}"
 
 
-def _accepted(found: Findings) -> int:
-    return found.inputs - (0 if found.flagged is None else round(found.flagged.value * found.inputs))
+def _accepted(findings: Findings) -> int:
+    return findings.inputs - (0 if findings.flagged is None else round(findings.flagged.value * findings.inputs))
 
 
-def tables(found: Findings) -> list[Table]:
+def tables(findings: Findings) -> list[Table]:
     """Returns the tables: the numbers, layers after an alarm, and class shares."""
-    return [*_numbers(found), *_layers(found), *_classes(found)]
+    return [*_numbers(findings), *_layers(findings), *_classes(findings)]
 
 
-def _numbers(found: Findings) -> Iterator[Table]:
-    rows: list[tuple[str, ShareEstimate | None, float | None]] = [("look OOD", found.flagged, found.promised)]
-    rows += [(f"accuracy by {name}", one, None) for name, one in found.accuracy.items()]
-    rows += [(f"accepted: accuracy by {name}", one, None) for name, one in found.accepted_accuracy.items()]
-    if found.right is not None:
-        rows.append((f"accuracy of {found.labelled} labelled", found.right, None))
-    notes = [f"Accuracy by {name}: right {ASSUMPTIONS[name]}." for name in found.accuracy or found.accepted_accuracy]
-    if found.classes and not found.estimable:
+def _numbers(findings: Findings) -> Iterator[Table]:
+    rows: list[tuple[str, ShareEstimate | None, float | None]] = [("look OOD", findings.flagged, findings.promised)]
+    rows += [(f"accuracy by {name}", share, None) for name, share in findings.accuracy.items()]
+    rows += [(f"accepted: accuracy by {name}", share, None) for name, share in findings.accepted_accuracy.items()]
+    if findings.right is not None:
+        rows.append((f"accuracy of {findings.labelled} labelled", findings.right, None))
+    notes = [
+        f"Accuracy by {name}: right {ASSUMPTIONS[name]}." for name in findings.accuracy or findings.accepted_accuracy
+    ]
+    if findings.classes and not findings.estimable:
         notes.append(
             "More inputs look OOD than chance explains. They may show no class, so accuracy is estimated for the "
-            f"{_accepted(found):,} accepted inputs alone, and right if these show classes of the model."
+            f"{_accepted(findings):,} accepted inputs alone, and right if these show classes of the model."
         )
-    if found.right is not None:
+    if findings.right is not None:
         notes.append("Accuracy of labelled inputs: that of all inputs if labels were drawn at random, not by `pick`.")
     columns = (
-        ("now", [_percent(one) for _, one, _ in rows]),
-        ("promised", [_percent(None if one is None else ShareEstimate(one, one, one), False) for *_, one in rows]),
+        ("now", [_percent(rate) for _, rate, _ in rows]),
+        ("promised", [_percent(None if rate is None else ShareEstimate(rate, rate, rate), False) for *_, rate in rows]),
     )
     yield Table(tuple(name for name, *_ in rows), (("%", columns),), (), tuple(notes), head="share")
 
 
-def _layers(found: Findings) -> Iterator[Table]:
-    if not found.layers:
+def _layers(findings: Findings) -> Iterator[Table]:
+    if not findings.layers:
         return
-    odd = [_percent(one.odd) for one in found.layers]
+    odd = [_percent(layer.odd) for layer in findings.layers]
     typical = [
-        Cell(f"{(at := one.typicality).value:.2f} ({at.low:.2f} to {at.high:.2f})", at.value, False, None, None, None)
-        for one in found.layers
+        Cell(f"{(at := layer.typicality).value:.2f} ({at.low:.2f} to {at.high:.2f})", at.value, False, None, None, None)
+        for layer in findings.layers
     ]
-    moved = [Cell("yes" if one.moved else "", None, False, None, None, None) for one in found.layers]
-    names = tuple(f"layer {one.layer}" for one in found.layers)
+    moved = [Cell("yes" if layer.moved else "", None, False, None, None, None) for layer in findings.layers]
+    names = tuple(f"layer {layer.layer}" for layer in findings.layers)
     note = "Since the change. Odd, in %: inputs that a layer finds odder than 95 % of the calibration samples."
     columns = (("mean typicality", typical), ("odd", odd), ("beyond chance", moved))
     yield Table(names, (("typicality by one layer", columns),), (), (note,), head="layer")
 
 
-def _classes(found: Findings) -> Iterator[Table]:
-    shown = found.classes[:CLASSES]
+def _classes(findings: Findings) -> Iterator[Table]:
+    shown = findings.classes[:CLASSES]
     if not shown:
         return
-    columns = [("predicted", [_percent(one.predicted) for one in shown])]
+    columns = [("predicted", [_percent(share.predicted) for share in shown])]
     notes = []
-    if any(one.estimated for one in shown):
-        columns += [("by EM, recent inputs", [_percent(one.estimated) for one in shown])]
+    if any(share.estimated for share in shown):
+        columns += [("by EM, recent inputs", [_percent(share.estimated) for share in shown])]
         notes.append("By EM: right if only the shares of classes have changed, and confidence is calibrated.")
-    if any(one.calibrated is not None for one in shown):
-        before = (None if (at := one.calibrated) is None else ShareEstimate(at, at, at) for one in shown)
-        columns += [("calibration", [_percent(one, False) for one in before])]
-    if len(found.classes) > len(shown):
-        notes.append(f"The {CLASSES} most frequent of {len(found.classes)} classes.")
-    yield Table(tuple(one.name for one in shown), (("%", tuple(columns)),), (), tuple(notes), head="class")
+    if any(share.calibrated is not None for share in shown):
+        before = (None if (at := share.calibrated) is None else ShareEstimate(at, at, at) for share in shown)
+        columns += [("calibration", [_percent(share, False) for share in before])]
+    if len(findings.classes) > len(shown):
+        notes.append(f"The {CLASSES} most frequent of {len(findings.classes)} classes.")
+    yield Table(tuple(share.name for share in shown), (("%", tuple(columns)),), (), tuple(notes), head="class")
 
 
-def _percent(one: ShareEstimate | None, interval: bool = True) -> Cell:
-    if one is None:
+def _percent(share: ShareEstimate | None, interval: bool = True) -> Cell:
+    if share is None:
         return Cell("-", None, False, None, None, None)
-    wide = f"{100 * one.low:.1f} to {100 * one.high:.1f}" if interval else None
-    text = f"{100 * one.value:.1f}"
-    return Cell(f"{text} ({wide})" if wide else text, one.value, False, None, None, None)
+    wide = f"{100 * share.low:.1f} to {100 * share.high:.1f}" if interval else None
+    text = f"{100 * share.value:.1f}"
+    return Cell(f"{text} ({wide})" if wide else text, share.value, False, None, None, None)
 
 
-def write_monitored(folder: Path, found: Findings, picked: Sequence[Seen], force: bool) -> Path:
+def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], force: bool) -> Path:
     """Writes index.html and monitor.json; returns the page.
 
     Raises:
@@ -134,33 +137,33 @@ def write_monitored(folder: Path, found: Findings, picked: Sequence[Seen], force
     """
     from markupsafe import Markup
 
-    drawn = {name: Markup(inline(figure, name)) for name, figure in figures(found).items()}
+    drawn = {name: Markup(inline(figure, name)) for name, figure in figures(findings).items()}
     text = (
         environment()
         .get_template("monitor.html")
         .render(
-            verdict=verdict(found),
-            tables=tables(found),
+            verdict=verdict(findings),
+            tables=tables(findings),
             pictures=drawn,
             picked=list(map(_shown, picked)),
-            sure=found.confidence is not None,
+            sure=findings.confidence is not None,
         )
     )
     with write_folder(folder, KIND, force) as new:
         write_bytes(new / PAGE, text.encode())
-        write_bytes(new / "monitor.json", f"{printable_json(found.to_json())}\n".encode())
+        write_bytes(new / "monitor.json", f"{printable_json(findings.to_json())}\n".encode())
     return folder / PAGE
 
 
-def _shown(one: Seen) -> dict[str, Any]:
+def _shown(seen: Seen) -> dict[str, Any]:
     """Returns an input as the page shows it: a small picture, or the text."""
     return {
-        "name": shortened(one.name, LONGEST),
-        "image": _picture(one.name),
-        "said": ", ".join(one.answer.labels),
-        "text": ", ".join(f"{name} {number:.4f}" for name, number in one.answer.shares.items()),
-        "why": one.why,
-        "profile": None if one.answer.profile is None else [float(share) for share in one.answer.profile],
+        "name": shortened(seen.name, LONGEST),
+        "image": _picture(seen.name),
+        "said": ", ".join(seen.answer.labels),
+        "text": ", ".join(f"{name} {number:.4f}" for name, number in seen.answer.shares.items()),
+        "why": seen.why,
+        "profile": None if seen.answer.profile is None else [float(share) for share in seen.answer.profile],
     }
 
 
@@ -176,28 +179,28 @@ def _picture(name: str) -> str | None:
 
 
 @styled
-def figures(found: Findings) -> dict[str, Figure]:
+def figures(findings: Findings) -> dict[str, Figure]:
     """Returns the pictures by their titles."""
-    drawn = {"Evidence": _evidence(found), "Typicality": _histogram(found)}
-    if found.classes:
-        drawn["Classes"] = _shares(found.classes[:CLASSES])
+    drawn = {"Evidence": _evidence(findings), "Typicality": _histogram(findings)}
+    if findings.classes:
+        drawn["Classes"] = _shares(findings.classes[:CLASSES])
     return drawn
 
 
-def _evidence(found: Findings) -> Figure:
+def _evidence(findings: Findings) -> Figure:
     figure, (axes,) = panels([""])
-    for place, history in enumerate(found.history):
+    for place, history in enumerate(findings.history):
         ends = [0, *accumulate(span.inputs for span in history)]
         axes.plot(ends, [1.0, *(span.evidence for span in history)], **line(place))
-    axes.axhline(found.streams / found.alpha, color=GREY, linestyle="--")
+    axes.axhline(findings.streams / findings.alpha, color=GREY, linestyle="--")
     axes.set(yscale="log", xlabel="inputs", ylabel="evidence")
     return explained(figure, [Key("evidence", COLORS[0]), Key("alarm", GREY, "--")])
 
 
-def _histogram(found: Findings) -> Figure:
+def _histogram(findings: Findings) -> Figure:
     figure, (axes,) = panels([""])
-    width = 1 / len(found.histogram)
-    shares = [100 * count / max(found.inputs, 1) for count in found.histogram]
+    width = 1 / len(findings.histogram)
+    shares = [100 * count / max(findings.inputs, 1) for count in findings.histogram]
     axes.bar([width * (at + 0.5) for at in range(len(shares))], shares, 0.9 * width, color=COLORS[0])
     axes.axhline(100 * width, color=GREY, linestyle="--")
     axes.set(xlabel="typicality", ylabel="inputs (%)")
@@ -207,20 +210,20 @@ def _histogram(found: Findings) -> Figure:
 def _shares(classes: Sequence[ClassShare]) -> Figure:
     figure, (axes,) = panels([""])
     kinds = [("predicted", COLORS[0], -0.15), ("estimated", COLORS[1], 0.15)]
-    known = [kind for kind in kinds if any(getattr(one, kind[0]) for one in classes)]
-    for name, color, aside in known:
-        _marks(axes, [getattr(one, name) for one in classes], color, aside)
-    calibrated = [(at, 100 * one.calibrated) for at, one in enumerate(classes) if one.calibrated is not None]
+    shown = [kind for kind in kinds if any(getattr(share, kind[0]) for share in classes)]
+    for name, color, aside in shown:
+        _marks(axes, [getattr(share, name) for share in classes], color, aside)
+    calibrated = [(at, 100 * share.calibrated) for at, share in enumerate(classes) if share.calibrated is not None]
     axes.plot([share for _, share in calibrated], [at for at, _ in calibrated], "|", color=GREY, markersize=14)
-    axes.set_yticks(range(len(classes)), [shortened(one.name, 20).replace("$", r"\$") for one in classes])
+    axes.set_yticks(range(len(classes)), [shortened(share.name, 20).replace("$", r"\$") for share in classes])
     axes.set(xlabel="share (%)")
     axes.invert_yaxis()
-    keys = [Key(name, color) for name, color, _ in known]
+    keys = [Key(name, color) for name, color, _ in shown]
     return explained(figure, [*keys, *([Key("calibration", GREY)] if calibrated else [])])
 
 
 def _marks(axes: Axes, shares: Sequence[ShareEstimate | None], color: str, aside: float) -> None:
-    for at, one in enumerate(shares):
-        if one is not None:
-            axes.plot([100 * one.low, 100 * one.high], [at + aside] * 2, color=color, linewidth=2)
-            axes.plot(100 * one.value, at + aside, "o", color=color, markersize=4)
+    for at, share in enumerate(shares):
+        if share is not None:
+            axes.plot([100 * share.low, 100 * share.high], [at + aside] * 2, color=color, linewidth=2)
+            axes.plot(100 * share.value, at + aside, "o", color=color, markersize=4)

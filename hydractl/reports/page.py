@@ -77,24 +77,24 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
 
     template = environment().get_template("page.html")
     models, content = report.models, seen_from(folder, report_json(report))
-    found, rivals = verdicts(models), rivalries(models)
-    in_order = sorted(found.values(), key=lambda one: -models[one.system].members)
+    by_first, rivals = verdicts(models), rivalries(models)
+    in_order = sorted(by_first.values(), key=lambda verdict: -models[verdict.system].members)
     main = result_table(report, brief=True)
     shown, chosen_by = told_apart(models)
     first = next(iter(models))
-    clear = bool(found) and (len(found) == 1 or bool(rivals))
+    clear = bool(by_first) and (len(by_first) == 1 or bool(rivals))
     best, why = recommended(models) if clear else (first, "")
     listed = list(_samples(models))
-    used = [one["reference"] for one in content["models"][best].get("networks") or ()]
+    used = [network["reference"] for network in content["models"][best].get("networks") or ()]
     return template.render(
         report=content,
         models=content["models"],
         tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
-        verdicts=[one.sentence() for one in (*in_order, *rivals)],
+        verdicts=[verdict.sentence() for verdict in (*in_order, *rivals)],
         told=TOLD,
         deploy=why,
         next=next_command(used) if clear or len(models) == 1 else "",
-        compared=bool(found),
+        compared=bool(by_first),
         caption=main.caption,
         pictures=[(TITLES[name], Markup(drawn[name])) for name in TITLES if name in drawn],
         shown=len(shown),
@@ -129,11 +129,11 @@ def _samples(models: Mapping[str, SystemResult]) -> Iterator[tuple[str, Sequence
     The oddest of each set by the first system that has profiles, what the largest system doubts, and what the first one
     was sure of and wrong about.
     """
-    curves = {name: one.curves for name, one in models.items() if one.curves}
-    odd = {name: one.oddest for name, one in curves.items() if one.oddest}
+    curves = {name: entry.curves for name, entry in models.items() if entry.curves}
+    odd = {name: curve.oddest for name, curve in curves.items() if curve.oddest}
     for name, sets in list(odd.items())[:1]:
         yield from ((f"Least typical of {'ID' if of == 'id' else of}, by {name}", shown) for of, shown in sets.items())
-    doubts = {name: one.doubts for name, one in curves.items() if one.doubts}
+    doubts = {name: curve.doubts for name, curve in curves.items() if curve.doubts}
     if not doubts:
         return
     most, first = max(doubts, key=lambda name: models[name].members), next(iter(doubts))

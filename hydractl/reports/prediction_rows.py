@@ -51,58 +51,58 @@ class PredictionRows(Protocol):
         """Yields all that is known of each input, by name."""
 
 
-def print_predictions(found: PredictionRows, console: Console) -> None:
+def print_predictions(rows: PredictionRows, console: Console) -> None:
     """Prints a table with a line per input, and the meaning of the flags below it."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in found.columns:
+    for name in rows.columns:
         table.add_column(escape.terminal(name), overflow="fold")
     longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
-    odd = [False] * len(found) if found.ood is None else found.ood.tolist()
-    for cells, is_odd in zip(found.cells(), odd, strict=True):
-        named = dict(zip(found.columns, map(_shown, found.columns, cells), strict=True))
-        named["input"] = abridged(named["input"], longest)
-        if "set" in named:
-            named["set"] = abridged(named["set"], longest)
+    odd = [False] * len(rows) if rows.ood is None else rows.ood.tolist()
+    for cells, is_odd in zip(rows.cells(), odd, strict=True):
+        texts = dict(zip(rows.columns, map(_shown, rows.columns, cells), strict=True))
+        texts["input"] = abridged(texts["input"], longest)
+        if "set" in texts:
+            texts["set"] = abridged(texts["set"], longest)
         styles = {"msp": "yellow" if is_odd else "green", "ood": "bold yellow"}
-        table.add_row(*(escape.terminal(cell, styles.get(name, "")) for name, cell in named.items()))
+        table.add_row(*(escape.terminal(cell, styles.get(name, "")) for name, cell in texts.items()))
     console.print(table)
-    console.print(escape.terminal(found.meaning, "dim"))
+    console.print(escape.terminal(rows.meaning, "dim"))
 
 
-def predictions_html(found: PredictionRows, most: int) -> str:
+def predictions_html(predictions: PredictionRows, most: int) -> str:
     """Returns a table of HTML for a notebook with at most so many rows, and the meaning of the flags."""
-    head = "".join(f"<th>{escape.html(name)}</th>" for name in found.columns)
-    rows = (map(_shown, found.columns, cells) for cells in islice(found.cells(), most))
+    head = "".join(f"<th>{escape.html(name)}</th>" for name in predictions.columns)
+    rows = (map(_shown, predictions.columns, cells) for cells in islice(predictions.cells(), most))
     body = "".join(f"<tr>{''.join(f'<td>{escape.html(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    more = f"<p>... {len(found)} in all</p>" if len(found) > most else ""
-    return f"<table><tr>{head}</tr>{body}</table>{more}<p>{escape.html(found.meaning)}</p>"
+    more = f"<p>... {len(predictions)} in all</p>" if len(predictions) > most else ""
+    return f"<table><tr>{head}</tr>{body}</table>{more}<p>{escape.html(predictions.meaning)}</p>"
 
 
 def _shown(column: str, cell: str) -> str:
     return {"true": FLAGS[column], "false": ""}.get(cell, cell) if column in FLAGS else cell
 
 
-def predictions_csv(found: PredictionRows) -> str:
+def predictions_csv(predictions: PredictionRows) -> str:
     """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for at, row in enumerate(flat_rows(found)):
+    for at, row in enumerate(flat_rows(predictions)):
         if at == 0:
             writer.writerow(map(escape.spreadsheet, row))
         writer.writerow(map(_cell, row.values()))
     return out.getvalue()
 
 
-def flat_rows(found: PredictionRows) -> Iterator[dict[str, Any]]:
+def flat_rows(predictions: PredictionRows) -> Iterator[dict[str, Any]]:
     """Yields the rows with a column for each probability, each layer's typicality and each column that is kept.
 
     Of a model that labels words, yields a row for each of them, with the span that it is in.
     """
-    layers = 0 if found.profile is None else found.profile.shape[1]
-    for row in found:
+    layers = 0 if predictions.profile is None else predictions.profile.shape[1]
+    for row in predictions:
         profile = row.pop("profile", None) or [None] * layers
         row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
         for group, letter in (("kept", "kept"), ("probabilities", "p")):
@@ -114,11 +114,11 @@ def _of_words(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     words, spans = row.pop("words") or [{}], row.pop("spans") or []
     keys = ("label", "start", "end", "confidence", *(["sure"] if "sure" in row else []))
     for word in words:
-        own = {"word": word.get("text"), **{key: word.get(key) for key in keys[:4]}}
-        inside: dict[str, Any] = next(
+        columns = {"word": word.get("text"), **{key: word.get(key) for key in keys[:4]}}
+        span_of_word: dict[str, Any] = next(
             (span for span in spans if word and span["start"] <= word["start"] < span["end"]), {}
         )
-        yield row | own | {f"span {key}": inside.get(key) for key in keys}
+        yield row | columns | {f"span {key}": span_of_word.get(key) for key in keys}
 
 
 def _cell(value: Any) -> Any:

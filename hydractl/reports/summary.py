@@ -91,15 +91,15 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
     if summary["temperature"] is not None:
         facts["temperature"] = f"{summary['temperature']:.4g}"
     if summary.get("thresholds"):
-        facts["thresholds"] = ", ".join(f"{one:.2f}" for one in summary["thresholds"])
+        facts["thresholds"] = ", ".join(f"{threshold:.2f}" for threshold in summary["thresholds"])
     if (around := summary.get("intervals")) is not None:
         facts["intervals"] = f"hold {100 * around['share']:g} % of right numbers"
     if (fit := summary["ood"]) is not None:
         flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
         facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"
         if "accuracy" in fit:
-            right, one = f"{100 * fit['accuracy']:g} % of", fit.get("confidence")
-            if least := fit.get("confidences") or ([] if one is None else [one]):
+            right, confidence = f"{100 * fit['accuracy']:g} % of", fit.get("confidence")
+            if least := fit.get("confidences") or ([] if confidence is None else [confidence]):
                 facts["sure"] = f"from an MSP of {span(least)}: {right} answers are right"
             else:
                 facts["thresholds"] = f"{facts['thresholds']}: {right} the answers with each label are right"
@@ -153,11 +153,11 @@ def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
     options = made.get("options") or {}
     shown = ", ".join(f"{name} {value}" for name, value in options.items() if isinstance(value, int | float | str))
     yield printable(shortened(f"{indent}{made.get('command', 'unknown')}{shown and '  '}{shown}", 200))
-    for one in made.get("inputs") or ():
-        if one.get("provenance"):
-            yield from _history(one["provenance"], indent + "  ")
+    for origin in made.get("inputs") or ():
+        if origin.get("provenance"):
+            yield from _history(origin["provenance"], indent + "  ")
         else:
-            yield printable(f"{indent}  {shortened(str(one.get('sha256', 'unknown')), 15)}")
+            yield printable(f"{indent}  {shortened(str(origin.get('sha256', 'unknown')), 15)}")
 
 
 def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], units: Sequence[Unit], path: Path | None) -> str:
@@ -171,8 +171,8 @@ def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], units: Sequenc
     kept, every = member_heads(layout.heads, 0), Layout(all_heads(spec), layout.shared)
     heads = without(every.heads, set(member_heads(every.heads, 0)).difference([*kept, *dropped]))
     left = member_units(layout, spec, 0)
-    whole = every.without_units(spec, set(member_units(every, spec, 0)).difference([*left, *units]))
-    before = _size(checkpoint, replace(whole, heads=heads))
+    with_units = every.without_units(spec, set(member_units(every, spec, 0)).difference([*left, *units]))
+    before = _size(checkpoint, replace(with_units, heads=heads))
     counts = f"heads {len(kept) + len(dropped)} -> {len(kept)}"
     if units:
         counts += f", MLP units {len(left) + len(units)} -> {len(left)}"
@@ -188,7 +188,7 @@ def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:
     every = frozenset(checkpoint.slots())
     layouts = [checkpoint.layout.pick(checkpoint.spec, [member]) for member in range(checkpoint.members)]
     alone = [_size(checkpoint, replace(layout, shared=every)) for layout in layouts]
-    apart = _Size(sum(one.parameters for one in alone), sum(one.multiply_adds for one in alone))
+    apart = _Size(sum(size.parameters for size in alone), sum(size.multiply_adds for size in alone))
     counts = "+".join(str(len(member_heads(layout.heads, 0))) for layout in layouts)
     members = f"{checkpoint.members} members" if checkpoint.members > 1 else "one network"
     members += f" of {counts} heads"

@@ -45,7 +45,9 @@ def result_table(report: Results, full: bool = False, brief: bool = False) -> Ta
     groups = main_groups(entries) if brief and not full else column_groups(entries, full)
     return Table(
         systems=tuple(marked(name, entry) for name, entry in models.items()),
-        groups=tuple((one.title, [(column.name, column.cells(entries)) for column in one.columns]) for one in groups),
+        groups=tuple(
+            (group.title, [(column.name, column.cells(entries)) for column in group.columns]) for group in groups
+        ),
         verdicts=tuple(verdict.sentence() for verdict in (*verdicts(models).values(), *rivalries(models))),
         caption=tuple(caption(report, full)),
     )
@@ -102,8 +104,8 @@ def draw(table: Table, console: Console) -> None:
         return
     systems = _grid("", [(table.head, [escape.terminal(system) for system in table.systems])], "left")
     room = console.width - _width(systems, console)
-    named = ((title, [(name, _texts(cells)) for name, cells in columns]) for title, columns in table.groups)
-    grids = [grid for title, columns in named for grid in _pieces(title, columns, console, room)]
+    groups = ((title, [(name, _texts(cells)) for name, cells in columns]) for title, columns in table.groups)
+    grids = [grid for title, columns in groups for grid in _pieces(title, columns, console, room)]
     for number, run in enumerate(_fit(grids, console, room)):
         if number:
             console.print()

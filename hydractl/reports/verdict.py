@@ -56,7 +56,10 @@ class Verdict:
     @property
     def losses(self) -> list[Judgement]:
         """The metrics that are worse beyond chance, also on a single OOD set."""
-        return [*self.of("worse"), *(one for each in self.sets.values() for one in each if one.outcome == "worse")]
+        return [
+            *self.of("worse"),
+            *(judgement for each in self.sets.values() for judgement in each if judgement.outcome == "worse"),
+        ]
 
     @property
     def gains(self) -> bool:
@@ -68,15 +71,17 @@ class Verdict:
         parts = []
         for way, judgements in (("better", self.of("better")), ("worse", self.losses)):
             if judgements:
-                parts.append(f"{way} in {_listed([f'{one.metric} ({one.text})' for one in judgements])}")
+                parts.append(
+                    f"{way} in {_listed([f'{judgement.metric} ({judgement.text})' for judgement in judgements])}"
+                )
         if parts and not self.gains:
             parts.insert(0, "nothing is better beyond chance")
         if even := self.of("within chance"):
-            parts.append(f"{_listed([one.metric for one in even])} within chance")
+            parts.append(f"{_listed([judgement.metric for judgement in even])} within chance")
         if self.below_coin:
             parts.append(f"worse than a coin on {_listed(self.below_coin)}")
         if self.uncounted:
-            listed = _listed([f"{one.metric} ({one.text})" for one in self.uncounted])
+            listed = _listed([f"{judgement.metric} ({judgement.text})" for judgement in self.uncounted])
             parts.append(f"not counted, on OOD sets of the kind that training saw: {listed}")
         return f"{self.system} against {self.other}: {'; '.join(parts)}{self._cost()}."
 
@@ -88,7 +93,7 @@ class Verdict:
         """
         model, network = (f"{name}{ending}" for name in (self.system, self.other))
         ways = (self.of("better"), self.losses)
-        better, worse = (_listed([one.metric for one in judgements] or [""]) for judgements in ways)
+        better, worse = (_listed([judgement.metric for judgement in judgements] or [""]) for judgements in ways)
         if not better:
             return self.other, f"Deploy {network}: {model} is better in nothing beyond chance."
         if doubt := self._doubt():
@@ -113,7 +118,7 @@ class Verdict:
         """Returns why the samples are too few to recommend the system; empty if they suffice."""
         if self.samples is not None and self.samples < FEW:
             return f"{self.samples:.0f} samples are too few for a recommendation: evaluate on {FEW} or more"
-        riskiest = max(self.judgements, key=lambda one: one.risk)
+        riskiest = max(self.judgements, key=lambda judgement: judgement.risk)
         if riskiest.risk <= 1:
             return ""
         lost = f"these samples do not rule out that it loses {100 * TOLERATED * riskiest.risk:.1f} points of "
@@ -122,8 +127,8 @@ class Verdict:
         return f"{lost}{riskiest.metric}: evaluate on {enough}"
 
     def _cost(self) -> str:
-        known = {"the multiply-adds": self.multiply_adds, "the parameters": self.parameters}
-        ratios = [f"{ratio:.2f} times {name}" for name, ratio in known.items() if ratio is not None]
+        costs = {"the multiply-adds": self.multiply_adds, "the parameters": self.parameters}
+        ratios = [f"{ratio:.2f} times {name}" for name, ratio in costs.items() if ratio is not None]
         return f"; at {_listed(ratios)}" if ratios else ""
 
 
@@ -138,8 +143,8 @@ def verdicts(models: Mapping[str, SystemResult]) -> dict[str, Verdict]:
         models: of a report, with the `difference` that resampling gives.
     """
     first = next(iter(models), "")
-    found = {name: _verdict(models, name, first, entry.difference) for name, entry in models.items() if name != first}
-    return {name: verdict for name, verdict in found.items() if verdict.judgements}
+    every = {name: _verdict(models, name, first, entry.difference) for name, entry in models.items() if name != first}
+    return {name: verdict for name, verdict in every.items() if verdict.judgements}
 
 
 def rivalries(models: Mapping[str, SystemResult]) -> list[Verdict]:
@@ -161,14 +166,14 @@ def recommended(models: Mapping[str, SystemResult], ending: str = "") -> tuple[s
         ending: of the files, which have the names of systems.
     """
     by_first = verdicts(models)
-    rivals = [one for one in rivalries(models) if one.system in by_first]
+    rivals = [rival for rival in rivalries(models) if rival.system in by_first]
     system = rivals[0].system if rivals else max(by_first, key=lambda name: models[name].members)
     against = by_first[system]
-    affordable = [against, *(one for one in rivals if (one.multiply_adds or 1) >= 1)]
-    unbeaten = [one for one in affordable if not one.gains]
-    closest = min(unbeaten or affordable, key=lambda one: len(one.of("better")) - len(one.of("worse")))
+    affordable = [against, *(rival for rival in rivals if (rival.multiply_adds or 1) >= 1)]
+    unbeaten = [rival for rival in affordable if not rival.gains]
+    closest = min(unbeaten or affordable, key=lambda rival: len(rival.of("better")) - len(rival.of("worse")))
     if not against.gains:  # then the choice is between the first and what beats it
-        ahead = [by_first[one.other] for one in unbeaten[1:] if by_first[one.other].gains]
+        ahead = [by_first[rival.other] for rival in unbeaten[1:] if by_first[rival.other].gains]
         closest = next(iter(ahead), against)
     return closest.deployment(ending)
 
@@ -178,9 +183,9 @@ def next_command(networks: Sequence[str]) -> str:
     return f"hydractl predict {quote(networks[0])} INPUT" if len(networks) == 1 else ""
 
 
-def _verdict(models: Mapping[str, SystemResult], name: str, other: str, found: Resampled[Difference] | None) -> Verdict:
-    compared = replace(models[name], difference=found)
-    seen = any(one.exposed for one in models.values())
+def _verdict(models: Mapping[str, SystemResult], name: str, other: str, gap: Resampled[Difference] | None) -> Verdict:
+    compared = replace(models[name], difference=gap)
+    seen = any(entry.exposed for entry in models.values())
     deciding = {key: _unseen(column) if seen else column for key, column in JUDGED.items()}
     judgements = _judgements(deciding, compared)
     multiply_adds, parameters = (_ratio(compared, models[other], key) for key in ("multiply_adds", "parameters"))
@@ -202,10 +207,12 @@ def _on_sets(compared: SystemResult, other: SystemResult) -> dict[str, tuple[Jud
     judged = {}
     for name, columns in judged_sets(compared).items():
         ends = {
-            key: [column.show(column.value(one) or 0) for one in (other, compared)] for key, column in columns.items()
+            key: [column.show(column.value(entry) or 0) for entry in (other, compared)]
+            for key, column in columns.items()
         }
         judged[name] = tuple(
-            replace(one, text=f"{' to '.join(ends[one.key])}, {one.text}") for one in _judgements(columns, compared)
+            replace(judgement, text=f"{' to '.join(ends[judgement.key])}, {judgement.text}")
+            for judgement in _judgements(columns, compared)
         )
     return judged
 
@@ -242,8 +249,8 @@ def own_losses(name: str, entry: SystemResult) -> Iterator[str]:
     losses = []
     for of, differences in by_set.items():
         for key, title, better in (("auroc", "AUROC", True), ("fpr95", "FPR95", False)):
-            found = differences[key]
-            if outcome(found.value, found.interval, better, 2 * len(by_set)) == "worse":
+            difference = differences[key]
+            if outcome(difference.value, difference.interval, better, 2 * len(by_set)) == "worse":
                 now, before = (100 * getattr(entry.ood[of], part) for part in (key, f"msp_{key}"))
                 losses.append(f"{title} of {of} ({before:.2f} to {now:.2f})")
     if losses:
@@ -267,7 +274,7 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     if any(system.ood for system in models.values()):
         yield from _scored(models, score)
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
-        if confident := [name for name, one in models.items() if one.score and one.typicality is None]:
+        if confident := [name for name, entry in models.items() if entry.score and entry.typicality is None]:
             yield f"Scored by a confidence of their own: {', '.join(confident)}."
         if full:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
@@ -278,8 +285,8 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
         if (sure := system.sure) is not None:
             right = "" if sure.right is None else f", {100 * sure.right:.1f} % of them right"
             of = "ID" if system.id.span_f1 is None else "the spans that it finds in ID"
-            found = f"{100 * sure.share:.1f} % of {of}{right}"
-            yield f"{name} is sure of {found}; {100 * sure.accuracy:.1f} % are promised."
+            sure_of = f"{100 * sure.share:.1f} % of {of}{right}"
+            yield f"{name} is sure of {sure_of}; {100 * sure.accuracy:.1f} % are promised."
         if system.exposed:
             yield f"Training of {name} saw OOD data of the kind of {_listed(system.exposed)}: gains there do not count."
         for leak in system.leaks or ():
@@ -306,18 +313,22 @@ def _scored(models: Mapping[str, SystemResult], score: str) -> Iterator[str]:
     Args:
         score: of the systems that bring none.
     """
-    brought = {name: (one.score or score, one.typicality) for name, one in models.items() if one.typicality is not None}
+    brought = {
+        name: (system.score or score, system.typicality)
+        for name, system in models.items()
+        if system.typicality is not None
+    }
     if not brought:
         yield f"OOD is positive. Score: {score}, {_meaning(score)}."
         return
-    parts = [f"{name} by {own}" for name, (own, _) in brought.items()]
-    parts += [f"{name} by {score}" for name, one in models.items() if one.score is None]
-    beside = any(found.msp_auroc is not None for one in models.values() for found in one.ood.values())
+    parts = [f"{name} by {score_name}" for name, (score_name, _) in brought.items()]
+    parts += [f"{name} by {score}" for name, entry in models.items() if entry.score is None]
+    beside = any(ood_result.msp_auroc is not None for entry in models.values() for ood_result in entry.ood.values())
     also = f" Columns MSP: every system by the {BASELINE}." * beside
     yield f"OOD is positive. Each file's own score: {_listed(parts)}.{also}"
-    yield from (f"{own}: {_meaning(own)}." for own in dict.fromkeys(own for own, _ in brought.values()))
-    for name, (_, found) in brought.items():
-        accepted, promised = (f"{100 * share:.1f} %" for share in (found.coverage, found.accept))
+    yield from (f"{key}: {_meaning(key)}." for key in dict.fromkeys(key for key, _ in brought.values()))
+    for name, (_, typicality) in brought.items():
+        accepted, promised = (f"{100 * share:.1f} %" for share in (typicality.coverage, typicality.accept))
         yield f"Typicality of {name} accepts {accepted} of ID; {promised} are promised."
 
 
@@ -330,15 +341,15 @@ def _meaning(score: str) -> str:
 
 def _fitted(models: Mapping[str, SystemResult]) -> Iterator[str]:
     for name, system in models.items():
-        found = system.temperature
-        if found is not None and found.argmax_changed is not None:
-            changed = f"{100 * found.argmax_changed:.2f} % of predictions changed"
-            yield f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"
+        fit = system.temperature
+        if fit is not None and fit.argmax_changed is not None:
+            changed = f"{100 * fit.argmax_changed:.2f} % of predictions changed"
+            yield f"{name} {fit.value:.3f}, NLL {fit.nll_before:.3f} to {fit.nll_after:.3f}, {changed}"
 
 
 def _far_from_one(models: Mapping[str, SystemResult]) -> Iterator[str]:
     for name, system in models.items():
-        exposed = (f"outlier exposure to data of the kind of {one}" for one in system.exposed or ())
+        exposed = (f"outlier exposure to data of the kind of {data}" for data in system.exposed or ())
         if system.temperature is not None and (far := far_from_one(system.temperature.value, exposed)) is not None:
             yield f"{name}: {far}."
 
@@ -367,7 +378,7 @@ def _rounded(samples: float) -> int:
 
 
 def _ratio(entry: SystemResult, first: SystemResult, key: str) -> float | None:
-    ours, theirs = (0 if one.cost is None else getattr(one.cost, key) for one in (entry, first))
+    ours, theirs = (0 if system.cost is None else getattr(system.cost, key) for system in (entry, first))
     return ours / theirs if ours and theirs else None
 
 

@@ -90,12 +90,12 @@ class AnalyseHeads:
         drawn = 2 * (self.picture.plot is not None)  # each of the two drawn groups of heads takes one more pass
         with watch.progress("analyse", (1 + drawn) * material.samples) as advance:
             data = material.scoring_data(self.compute.batch_size, Ranks(), advance=advance)
-            found = separated(separations(material.model, data), ranking)
-            figure = _heads_figure(found, material.model, data) if drawn else None
+            groups = separated(separations(material.model, data), ranking)
+            figure = _heads_figure(groups, material.model, data) if drawn else None
         if figure is not None:
             self.picture.write(lambda: figure)
         origin = origin_of(checkpoint, remembered(self, budget=len(ranking), template=material.template))
-        return Finding(found, _heads_json(found) | origin, list(separated_lines(found)))
+        return Finding(groups, _heads_json(groups) | origin, list(separated_lines(groups)))
 
     def _ranking(self, checkpoint: Checkpoint) -> Sequence[Head]:
         """Returns the heads that the circuit drops."""
@@ -115,20 +115,20 @@ class AnalyseHeads:
 analyse_heads = function(AnalyseHeads)
 
 
-def _heads_json(found: Separated) -> dict[str, Any]:
+def _heads_json(separated: Separated) -> dict[str, Any]:
     from hydractl.systems.description import plain
 
     heads = [
-        {**head._asdict(), "dropped": head in found.dropped, **vars(separation)}
-        for head, separation in found.heads.items()
+        {**head._asdict(), "dropped": head in separated.dropped, **vars(separation)}
+        for head, separation in separated.heads.items()
     ]
     content: dict[str, Any] = plain(
-        {"last_layer": found.last, "all_layers": found.all, "dropped": found.dropped, "heads": heads}
+        {"last_layer": separated.last, "all_layers": separated.all, "dropped": separated.dropped, "heads": heads}
     )
     return content
 
 
-def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
+def _heads_figure(separated: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.circuit.head_groups import shown_heads
     from hydractl.circuit.scores import as_towers
     from hydractl.reports.head_maps import separation_figure
@@ -137,13 +137,13 @@ def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     maps: dict[str, list[list[float | None]]] = {}
     crossed: dict[str, list[tuple[int, int]]] = {}
     for name in ("euclidean", "mahalanobis"):
-        values = {head: getattr(separation, name) for head, separation in found.heads.items()}
+        values = {head: getattr(separation, name) for head, separation in separated.heads.items()}
         for tower, rows in as_towers(values, model.spec).items():
             maps[f"{tower} {name}"] = rows
-            crossed[f"{tower} {name}"] = [(head.layer, head.head) for head in found.dropped if head.tower == tower]
-    distances = {head: separation.mahalanobis for head, separation in found.heads.items()}
+            crossed[f"{tower} {name}"] = [(head.layer, head.head) for head in separated.dropped if head.tower == tower]
+    distances = {head: separation.mahalanobis for head, separation in separated.heads.items()}
     groups = {}
-    for name, heads in zip(("dropped first", "dropped last"), shown_heads(found.dropped), strict=True):
-        titles = {head: f"{found.dropped.index(head) + 1}: {about(head, distances)}" for head in heads}
+    for name, heads in zip(("dropped first", "dropped last"), shown_heads(separated.dropped), strict=True):
+        titles = {head: f"{separated.dropped.index(head) + 1}: {about(head, distances)}" for head in heads}
         groups[name] = projections(model, data, titles) if titles else []
     return separation_figure(maps, groups, "distance of ID and OOD means", crossed)

@@ -116,20 +116,20 @@ class AnalyseSpeed:
                 for size in sizes:
                     watch.note(f"{dtype}, batch {size}: {', '.join(systems)}".removeprefix("torch."))
                     rows += timer.time(systems, size, self.tokens)
-            found = timing_environment(place)
+            environment = timing_environment(place)
         references = {name: system.references for name, system in systems.items()}
-        return Speeds(rows, references, found, laid_out)
+        return Speeds(rows, references, environment, laid_out)
 
 
 analyse_speed = function(AnalyseSpeed)
 
 
 @contextmanager
-def _one_thread(wanted: bool) -> Iterator[None]:
+def _one_thread(alone: bool) -> Iterator[None]:
     import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1 if wanted else threads)
+    torch.set_num_threads(1 if alone else threads)
     try:
         yield
     finally:
@@ -142,19 +142,19 @@ def _opened(models: Models) -> dict[str, Sequence[Checkpoint] | OnnxFile]:
     from hydractl.systems.networks import NetworkSystem
     from hydractl.systems.onnx import OnnxSystem
 
-    found: dict[str, Sequence[Checkpoint] | OnnxFile] = {}
+    opened: dict[str, Sequence[Checkpoint] | OnnxFile] = {}
     for name, system in named_systems(models):
-        if name in found:
+        if name in opened:
             raise OptionError(f"two models are called {name}: name them, as in first={name}")
         if isinstance(system, OnnxSystem):
-            found[name] = system.file
+            opened[name] = system.file
             continue
         if not isinstance(system, NetworkSystem) or system.dropout:
             raise OptionError(
                 f"{name}: only networks are timed: name models, or MODEL+MODEL to run one after the other"
             )
-        found[name] = system.checkpoints
-    return found
+        opened[name] = system.checkpoints
+    return opened
 
 
 def _split(value: Any) -> Sequence[Any]:
@@ -164,7 +164,7 @@ def _split(value: Any) -> Sequence[Any]:
 
 
 def _size(size: Any) -> int:
-    found = whole(size, 1, BATCH)
-    if found is None:
+    samples = whole(size, 1, BATCH)
+    if samples is None:
         raise OptionError(f"`batch_sizes` {size}: expected whole numbers from 1 to {BATCH}")
-    return found
+    return samples

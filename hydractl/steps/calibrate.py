@@ -81,14 +81,14 @@ class Calibrated(MadeModel):
         return self.checkpoint.calibration.divisor
 
     def __str__(self) -> str:
-        found = self.fitted
+        fit = self.fitted
         scaled = f"confidence is not calibrated, {self.samples} samples have no labels"
         if self.checkpoint.spec.embeds:
             scaled = f"fitted on {self.samples} samples"
-        if found is not None:
+        if fit is not None:
             scaled = (
-                f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
-                f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
+                f"{fit}: NLL {fit.nll_before:.4f} -> {fit.nll_after:.4f} "
+                f"on {self.samples} samples, {100 * fit.argmax_changed:.2f} % of predictions changed"
             )
         kept = f"accepts {self.accepted} of held-out samples, {100 * self.ood.accept:g} % are promised"
         return "; ".join([scaled, f"OOD score {self.ood.score} {kept}", *self._promises()])
@@ -119,13 +119,13 @@ class Calibrated(MadeModel):
         yield str(self) if self.output is None else str(self.output)
 
     def facts(self) -> Mapping[str, object]:
-        found = self.fitted
+        fit = self.fitted
         scaled: dict[str, object] = {}
-        if found is not None:
+        if fit is not None:
             scaled = {
-                "fitted": str(found),
-                "NLL": f"{found.nll_before:.4f} before, {found.nll_after:.4f} after",
-                "predictions changed": f"{100 * found.argmax_changed:.2f} %",
+                "fitted": str(fit),
+                "NLL": f"{fit.nll_before:.4f} before, {fit.nll_after:.4f} after",
+                "predictions changed": f"{100 * fit.argmax_changed:.2f} %",
             }
         return (
             scaled
@@ -249,13 +249,13 @@ class Calibrate:
             claim(output) if output is not None and ranks.leads else nullcontext(),
         ):
             watch = watch if ranks.leads else LOG
-            wanted = self._wanted(checkpoint, data)
+            ood_fit = self._wanted(checkpoint, data)
             fit = partial(self.method.fit, promises)
-            found = self._fits(checkpoint, data, wanted, fit=fit, ranks=ranks, watch=watch)
-            fitted, ood = found.fitted, found.ood
-            self._tell(found, checkpoint, watch)
+            fits = self._fits(checkpoint, data, ood_fit, fit=fit, ranks=ranks, watch=watch)
+            fitted, ood = fits.fitted, fits.ood
+            self._tell(fits, checkpoint, watch)
             options = remembered(self, **promises.shares, by_class=promises.by_class or None, template=None)
-            made = calibrated(checkpoint, found, data, options=options)
+            made = calibrated(checkpoint, fits, data, options=options)
             lost = checkpoint.calibration.lost(made.calibration)
             warnings = [f"{checkpoint.name}: the promise of {lost} is gone: ask for it again"] * bool(lost)
             for warning in warnings:
@@ -273,8 +273,8 @@ class Calibrate:
             )
             if output is not None and ranks.leads:
                 write_checkpoint(result.checkpoint, output, self.force)
-                if found.kept is not None:
-                    found.kept.remove()
+                if fits.kept is not None:
+                    fits.kept.remove()
                 watch.note(str(result))
         return result
 
@@ -301,8 +301,8 @@ class Calibrate:
         kept = "accuracy" in task.promises and self.promises.sets is None
         promised = None if several and kept and not self.promises.by_class else self.promises.first
         if several and (promised or data.outside or score != DEFAULT):
-            given = promised or ("a choice by `ood_data`" if data.outside else score)
-            require_one_class(checkpoint.spec, given, f"leave it out, {DEFAULT} is fitted without")
+            unfit = promised or ("a choice by `ood_data`" if data.outside else score)
+            require_one_class(checkpoint.spec, unfit, f"leave it out, {DEFAULT} is fitted without")
         if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
             what = "a zero-shot model" if zero_shot else score
             raise OptionError(f"`bank_size` {self.bank_size}: {what} keeps no bank, only knn does: leave it out")
@@ -320,7 +320,7 @@ class Calibrate:
         self,
         checkpoint: Checkpoint,
         data: CalibrationData,
-        wanted: Wanted,
+        ood_fit: Wanted,
         *,
         fit: Fit,
         ranks: Ranks,
@@ -351,7 +351,7 @@ class Calibrate:
                 data,
                 running,
                 fit=fit,
-                wanted=wanted,
+                wanted=ood_fit,
                 keep=self._state if self.output is not None and ranks.leads else None,
                 on_batch=advance,
             )
@@ -371,23 +371,23 @@ class Calibrate:
             "is not calibrated"
         )
 
-    def _tell(self, found: Fits, checkpoint: Checkpoint, watch: Watcher) -> None:
+    def _tell(self, fits: Fits, checkpoint: Checkpoint, watch: Watcher) -> None:
         """Notes a fit at its bound or far from 1, how the OOD score was chosen, and what shifted data do."""
         from hydractl.metrics.scaling import far_from_one
         from hydractl.surgery.provenance import exposed_to
 
-        fitted = found.fitted
+        fitted = fits.fitted
         if fitted is not None and fitted.at_bound:
             watch.warn(NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound)
         exposed = (f"outlier exposure to {name}" for name in dict.fromkeys(exposed_to(checkpoint.provenance)))
         if fitted is not None and (far := far_from_one(fitted.temperature, exposed)) is not None:
             watch.note(f"note: {far}")
-        if found.ood.choice is not None:
-            for line in found.ood.choice.lines():
+        if fits.ood.choice is not None:
+            for line in fits.ood.choice.lines():
                 watch.note(line)
-            for line in found.ood.choice.warnings():
+            for line in fits.ood.choice.warnings():
                 watch.warn(line)
-        for name, (before, after) in found.ood.shift.items():
+        for name, (before, after) in fits.ood.shift.items():
             watch.note(
                 f"note: {100 * before:.1f} % of {name} would be flagged, {100 * after:.1f} % are with it taken in"
             )

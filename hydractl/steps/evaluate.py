@@ -91,10 +91,10 @@ class Evaluate:
 
     def _check_data(self) -> None:
         """Raises OptionError for options on data that have no effect."""
-        saved, given, plain = self.procedure.save_logits, flat(self), flat(Evaluate(self.systems))
+        saved, values, plain = self.procedure.save_logits, flat(self), flat(Evaluate(self.systems))
         if self.sets.id_data is None:
             for name in (*vars(Sets()), *vars(Reading()), "save_logits"):
-                if given.get(name) != plain.get(name):
+                if values.get(name) != plain.get(name):
                     raise OptionError(f"`{name}` has no effect without `id_data`: give both or neither")
             if isinstance(self.systems, list) and not any("predictions:" in str(system) for system in self.systems):
                 raise OptionError(NO_DATA)
@@ -144,9 +144,9 @@ class Evaluate:
 
         systems = named_systems(self.systems)
         if self.procedure.members_curve:
-            systems = [part for one in systems for part in by_size(*one)]
-        networks = [one.checkpoints[0] for _, one in systems if isinstance(one, NetworkSystem)]
-        if self.reading.template != DEFAULT_TEMPLATE and all(not one.spec.prompted for one in networks):
+            systems = [part for system in systems for part in by_size(*system)]
+        networks = [system.checkpoints[0] for _, system in systems if isinstance(system, NetworkSystem)]
+        if self.reading.template != DEFAULT_TEMPLATE and all(not network.spec.prompted for network in networks):
             raise OptionError(f"`template` {self.reading.template}: no system is a zero-shot model: leave it out")
         procedure = replace(self.procedure, curves=self.outputs.report is not None)
         return open_comparison(systems, open_data if self.sets.id_data is not None else None, self.settings, procedure)
@@ -170,7 +170,7 @@ class Evaluate:
         from hydractl.evaluation.system_numbers import assemble
         from hydractl.reports.artifact import results
 
-        resampled = max((one.draws for one in measured), default=0)
+        resampled = max((numbers.draws for numbers in measured), default=0)
         drawn = resampled or self.sets.corrupt or comparison.draws
         options = {
             "batch_size": self.compute.batch_size,
@@ -208,12 +208,12 @@ class Evaluate:
         for name, task in chosen.tasks.items():
             watch.note(f"task {name}")
             saved = None if below is None else Path(below) / name
-            own = {**task.options, "suite": None, "json": None, "save_logits": saved}
-            reports[name] = make(Evaluate, flat(self) | own)._reported(watch)
-        found = SuiteReported(chosen.name, reports)
+            options = {**task.options, "suite": None, "json": None, "save_logits": saved}
+            reports[name] = make(Evaluate, flat(self) | options)._reported(watch)
+        reported = SuiteReported(chosen.name, reports)
         if json is not None:
-            write_json(Path(json), found.to_json(), force)
-        return found
+            write_json(Path(json), reported.to_json(), force)
+        return reported
 
 
 evaluate = function(Evaluate)

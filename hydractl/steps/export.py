@@ -58,8 +58,8 @@ class HuggingFace:
             if stock:
                 write_stock(checkpoint, folder)
             else:
-                told = report_json(read_report(str(report))) if isinstance(report, str | Path) else report
-                write_hydra(checkpoint, folder, told)
+                content = report_json(read_report(str(report))) if isinstance(report, str | Path) else report
+                write_hydra(checkpoint, folder, content)
         return Exported(output, self.name)
 
 
@@ -134,19 +134,22 @@ class EightBits:
 
         assert self.id_data is not None
         modality = checkpoint.spec.modality
-        inside = open_samples(self.id_data, modality, reading, name="ID data")
-        outside = open_ood_sets(self.ood_data, self.id_data, modality, reading)
+        samples = open_samples(self.id_data, modality, reading, name="ID data")
+        ood_sets = open_ood_sets(self.ood_data, self.id_data, modality, reading)
         if self.eval_data is not None:
             fresh = open_samples(self.eval_data, modality, reading, name="evaluation data")
         else:
-            order = np.random.default_rng(0).permutation(len(inside))
-            kept = len(inside) // KEPT_OUT
-            fresh, inside = (inside.subset(np.sort(places)) for places in (order[:kept], order[kept:]))
-            alone = ~np.isin(fresh.content_hashes(), inside.content_hashes())  # a short text may come twice
+            order = np.random.default_rng(0).permutation(len(samples))
+            kept = len(samples) // KEPT_OUT
+            fresh, samples = (samples.subset(np.sort(places)) for places in (order[:kept], order[kept:]))
+            alone = ~np.isin(fresh.content_hashes(), samples.content_hashes())  # a short text may come twice
             fresh = fresh.subset(np.flatnonzero(alone)) if alone.any() else fresh
-        tell_oddities([inside, fresh, *outside.values()], watch)
-        sets = {SetKey("id", fresh.name): fresh, **{SetKey("ood", name): one for name, one in outside.items()}}
-        return CalibrationData(labelled_for(checkpoint, inside), {}, {}), EvaluationData(sets, reading.match_labels)
+        tell_oddities([samples, fresh, *ood_sets.values()], watch)
+        sets = {
+            SetKey("id", fresh.name): fresh,
+            **{SetKey("ood", name): ood_samples for name, ood_samples in ood_sets.items()},
+        }
+        return CalibrationData(labelled_for(checkpoint, samples), {}, {}), EvaluationData(sets, reading.match_labels)
 
 
 @dataclass(frozen=True)
@@ -243,15 +246,15 @@ def format_of(output: str | Path) -> type[Format]:
     Raises:
         OptionError: no format ends so.
     """
-    found = next((each for each in FORMATS if each.suffix == Path(output).suffix.lower()), None)
-    if found is None:
+    chosen = next((each for each in FORMATS if each.suffix == Path(output).suffix.lower()), None)
+    if chosen is None:
         endings = ", ".join(f"{each.suffix or 'none'} is {each.name}" for each in FORMATS)
         raise OptionError(f"`format` is missing, and {output} does not end in one ({endings}): name it")
-    return found
+    return chosen
 
 
-def _guess(given: Mapping[str, Any]) -> str:
-    return format_of(given["output"]).name
+def _guess(options: Mapping[str, Any]) -> str:
+    return format_of(options["output"]).name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -276,11 +279,11 @@ class Exported(Result):
     def to_json(self) -> dict[str, Any]:
         from hydractl.reports.artifact import report_json
 
-        found = {"output": str(self.output), "format": self.format, "difference": self.difference}
+        content = {"output": str(self.output), "format": self.format, "difference": self.difference}
         if self.report is None:
-            return found
+            return content
         speed = [row.to_json() for row in self.rows]
-        return {**found, "report": report_json(self.report), "speed": speed, "warnings": list(self.warnings)}
+        return {**content, "report": report_json(self.report), "speed": speed, "warnings": list(self.warnings)}
 
     def lines(self) -> Iterator[str]:
         from hydractl.inputs.reported import WIDTH
@@ -339,10 +342,10 @@ class Export:
 
     def run(self, watch: Watcher) -> Exported:
         output, chosen = Path(self.output), self.format or format_of(self.output)()
-        found = chosen.write(as_checkpoint(self.model), output, self.force, watch)
-        if found.difference is not None:
-            watch.note(f"{output}: answers within {found.difference:.1g} of the model's")
-        return found
+        exported = chosen.write(as_checkpoint(self.model), output, self.force, watch)
+        if exported.difference is not None:
+            watch.note(f"{output}: answers within {exported.difference:.1g} of the model's")
+        return exported
 
 
 export = function(Export)

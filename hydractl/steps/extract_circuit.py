@@ -147,7 +147,7 @@ class ExtractCircuit:
         checkpoint = as_member(self.model)
         task = find_task(checkpoint.spec.task)
         sources = parse_tasks(self.task, self.id_data, self.ood_data)
-        objectives = settle_objectives(self.objective, task, [outside or None for _, outside in sources.values()])
+        objectives = settle_objectives(self.objective, task, [ood_data or None for _, ood_data in sources.values()])
         outputs = self._outputs(objectives)
         tasks = open_tasks(checkpoint, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
@@ -172,8 +172,8 @@ class ExtractCircuit:
             begun: Sequence[Ranking] = [Ranking(objective) for objective in objectives]
             if journal is not None:
                 begun = journal.begin(begun, self.resume, self.force)
-            found = _searched(model, data, search, begun, journal=journal, watch=watch if ranks.leads else LOG)
-            extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs, task)
+            rankings = _searched(model, data, search, begun, journal=journal, watch=watch if ranks.leads else LOG)
+            extracted = Extracted({ranking.objective: ranking for ranking in rankings}, origin, outputs, task)
             if ranks.leads:
                 extracted.write(self.force)
                 if journal is not None:
@@ -187,8 +187,8 @@ class ExtractCircuit:
                 raise OptionError("`resume` needs an `output`: a search's state lies beside its file")
             return {}
         paths = circuit_files(Path(self.output), objectives)
-        for one in paths.values():
-            refuse_existing(one, self.force, self.model)
+        for path in paths.values():
+            refuse_existing(path, self.force, self.model)
         return paths
 
 
@@ -226,8 +226,8 @@ def _searched(
                 watch.note(grown.line(number, model.task.measured))
             reported[grown.objective] = len(grown.steps)
 
-        found = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
-    for ranking in found:
+        rankings = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
+    for ranking in rankings:
         if account := shortcut_account(search.mode, ranking):
             watch.note(f"note: {account}")
-    return found
+    return rankings

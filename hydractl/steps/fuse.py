@@ -139,12 +139,12 @@ class Fuse:
             )
         if parts is not None:
             raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
-        whole = with_adapters(networks[0], [str(folder) for folder in adapters])
+        network = with_adapters(networks[0], [str(folder) for folder in adapters])
         if self.soup:
-            whole = soup([whole])
+            network = soup([network])
         elif len(adapters) == 1:
-            (whole,) = split_members(whole)  # a network like any other, with the change in its weights
-        return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)
+            (network,) = split_members(network)  # a network like any other, with the change in its weights
+        return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(network, dtype)
 
 
 def _network(model: Any, adapters: Sequence[Any]) -> Checkpoint:
@@ -153,9 +153,9 @@ def _network(model: Any, adapters: Sequence[Any]) -> Checkpoint:
 
     refusal = None
     try:
-        found = as_checkpoint(model)
-        if not (adapters and found.spec.embeds):
-            return found
+        checkpoint = as_checkpoint(model)
+        if not (adapters and checkpoint.spec.embeds):
+            return checkpoint
     except CheckpointError as error:
         refusal = error
         if not adapters:

@@ -107,7 +107,7 @@ class Guide:
 
         words = self.topic.split() if isinstance(self.topic, str) else list(self.topic)
         if self.html is None:
-            topic = next((one for one in TOPICS if [one] == words), None)
+            topic = next((topic for topic in TOPICS if [topic] == words), None)
             return Manual(topic, page(topic) if topic else _found(words) if words else _contents())
         if words:
             raise OptionError(f"`topic` {' '.join(words)}: `html` writes all pages: leave one of the two out")
@@ -141,22 +141,22 @@ def _found(words: Sequence[str]) -> str:
     Raises:
         OptionError: there are none.
     """
-    found = []
-    for topic in (one for one in TOPICS if one != REFERENCE):
+    matches = []
+    for topic in (topic for topic in TOPICS if topic != REFERENCE):
         paragraphs = map(str.strip, PARAGRAPH.findall(page(topic)))
-        holding = [one for one in paragraphs if all(word.lower() in one.lower() for word in words)]
+        holding = [paragraph for paragraph in paragraphs if all(word.lower() in paragraph.lower() for word in words)]
         if holding:
-            found.append("\n\n".join([f"# hydractl guide {topic}", *holding]))
-    if not found:
+            matches.append("\n\n".join([f"# hydractl guide {topic}", *holding]))
+    if not matches:
         close = get_close_matches(words[0], TOPICS, 1) if len(words) == 1 else []
         remedy = f"did you mean {close[0]}?" if close else "give fewer words, or none for a list of pages"
         raise OptionError(f"`topic` {' '.join(words)}: is neither a page nor in a paragraph of one: {remedy}")
-    return "\n\n".join(found)
+    return "\n\n".join(matches)
 
 
 def filled(markdown: str) -> str:
     """Returns a page with a table in place of each line that names a tuple of rows."""
-    return TABLE.sub(lambda found: _table(found["place"], found["columns"]), markdown)
+    return TABLE.sub(lambda match: _table(match["place"], match["columns"]), markdown)
 
 
 def _table(place: str, columns: str) -> str:
@@ -203,8 +203,8 @@ def _formatted(markdown: str, width: int) -> Markdown:
             each for line in lines for each in (continued(line, width - 2) if len(line) > width - 2 else [line])
         )
 
-    named = LINK.sub(lambda found: f"{found['text']} (`hydractl guide {found['topic']}`)", markdown)
-    return Page(COMMANDS.sub(wrapped, named), hyperlinks=False)
+    linked = LINK.sub(lambda match: f"{match['text']} (`hydractl guide {match['topic']}`)", markdown)
+    return Page(COMMANDS.sub(wrapped, linked), hyperlinks=False)
 
 
 def _write_site(folder: Path) -> None:
@@ -222,7 +222,7 @@ def _write_site(folder: Path) -> None:
         source = Path(work) / "source"
         source.mkdir()
         for topic in TOPICS:
-            linked = TARGET.sub(lambda found: f"]({_site_name(found['topic'])}.md", page(topic))
+            linked = TARGET.sub(lambda match: f"]({_site_name(match['topic'])}.md", page(topic))
             (source / f"{_site_name(topic)}.md").write_text(linked, encoding="utf-8")
         (source / STYLE).write_text(RULES, encoding="utf-8")
         listed = "\n".join(map(_site_name, TOPICS))

@@ -48,9 +48,9 @@ class Inspect:
             return Finding(summary, summary, list(summary_lines(summary)))
         from hydractl.reports.describe import describe_artifact
 
-        found = describe_artifact(file)
-        content = asdict(found)
-        return Finding(content, content, list(found.lines()))
+        described = describe_artifact(file)
+        content = asdict(described)
+        return Finding(content, content, list(described.lines()))
 
 
 inspect = function(Inspect)

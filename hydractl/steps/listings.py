@@ -88,9 +88,9 @@ class ListRecipes:
         from hydractl.training.recipe import recipe_json, to_toml
 
         if self.recipe is not None:
-            found = find_recipe(self.recipe)
-            content = recipe_json(found)
-            return Finding({str(self.recipe): found}, content, to_toml(found).splitlines())
+            recipe = find_recipe(self.recipe)
+            content = recipe_json(recipe)
+            return Finding({str(self.recipe): recipe}, content, to_toml(recipe).splitlines())
         about = {name: _summary(recipe) for name, recipe in RECIPES.items()}
         content = {"recipes": {name: recipe_json(recipe) for name, recipe in RECIPES.items()}}
         return Finding(RECIPES, content, list(aligned(about.items(), left=2)))
@@ -123,9 +123,9 @@ class ListSuites:
         from hydractl.evaluation.suite_file import SUITES, find_suite
 
         if self.suite is not None:
-            found = find_suite(self.suite)
-            content = _suite_json(found)
-            return Finding({found.name: found}, content, tomli_w.dumps(content).splitlines())
+            suite = find_suite(self.suite)
+            content = _suite_json(suite)
+            return Finding({suite.name: suite}, content, tomli_w.dumps(content).splitlines())
         about = {name: suite.about for name, suite in SUITES.items()}
         content = {"suites": {name: _suite_json(suite) for name, suite in SUITES.items()}}
         return Finding(SUITES, content, list(aligned(about.items(), left=2)))

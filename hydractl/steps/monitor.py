@@ -58,8 +58,8 @@ class Watched(Result):
         return tables(self.findings) if self.alarm or self.full else ()
 
     def to_json(self) -> dict[str, Any]:
-        picks = [{"input": one.name, "predicted": one.answer.label, "why": one.why} for one in self.picked]
-        picks = [{name: value for name, value in one.items() if value is not None} for one in picks]
+        picks = [{"input": seen.name, "predicted": seen.answer.label, "why": seen.why} for seen in self.picked]
+        picks = [{name: value for name, value in pick.items() if value is not None} for pick in picks]
         return {"alarm": self.alarm, **self.findings.to_json(), "picked": picks}
 
     def lines(self) -> Iterator[str]:
@@ -143,12 +143,12 @@ class MonitorInputs:
         """Raises an error for options that make no sense together, and for outputs that exist."""
         from hydractl.reports.page import refuse_existing_report
 
-        given = [*several(self.inputs), *several(self.data)]
-        if self.merge and given:
+        sources = [*several(self.inputs), *several(self.data)]
+        if self.merge and sources:
             raise OptionError("`merge` puts states together: give no inputs beside it")
-        if not self.merge and not given and self.state is None:
+        if not self.merge and not sources and self.state is None:
             raise OptionError("there are no inputs: name files, a data set with `data`, or a `state` to look at")
-        if self.labels is not None and not given:
+        if self.labels is not None and not sources:
             raise OptionError("`labels` are of inputs: name these too")
         if self.merge and self.state is not None:
             refuse_existing(Path(self.state), self.force)
@@ -176,53 +176,53 @@ class MonitorInputs:
                 monitor.save(self.state)
         if labels and monitor.streams[0].labelled == before:
             watch.warn(f"{self.labels} names none of the inputs: copy the names that `hydractl predict` prints")
-        found = Watched(monitor.findings(), picked(unlabelled, self.pick or 0), self.full)
+        watched = Watched(monitor.findings(), picked(unlabelled, self.pick or 0), self.full)
         if self.pick is not None:
-            write_picks(Path(self.picked), found.picked, self._modality(), self.force)
+            write_picks(Path(self.picked), watched.picked, self._modality(), self.force)
             watch.note(f"to label: {self.picked}")
         if self.report is not None:
-            page = write_monitored(Path(self.report), found.findings, found.picked, self.force)
+            page = write_monitored(Path(self.report), watched.findings, watched.picked, self.force)
             watch.note(f"report: {page}")
         if self.state is not None:  # last: a run that fails is repeated, and must not count its inputs twice
             monitor.save(self.state)
-        return found
+        return watched
 
     def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> list[Seen]:
         """Adds answers, and returns those without labels."""
         from hydractl.inputs.picks import label_of
 
-        chunk = [one._replace(answer=monitor.known.watched(one.answer)) for one in chunk]
-        monitor.add(one.answer for one in chunk)
+        chunk = [seen._replace(answer=monitor.known.watched(seen.answer)) for seen in chunk]
+        monitor.add(seen.answer for seen in chunk)
         unlabelled = []
-        for one in chunk:
-            if (label := label_of(one.name, labels)) is None:
-                unlabelled.append(one)
+        for seen in chunk:
+            if (label := label_of(seen.name, labels)) is None:
+                unlabelled.append(seen)
             else:
-                monitor.streams[0].label(label == one.answer.label)
+                monitor.streams[0].label(label == seen.answer.label)
         return unlabelled
 
     def _modality(self) -> Modality:
         from hydractl.inputs.arguments import as_checkpoint
         from hydractl.systems.onnx_file import is_onnx, open_onnx
 
-        found = open_onnx(self.model).checkpoint if is_onnx(self.model) else as_checkpoint(self.model)
-        return found.spec.modality
+        checkpoint = open_onnx(self.model).checkpoint if is_onnx(self.model) else as_checkpoint(self.model)
+        return checkpoint.spec.modality
 
     def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields the inputs with their answers, as they come."""
         from hydractl.inputs.saved_answers import SAVED, AnswerReader, are_predictions, saved_lines
 
         others = []
-        for one in several(self.inputs):
-            if one == STDIN:
+        for source in several(self.inputs):
+            if source == STDIN:
                 yield from self._piped(monitor, watch)
                 continue
-            if isinstance(one, str | Path) and Path(one).suffix.lower() in SAVED and Path(one).is_file():
-                lines = saved_lines(Path(one))
+            if isinstance(source, str | Path) and Path(source).suffix.lower() in SAVED and Path(source).is_file():
+                lines = saved_lines(Path(source))
                 if are_predictions(first := next(lines, "")):
-                    yield list(AnswerReader(str(one), monitor.known).read(chain([first], lines)))
+                    yield list(AnswerReader(str(source), monitor.known).read(chain([first], lines)))
                     continue
-            others.append(one)
+            others.append(source)
         if others or several(self.data):
             # Samples of Python are one data set, not a list of names.
             yield self._predicted(watch, inputs=others[0] if len(others) == 1 else others, data=self.data)
@@ -246,7 +246,7 @@ class MonitorInputs:
                 again = [] if header.startswith("{") else [header]
                 yield list(saved.read([*again, *lines]))
 
-    def _predicted(self, watch: Watcher, **given: Any) -> list[Seen]:
+    def _predicted(self, watch: Watcher, **sources: Any) -> list[Seen]:
         from hydractl.inputs.predictions import Predictions
         from hydractl.monitoring.pick import Seen
 
@@ -255,7 +255,7 @@ class MonitorInputs:
             reading=replace(self.reading, classes=None),  # the network has them already
             skip_bad=self.skip_bad,
             compute=Compute(batch_size=self.compute.batch_size),
-            **given,
+            **sources,
         )
         predictions = step.run(watch)
         assert isinstance(predictions, Predictions)  # no output is given

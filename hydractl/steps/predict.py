@@ -164,8 +164,8 @@ class Predict:
         if not self._given():
             raise OptionError(NO_INPUTS)
         for place in several(self.inputs) if not self.skip_bad else ():
-            named = isinstance(place, str | Path) and str(place) != STDIN
-            if named and not os.path.exists(place) and not _is_data(str(place)):
+            is_path = isinstance(place, str | Path) and str(place) != STDIN
+            if is_path and not os.path.exists(place) and not _is_data(str(place)):
                 raise DataError(
                     f"{place}: cannot read: no such file: check the path, or give `text` or - for standard input"
                 )
@@ -200,10 +200,10 @@ class Predict:
             return self._answered(hydra, rows, watch, on_batch=on_batch, batches=read(first), stand_in=stand_in)
 
         options = remembered(self, inputs=None, data=None, text=None, device=None)
-        known = (
+        identity = (
             fingerprint(as_checkpoint(self.model)) if isinstance(hydra, Hydra) else {"onnx": hydra.graph.file.sha256}
         )
-        conditions = {"model": known, "options": options}
+        conditions = {"model": identity, "options": options}
         counts = Bulk(output, self.resume, self.force).write(entries, conditions, answer, watch)
         return BulkPredictions(output, counts, promise_of(hydra))
 
@@ -281,20 +281,20 @@ class Predict:
         from hydractl.data.images import is_one_image
 
         reading = self.reading
-        for one in several(self.inputs):
-            if not isinstance(one, str | Path) or _is_data(str(one)):
-                yield self._in_data([one] if is_one_image(one) else one, modality, watch)
+        for source in several(self.inputs):
+            if not isinstance(source, str | Path) or _is_data(str(source)):
+                yield self._in_data([source] if is_one_image(source) else source, modality, watch)
                 continue
-            named = {"image_column": reading.image_column, "text_column": reading.text_column}
-            for flag, name in {**named, "id_column": self.id_column, "keep": ",".join(_names(self.keep))}.items():
+            columns = {"image_column": reading.image_column, "text_column": reading.text_column}
+            for flag, name in {**columns, "id_column": self.id_column, "keep": ",".join(_names(self.keep))}.items():
                 if name:
-                    raise OptionError(f"`{flag}` {name}: {one} is not a data set and has no columns: leave it out")
+                    raise OptionError(f"`{flag}` {name}: {source} is not a data set and has no columns: leave it out")
             if modality == "image":
-                yield [InputRow(str(one), partial(read_image_file, str(one)))]
+                yield [InputRow(str(source), partial(read_image_file, str(source)))]
             else:
-                yield list(text_rows(read_lines(str(one))))
-        for one in several(self.data):
-            yield self._in_data(one, modality, watch)
+                yield list(text_rows(read_lines(str(source))))
+        for source in several(self.data):
+            yield self._in_data(source, modality, watch)
 
     def _in_data(self, data: DataLike, modality: Modality, watch: Watcher) -> Sequence[InputRow]:
         from hydractl.data.open import open_samples
@@ -308,14 +308,14 @@ class Predict:
 predict = function(Predict)
 
 
-def several(given: Any) -> Sequence[Any]:
+def several(sources: Any) -> Sequence[Any]:
     """Returns the paths or names in a list, or else what was given, which is one data set."""
-    listed = isinstance(given, list | tuple) and all(isinstance(one, str | Path) for one in given)
-    return given if listed else [given]
+    listed = isinstance(sources, list | tuple) and all(isinstance(source, str | Path) for source in sources)
+    return sources if listed else [sources]
 
 
-def _names(given: Names) -> list[str]:
-    return [] if given is None else given.split(",") if isinstance(given, str) else list(given)
+def _names(names: Names) -> list[str]:
+    return [] if names is None else names.split(",") if isinstance(names, str) else list(names)
 
 
 def promise_of(hydra: Hydra | OnnxModel) -> Promise:

@@ -106,13 +106,16 @@ class Pruned(MadeModel):
 
     def facts(self) -> Mapping[str, object]:
         if len(self.members) > 1:
-            return {str(one.output or one.checkpoint.name): f"{len(one.dropped)} heads dropped" for one in self.members}
+            return {
+                str(member.output or member.checkpoint.name): f"{len(member.dropped)} heads dropped"
+                for member in self.members
+            }
         return super().facts()
 
     def guidance(self) -> Iterator[str]:
-        for one in self.members:
-            yield pruning_line(one.checkpoint, one.dropped, one.units, one.output)
-        if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
+        for member in self.members:
+            yield pruning_line(member.checkpoint, member.dropped, member.units, member.output)
+        if written := [quote(str(member.output)) for member in self.members if member.output is not None]:
             members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
             yield "with training data, finetune the members before they are fused"
             yield f"next: hydractl fuse {members} -o hydra.safetensors"
@@ -206,15 +209,15 @@ class Prune:
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
         for note in notes(method, pruning):
             watch.note(f"note: {note}")
-        found, (dropped, shares) = [], choose_cut(method, pruning, cut)
+        members, (dropped, shares) = [], choose_cut(method, pruning, cut)
         for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
             if number and method.seeded and method.id_data is None:  # each member draws heads of its own
                 dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=self.seed + number))
             pruned = drop_units(drop_heads(checkpoint, dropped), units)
-            own = options | {"search_data": seen} | ({} if cut.members is None else {"member": number})
-            written = self._write(pruned, checkpoint, own, path, watch=watch)
-            found.append(PrunedMember(written, dropped, path, units))
-        return Pruned(tuple(found))
+            of_member = options | {"search_data": seen} | ({} if cut.members is None else {"member": number})
+            written = self._write(pruned, checkpoint, of_member, path, watch=watch)
+            members.append(PrunedMember(written, dropped, path, units))
+        return Pruned(tuple(members))
 
     def _searched(self, method: Method, watch: Watcher) -> Method:
         """Returns the method with a circuit that is searched, if it has data to search on."""
@@ -245,13 +248,13 @@ class Prune:
             "dtype": dtype_name(self.compute.dtype),
             "search_data": chosen.search_data,
         }
-        found = []
+        made = []
         for row, member, path in zip(chosen.members, members, self._paths(network, len(members)), strict=True):
             made_of = network if row.file is None else member
             written = self._write(member, made_of, common | {"candidate": row.candidate}, path, watch=watch)
             dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
-            found.append(PrunedMember(written, dropped, path, row.lost_units))
-        return Pruned(tuple(found))
+            made.append(PrunedMember(written, dropped, path, row.lost_units))
+        return Pruned(tuple(made))
 
     def _write(
         self, pruned: Checkpoint, made_of: Checkpoint, options: Mapping[str, Any], path: Path | None, *, watch: Watcher

@@ -45,8 +45,8 @@ class Report:
 
         outputs = replace(self.outputs, report=self.output)
         outputs.check()
-        given = [self.files] if isinstance(self.files, str | Path) else self.files
-        files = [str(file_of_ours(str(file)) or file) for file in given]
+        sources = [self.files] if isinstance(self.files, str | Path) else self.files
+        files = [str(file_of_ours(str(file)) or file) for file in sources]
         joined, notes = join_reports({file: read_report(file) for file in files})
         for text in notes:
             watch.note(f"note: {text}")

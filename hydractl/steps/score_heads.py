@@ -138,13 +138,13 @@ class ScoreHeads:
 
     def _material(self, checkpoint: Checkpoint, watch: Watcher) -> Material | None:
         """Returns the network and its samples; None for a method without data."""
-        inside, outside = (getattr(self.method, name, None) for name in ("id_data", "ood_data"))
-        if inside is None:
+        id_data, ood_data = (getattr(self.method, name, None) for name in ("id_data", "ood_data"))
+        if id_data is None:
             return None
         return open_material(
             checkpoint,
-            inside,
-            outside,
+            id_data,
+            ood_data,
             reading=self.reading,
             compute=self.compute,
             watch=watch,
@@ -185,6 +185,6 @@ def projections(model: Hydra, data: ScoringData, titles: Mapping[Head, str]) -> 
     from hydractl.circuit.separation import outputs_of
     from hydractl.reports.head_maps import project
 
-    inside = outputs_of(model, data.id, list(titles), samples=data.id_samples, ranks=data.ranks)
-    outside = outputs_of(model, data.ood, list(titles), samples=data.ood_samples, ranks=data.ranks)
-    return [project(title, inside[head], outside[head]) for head, title in titles.items()]
+    id_outputs = outputs_of(model, data.id, list(titles), samples=data.id_samples, ranks=data.ranks)
+    ood_outputs = outputs_of(model, data.ood, list(titles), samples=data.ood_samples, ranks=data.ranks)
+    return [project(title, id_outputs[head], ood_outputs[head]) for head, title in titles.items()]

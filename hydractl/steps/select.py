@@ -108,7 +108,7 @@ class Candidates:
         heads = member_heads(network.heads, 0)
         sources = Sources(
             heads,
-            {name: one.ranking for name, one in circuits.items()},
+            {name: circuit.ranking for name, circuit in circuits.items()},
             pools=counts("pools", self.pools, len(heads)),
             draws=self.draws,
             random=self.random,
@@ -276,8 +276,8 @@ def _seen(material: Material, artifacts: Sequence[Artifact | None]) -> Mapping[s
     from hydractl.data.hashes import merged
 
     used = material.used("selection", "selection OOD")
-    own = {name: samples.sketch() for name, samples in used.items()}
-    return merged([*(samples_behind(artifacts) or {}).items(), *own.items()], material.checkpoint.name)
+    sketches = {name: samples.sketch() for name, samples in used.items()}
+    return merged([*(samples_behind(artifacts) or {}).items(), *sketches.items()], material.checkpoint.name)
 
 
 def parse_members(members: str) -> tuple[int, int]:

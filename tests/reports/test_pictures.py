@@ -107,16 +107,16 @@ def test_projection_is_on_the_principal_components_of_both_sets() -> None:
     found = project("head", inside, outside)
     theirs = PCA(2)
     expected = theirs.fit_transform(np.concatenate([inside, outside]))
-    points = np.concatenate([found.inside, found.outside])
+    points = np.concatenate([found.id_outputs, found.ood_outputs])
     signs = np.sign((points * expected).sum(0))
     np.testing.assert_allclose(points, expected * signs, rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.shares, theirs.explained_variance_ratio_, rtol=0, atol=1e-12)
-    assert (len(found.inside), len(found.outside)) == (30, 20)
+    assert (len(found.id_outputs), len(found.ood_outputs)) == (30, 20)
 
 
 def test_a_head_of_width_one_lies_on_a_line() -> None:
     found = project("head", np.array([[0.0], [2.0]]), np.array([[4.0]]))
-    np.testing.assert_allclose(np.abs(found.inside - found.outside), [[4, 0], [2, 0]], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(np.abs(found.id_outputs - found.ood_outputs), [[4, 0], [2, 0]], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.shares, [1, 0], rtol=0, atol=1e-12)
 
 
