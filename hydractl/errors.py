@@ -53,6 +53,10 @@ class DataError(HydractlError):
     """A data source, its columns, its labels or one of its samples cannot be used."""
 
 
+class UnreadableError(DataError):
+    """One sample among many cannot be read; where `skip_bad` is an option, it leaves such samples out."""
+
+
 class NotFiniteError(DataError):
     """A model's logits are NaN or infinite on some samples; `sample` is the place of the first, if known."""
 

@@ -27,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from hydractl.errors import OptionError, naming_extras
+from hydractl.errors import OptionError, UnreadableError, naming_extras
 from hydractl.text import shortened
 from hydractl.watch import LOG, Watcher
 
@@ -362,9 +362,14 @@ def _plain_json(value: Any) -> Any:
 
 
 def run_step(step: Step[R_co], watch: Watcher = LOG) -> R_co:
-    """Runs a command; a missing package of an extra is named with its extra."""
-    with naming_extras():
-        return step.run(watch)
+    """Runs a command; a missing package of an extra is named with its extra, a bad sample with the option for it."""
+    try:
+        with naming_extras():
+            return step.run(watch)
+    except UnreadableError as error:
+        if any(option.name == "skip_bad" for option in declared(type(step))):
+            error.args = (f"{error}, or pass `skip_bad`, which leaves such samples out",)
+        raise
 
 
 def function(step: type[Step[R_co]]) -> Callable[..., R_co]:

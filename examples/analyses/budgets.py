@@ -75,6 +75,8 @@ def budgets(
         for number in map(int, numbers.split(",")):
             methods.append(content.get("objective") or content.get("method") or Path(file).stem)
             systems[f"{file} {number}"] = cut(model, file, number, per_layer)
+    if not (circuit or scores or members):
+        raise SystemExit("nothing to compare with the network: name members, or --circuit or --scores with --budgets")
     for member in members:
         methods.append(Path(member).stem)
         systems[str(member)] = member

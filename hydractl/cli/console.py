@@ -89,6 +89,7 @@ class Terminal:
         # Looked up once: the first bar replaces stderr by a stream that may be no terminal (rich before 15).
         self._is_watched = not quiet and sys.stderr.isatty()
         self._bars: Progress | None = None
+        self._done: tuple[str, float, float | None] = ("", 0, None)
         self.command: str | None = shlex.join(["hydractl", *_for_readers(sys.argv[1:])])
 
     def note(self, message: str) -> None:
@@ -101,11 +102,21 @@ class Terminal:
         """Prints a line on stderr, quiet or not."""
         _print_error(f"warning: {self._respell(message)}")
 
+    def reached(self) -> str:
+        """Returns how far the last part of the work with a known end has come."""
+        what, done, total = self._done
+        return "" if total is None else f" at {done:,.0f} of {total:,.0f} ({printable(what)})"
+
+    def _advance(self, done: float) -> None:
+        what, before, total = self._done
+        self._done = (what, before + done, total)
+
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
         """Draws a bar on stderr if it is a terminal; the bar of a part takes the place of the whole's."""
+        self._done = (what, 0, total) if total else self._done
         if not self._is_watched:
-            yield lambda done, said=None: None
+            yield lambda done, said=None: self._advance(done)
             return
         bars = self._bars = self._bars or _bars()
         outer = [task.id for task in bars.tasks if task.visible]
@@ -114,7 +125,12 @@ class Terminal:
         task = bars.add_task(printable(what), total=total)
         bars.start()
         try:
-            yield lambda done, said=None: bars.update(task, advance=done, description=printable(said or what))
+
+            def advance(done: float, said: str | None = None) -> None:
+                self._advance(done)
+                bars.update(task, advance=done, description=printable(said or what))
+
+            yield advance
         finally:
             bars.refresh()  # shows the last text, however short the work
             bars.remove_task(task)

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,6 +17,7 @@ import typer
 
 from hydractl.cli import console
 from hydractl.cli.help import STDOUT, help_text, metavar, respelled
+from hydractl.cli.signals import Signals
 from hydractl.errors import HydractlError, OptionError
 from hydractl.inputs.result import Result
 from hydractl.options import Declared, Option, declared, flags_of, make, run_step
@@ -111,6 +113,8 @@ def _run(command: Command, values: dict[str, Any]) -> None:
     if "device" in values:
         import_module("hydractl.process").prepare()
 
+    Signals.advice = partial(_advice, command, values, terminal)
+
     def put_out(result: Result) -> None:
         if leads:
             places.put(result)
@@ -122,11 +126,19 @@ def _run(command: Command, values: dict[str, Any]) -> None:
             result: Result = run_step(make(command.step, values), terminal)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.
-        partial = getattr(error, "partial", None)
-        if isinstance(partial, Result):
-            put_out(partial)
+        finished = getattr(error, "partial", None)
+        if isinstance(finished, Result):
+            put_out(finished)
         raise
     put_out(result)
+
+
+def _advice(command: Command, values: Mapping[str, Any], terminal: console.Terminal) -> str:
+    """Returns how far an interrupted command has come, and how it goes on from there."""
+    kept = values.get("save_logits" if "save_logits" in values else "output") is not None
+    if kept and command.name == "build":
+        return f"{terminal.reached()}: run it again to go on"
+    return f"{terminal.reached()}{': run it again with --resume to go on' if kept and 'resume' in values else ''}"
 
 
 @dataclass(frozen=True)

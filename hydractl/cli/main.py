@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from hydractl.cli.signals import INTERRUPTED, MESSAGE, Signals
+from hydractl.cli.signals import INTERRUPTED, Signals
 from hydractl.errors import HydractlError
 from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, shortened, without_secrets
 
@@ -67,7 +67,7 @@ def run() -> NoReturn:
     if signals.received is not None:
         code = 128 + signals.received
     if code == INTERRUPTED:
-        _print_error(MESSAGE)
+        _print_error(signals.message())
     try:
         sys.stdout.flush()
     except OSError:

@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + signal.SIGINT
-MESSAGE = "interrupted"
 PATIENCE = 2.0  # seconds from the signal to the end of the process
 REPEATED = 0.1  # seconds between two looks at whether the exception was lost
 
@@ -28,7 +28,10 @@ class Signals:
 
     Attributes:
         received: the number of the first signal; None until then.
+        advice: tells how to go on after an interrupt.
     """
+
+    advice: ClassVar[Callable[[], str]] = str
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -50,6 +53,11 @@ class Signals:
     def finish(self) -> None:
         """Notes that the command is done: a signal from now on ends the process at once."""
         self._finished = True
+
+    @classmethod
+    def message(cls) -> str:
+        """Returns the line that an interrupt ends with."""
+        return f"interrupted{cls.advice()}"
 
     def _end(self, number: int, _frame: FrameType | None) -> None:
         repeated, self._repeats = self._repeats, False
@@ -78,7 +86,7 @@ class Signals:
         """Ends the process at once; the next run of the same output removes the parts of files that stay."""
         if number == signal.SIGINT and not silent:
             with suppress(OSError):
-                os.write(2, f"{MESSAGE}\n".encode())
+                os.write(2, f"{self.message()}\n".encode())
         os._exit(128 + number)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hydractl.data.files import named_file
-from hydractl.errors import DataError
+from hydractl.errors import DataError, UnreadableError
 
 if TYPE_CHECKING:
     import datasets
@@ -45,7 +45,7 @@ def read_image(value: object, where: str = "", folder: Path | None = Path()) -> 
         where = f"{where} ({value['path']})" if value.get("path") else where
         value = value["path"] if value.get("bytes") is None else value["bytes"]
     if value is None:
-        raise DataError(f"{where}: holds no image: remove the sample")
+        raise UnreadableError(f"{where}: holds no image: remove the sample")
     with _failing_as(where):
         if isinstance(value, bytes | bytearray):
             return _opened(BytesIO(value))
@@ -76,23 +76,25 @@ def is_image_file(file: Path) -> bool:
     except OSError as error:
         if error.errno is None:  # of Pillow
             return False
-        raise DataError(f"{file}: cannot read: {error.strerror}: repair or remove it") from error
+        raise UnreadableError(f"{file}: cannot read: {error.strerror}: repair or remove it") from error
     except Exception:  # Pillow's readers raise any exception on other bytes
         return False
 
 
 @contextmanager
 def _failing_as(where: str) -> Iterator[None]:
-    """Turns any error of Pillow, whose readers raise any exception on damaged bytes, into a DataError."""
+    """Turns any error of Pillow, whose readers raise any exception on damaged bytes, into UnreadableError."""
     try:
         yield
     except DataError as error:
-        raise DataError(f"{where}: {error}") from error
+        raise UnreadableError(f"{where}: {error}") from error
     except UnidentifiedImageError as error:
-        raise DataError(f"{where}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
+        raise UnreadableError(
+            f"{where}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it"
+        ) from error
     except Exception as error:
         reason = (str(error).strip(" .") or type(error).__name__).splitlines()[0]
-        raise DataError(f"{where}: unreadable image: {reason}: repair or remove it") from error
+        raise UnreadableError(f"{where}: unreadable image: {reason}: repair or remove it") from error
 
 
 def _opened(file: IO[bytes]) -> Image.Image:

@@ -38,7 +38,7 @@ from hydractl.data.table_columns import (
     with_composed_names,
 )
 from hydractl.data.words import Words, read_tags, read_words
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError, OptionError, UnreadableError
 from hydractl.text import composed_all
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _without_bad(samples: Samples, request: _Request) -> Samples:
     empty = [at for at, text in enumerate(samples.inputs) if is_empty(text)] if request.modality == "text" else []
     if empty and not request.skip_bad:
         counted = f"{len(empty)} of {len(samples)} texts are empty, the first is sample {empty[0]}"
-        raise DataError(f"{request}: {counted}: remove them")
+        raise UnreadableError(f"{request}: {counted}: remove them")
     if not request.skip_bad:
         return samples
     hashes, bad = hash_inputs(samples.inputs)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hydractl.data.hashes import Hashes, hash_inputs, sketch
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError, OptionError, UnreadableError
 from hydractl.text import composed
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Samples:
         hashes, bad = hash_inputs(self.inputs)
         if bad:
             first = next(iter(bad.values()))
-            raise DataError(first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)")
+            raise UnreadableError(first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)")
         object.__setattr__(self, "hashes", hashes)  # a memo: it follows from fields that are frozen
         return hashes
 

@@ -13,6 +13,7 @@ from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES
 from hydractl.checkpoint.tower_spec import TowerSpec
+from hydractl.systems.onnx_file import OnnxFile
 from hydractl.text import counted, printable, shortened, span
 
 KEPT, DROPPED = "■", "·"
@@ -25,6 +26,17 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "sha256": identity(checkpoint),
         **_sizes(checkpoint),
         "provenance": dict(checkpoint.provenance),
+    }
+
+
+def summarize_onnx(file: OnnxFile) -> dict[str, Any]:
+    """Returns the summary of the network in an ONNX file, and what its graph computes with."""
+    return {
+        **summarize(file.checkpoint),
+        "sha256": file.sha256,
+        "parameters": file.cost.parameters,
+        "dtypes": [file.precision],
+        "graph": {"opset": file.opset, "bytes": file.size, "outputs": list(file.outputs)},
     }
 
 
@@ -86,6 +98,8 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         "mult-adds": f"{performed:,} a sample ({performed / dense:.2f} x one network with every head)",
         "labels": "none" if labels is None else counted(labels),
     }
+    if (graph := summary.get("graph")) is not None:
+        facts["graph"] = f"ONNX opset {graph['opset']}, {graph['bytes'] / 1e6:.3g} MB: {', '.join(graph['outputs'])}"
     if summary["separate"]:
         facts["per member"] = ", ".join(summary["separate"])
     if summary["temperature"] is not None:

@@ -19,7 +19,8 @@ class Inspect:
     Example: hydractl inspect hydra.safetensors
 
     For a model, prints a map with a row per layer and a column per member: a square is a head kept, a dot one dropped.
-    Circuits, head scores, selections, reports, builds and recipes (.toml) are recognised by their content.
+    ONNX files of export are shown too. Circuits, head scores, selections, reports, builds and recipes (.toml) are
+    recognised by their content.
 
     >>> hydractl.inspect("hydra").value["members"]
     2
@@ -42,9 +43,11 @@ class Inspect:
     def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
         file = file_of_ours(str(self.model)) if isinstance(self.model, str | Path) else None
         if file is None:
-            from hydractl.reports.summary import summarize, summary_lines
+            from hydractl.reports.summary import summarize, summarize_onnx, summary_lines
+            from hydractl.systems.onnx_file import is_onnx, open_onnx
 
-            summary = summarize(as_checkpoint(self.model))
+            onnx = is_onnx(self.model)
+            summary = summarize_onnx(open_onnx(self.model)) if onnx else summarize(as_checkpoint(self.model))
             return Finding(summary, summary, list(summary_lines(summary)))
         from hydractl.reports.describe import describe_artifact
 

@@ -59,6 +59,7 @@ class OnnxFile:
         outputs: the names of its outputs.
         precision: what its products compute in, such as float32 or int8.
         quantiles: OOD scores of calibration samples, ascending; empty without a score.
+        opset: the version of ONNX's operators.
         size: bytes.
         sha256: of its bytes.
     """
@@ -70,6 +71,7 @@ class OnnxFile:
     cost: Cost
     precision: str
     quantiles: Sequence[float]
+    opset: int
     size: int
     sha256: str
 
@@ -170,6 +172,7 @@ def open_onnx(path: str | Path, expected: Sequence[str] | None = None) -> OnnxFi
         cost=beside.cost,
         precision=beside.precision,
         quantiles=beside.quantiles,
+        opset=max((each.version for each in proto.opset_import if each.domain in OWN_DOMAINS), default=0),
         size=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
     )

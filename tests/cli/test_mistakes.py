@@ -307,3 +307,23 @@ def test_a_note_is_told_once(hydractl: Command, here: Path) -> None:
     table()
     result = hydractl("evaluate", "nameless", "again=nameless", "--id-data", "numbers.parquet", "--bootstrap", "0")
     assert (result.code, result.err.count("0 is LABEL_0")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict vit bad",
+        "evaluate vit --id-data bad",
+        "calibrate vit --id-data bad -o c",
+        "evaluate bert --id-data t.csv",
+    ],
+)
+def test_one_bad_sample_among_many_names_the_option_that_leaves_it_out(
+    hydractl: Command, here: Path, command: str
+) -> None:
+    shutil.copytree("pets", "bad")
+    Path("bad/cat/0.png").write_bytes(b"no image")
+    Path("t.csv").write_text("text,label\na good film,cat\n,dog\na owl,owl\n")
+    assert "--skip-bad" in hydractl(*command.split(), code=1).err
+    hydractl(*command.split(), "--skip-bad", "--quiet", code=0)
+    assert "--skip-bad" not in hydractl("score-heads", "vit", "--method=taylor", "--id-data=bad", code=1).err

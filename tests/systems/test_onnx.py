@@ -1,5 +1,6 @@
 """ONNX files of ours answer as their networks do; those of others are refused before any of them runs."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,3 +214,12 @@ def test_a_file_that_changes_is_not_run(pair: tuple[Checkpoint, Path], tmp_path:
 
 def test_a_graph_names_no_file_of_the_machine_that_wrote_it(pair: tuple[Checkpoint, Path]) -> None:
     assert str(Path(library.__file__).parent).encode() not in pair[1].read_bytes()
+
+
+def test_inspect_describes_it_as_the_network_it_holds(pair: tuple[Checkpoint, Path]) -> None:
+    network, file = library.inspect(pair[0]).value, library.inspect(pair[1]).value
+    same = {"family", "task", "members", "labels", "towers", "temperature", "ood", "multiply_adds"}
+    assert {name: file[name] for name in same} == {name: network[name] for name in same}
+    assert file["graph"]["opset"] == onnx.load(pair[1]).opset_import[0].version
+    assert (file["graph"]["bytes"], file["dtypes"]) == (pair[1].stat().st_size, ["float32"])
+    assert file["sha256"] == hashlib.sha256(pair[1].read_bytes()).hexdigest()
