@@ -49,16 +49,20 @@ class CalibrationData:
     @property
     def sets(self) -> dict[SetKey, Samples]:
         """The sets by their keys, the ID samples first."""
-        inside = SetKey("id", self.inside.name, labelled=self.inside.labels is not None)
-        shifted = {SetKey("shift", name, severity=1, labelled=False): one for name, one in self.shifted.items()}
-        return {inside: self.inside, **shifted, **{SetKey("ood", name): one for name, one in self.outside.items()}}
+        id_set = SetKey("id", self.inside.name, labelled=self.inside.labels is not None)
+        shifted = {SetKey("shift", name, severity=1, labelled=False): samples for name, samples in self.shifted.items()}
+        return {
+            id_set: self.inside,
+            **shifted,
+            **{SetKey("ood", name): samples for name, samples in self.outside.items()},
+        }
 
     @property
     def used(self) -> dict[str, Samples]:
         """All samples by their use; an evaluation refuses them."""
-        shifted = {f"calibration shift data {name}": one for name, one in self.shifted.items()}
-        outside = {f"calibration OOD data {name}": one for name, one in self.outside.items()}
-        return {"calibration data": self.inside, **shifted, **outside}
+        shifted = {f"calibration shift data {name}": samples for name, samples in self.shifted.items()}
+        ood = {f"calibration OOD data {name}": samples for name, samples in self.outside.items()}
+        return {"calibration data": self.inside, **shifted, **ood}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +82,11 @@ class Fits:
 
 def fit_network(
     network: NetworkLike,
-    given: CalibrationData,
+    material: CalibrationData,
     running: Running,
     *,
     fit: Fit,
-    wanted: Wanted,
+    request: Wanted,
     keep: Keep | None,
     on_batch: Callable[[int], None],
 ) -> Fits:
@@ -96,25 +100,25 @@ def fit_network(
     Raises:
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
-    sets = given.sets
+    sets = material.sets
     data = EvaluationData(sets, running.reading.match_labels)
     networks = NetworkSystem((network,), data=data, running=running)
     kept: StateFolder | None = None
     answers: Answering = networks.answers
     if keep is not None:
-        made_of = {**networks.conditions(running), "reads": wanted.reads}
+        made_of = {**networks.conditions(running), "reads": request.reads}
         conditions = partial(answer_conditions, made_of, data, networks.labels)
         kept = keep({key.path: conditions(key) for key in sets})
         answers = SavedAnswers(
             networks, kept.folder, about={}, head=None, conditions=conditions, resume=True, force=True
         )
     try:
-        inside, *others = _answers(networks, answers, wanted.reads, on_batch)
-        shifted = dict(zip(given.shifted, others, strict=False))
-        outside = dict(zip(given.outside, others[len(shifted) :], strict=True))
-        classifier = networks.classifier if wanted.fixed else None
-        held = Held(inside, outside, classifier, shifted)
-        return replace(fit_answers(held, fit, wanted, running.on_note), kept=kept)
+        id_answers, *others = _answers(networks, answers, request.reads, on_batch)
+        shifted = dict(zip(material.shifted, others, strict=False))
+        ood_answers = dict(zip(material.outside, others[len(shifted) :], strict=True))
+        classifier = networks.classifier if request.fixed else None
+        held = Held(id_answers, ood_answers, classifier, shifted)
+        return replace(fit_answers(held, fit, request, running.on_note), kept=kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
         if kept is not None:
@@ -136,14 +140,14 @@ def labelled_for(checkpoint: Checkpoint, samples: Samples) -> Samples:
     return samples
 
 
-def fit_answers(held: Held, fit: Fit, wanted: Wanted, on_note: Callable[[str], None]) -> Fits:
+def fit_answers(held: Held, fit: Fit, request: Wanted, on_note: Callable[[str], None]) -> Fits:
     """Returns the fits to answers; a fitted temperature takes the place of theirs."""
     fitted = None if held.inside.truth is None else fit(held.inside)
     if isinstance(fitted, FittedVector):
         held = _scaled(held, fitted)
     elif fitted is not None:
         held = held.change(lambda answers: replace(answers, calibration=fitted.calibration(answers.calibration)))
-    return Fits(fitted, fit_ood(held, wanted, on_note))
+    return Fits(fitted, fit_ood(held, request, on_note))
 
 
 def _answers(networks: NetworkSystem, answers: Answering, reads: Reads, on_batch: OnBatch) -> Sequence[Answers]:
@@ -153,14 +157,14 @@ def _answers(networks: NetworkSystem, answers: Answering, reads: Reads, on_batch
     if not ranks.leads:
         with ranks.following():
             networks.serve()
-        found: Sequence[Answers] = ranks.hear()
+        all_answers: Sequence[Answers] = ranks.hear()
         ranks.reply(None)
-        return found
+        return all_answers
     with ranks.leading():
-        found = [answers(key, reads, on_batch) for key in networks.data.sets]
+        all_answers = [answers(key, reads, on_batch) for key in networks.data.sets]
         networks.dismiss()
-        ranks.ask(found)
-    return found
+        ranks.ask(all_answers)
+    return all_answers
 
 
 def _scaled(held: Held, fitted: FittedVector) -> Held:
@@ -179,8 +183,8 @@ def _scaled(held: Held, fitted: FittedVector) -> Held:
 
 def calibrated(
     checkpoint: Checkpoint,
-    found: Fits,
-    given: CalibrationData,
+    fits: Fits,
+    material: CalibrationData,
     *,
     options: Mapping[str, Any],
 ) -> Checkpoint:
@@ -191,12 +195,12 @@ def calibrated(
     Args:
         options: those that determine the result.
     """
-    seen = {"search_data": {name: one.sketch() for name, one in given.used.items()}}
-    fitted, calibration, result = found.fitted, checkpoint.calibration, checkpoint
+    seen = {"search_data": {name: samples.sketch() for name, samples in material.used.items()}}
+    fitted, calibration, result = fits.fitted, checkpoint.calibration, checkpoint
     if isinstance(fitted, FittedVector):
         result = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
         calibration = replace(calibration, temperature=None, intervals=None)
     elif fitted is not None:
         calibration = fitted.calibration(calibration)
-    calibration = replace(calibration, ood=found.ood.fitted, sets=found.ood.sets)
+    calibration = replace(calibration, ood=fits.ood.fitted, sets=fits.ood.sets)
     return replace(with_provenance(result, "calibrate", [checkpoint], {**options, **seen}), calibration=calibration)

@@ -97,10 +97,8 @@ class Held:
 
     def change(self, changed: Callable[[Answers], Answers]) -> "Held":
         """Returns the same of changed answers."""
-        outside, shifted = (
-            {name: changed(part) for name, part in sets.items()} for sets in (self.outside, self.shifted)
-        )
-        return replace(self, inside=changed(self.inside), outside=outside, shifted=shifted)
+        ood, shifted = ({name: changed(part) for name, part in sets.items()} for sets in (self.outside, self.shifted))
+        return replace(self, inside=changed(self.inside), outside=ood, shifted=shifted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +116,7 @@ class _Fit:
         return np.concatenate([self.inside, *self.shifted.values()], -1)
 
 
-def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> FoundOod:
+def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> FoundOod:
     """Returns the fitted score and, with OOD sets, the table it was chosen by.
 
     Statistics are fitted on all samples. The quantiles come from folds: each sample is scored by a fit on the others,
@@ -129,68 +127,68 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> Found
     """
     choice = None
     if held.outside:
-        found, choice = _measured(held, wanted, on_note)
+        result, choice = _measured(held, request, on_note)
     else:
-        found = _fit(find_ood_score(DEFAULT if wanted.score == AUTO else wanted.score), held, wanted)
-    row, state = found.fitting.row, found.fitting.whole
+        result = _fit(find_ood_score(DEFAULT if request.score == AUTO else request.score), held, request)
+    row, state = result.fitting.row, result.fitting.whole
     kinds = {name: torch.float16 if name in row.half else torch.float32 for name in row.stored}
     tensors = {name: tensor.to(kinds[name]) for name, tensor in state.items()}
-    tensors[QUANTILES] = _ascending(thinned(totals(found.welcome)))
+    tensors[QUANTILES] = _ascending(thinned(totals(result.welcome)))
     if row.by_layer is not None:
-        tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in found.welcome]))
+        tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome]))
     if not all(tensor.isfinite().all() for tensor in tensors.values()):
         raise DataError(f"the OOD score {row.name} has no finite fit to these samples: are all alike? give others")
-    _tell_bank(row, tensors, len(found.fitting.fold), on_note)
-    accepted = _accepted(found, wanted.accept)
-    fit = OodFit(row.name, accepted.samples, wanted.accept)
+    _tell_bank(row, tensors, len(result.fitting.fold), on_note)
+    accepted = _accepted(result, request.accept)
+    fit = OodFit(row.name, accepted.samples, request.accept)
     sets = None
-    if held.inside.truth is not None and (wanted.fixed or held.inside.places is not None):
-        known, promises = LabelledAnswers.of(held.inside), wanted.promises
-        sure, sets = fit_sure(known, promises), fit_sets(known, promises)
+    if held.inside.truth is not None and (request.fixed or held.inside.places is not None):
+        labelled, promises = LabelledAnswers.of(held.inside), request.promises
+        sure, sets = fit_sure(labelled, promises), fit_sets(labelled, promises)
         fit = replace(fit, accuracy=promises.accuracy)
-        if wanted.fixed:
-            counts = np.bincount(known.labels, minlength=len(known.names))
-            fit = replace(fit, baseline=_baseline(known.right, known.probabilities.max(-1), counts))
+        if request.fixed:
+            counts = np.bincount(labelled.labels, minlength=len(labelled.names))
+            fit = replace(fit, baseline=_baseline(labelled.right, labelled.probabilities.max(-1), counts))
         if sure is not None:
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
     if held.inside.calibration.thresholds is not None and held.inside.truth is not None:
         table = held.inside.task.table(held.inside)
         baseline = _baseline(table.required_outcomes().correct, table.msp, table.prediction.sum(0))
-        fit = replace(fit, accuracy=wanted.promises.accuracy, baseline=baseline)
+        fit = replace(fit, accuracy=request.promises.accuracy, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
-    return FoundOod(fitted, choice, accepted, _shift(found, wanted.accept), sets=sets)
+    return FoundOod(fitted, choice, accepted, _shift(result, request.accept), sets=sets)
 
 
 def _ascending(values: FloatArray) -> torch.Tensor:
     return torch.from_numpy(values).float()
 
 
-def _accepted(found: _Fit, accept: float) -> Accepted:
+def _accepted(fit: _Fit, accept: float) -> Accepted:
     """Returns the share of ID samples that fits and quantiles accept which do not know them.
 
     Raises:
         DataError: it is not the share that is promised, beyond all chance.
     """
-    count = found.fitting.inside.samples
-    kept = Accepted(count, found.fitting.accepted(accept))
+    count = fit.fitting.inside.samples
+    kept = Accepted(count, fit.fitting.accepted(accept))
     low, high = kept.interval(BROKEN)
-    if not found.shifted and not low <= accept <= high:
+    if not fit.shifted and not low <= accept <= high:
         flags = "flags too many inputs" if kept.share < accept else "would hardly flag anything"
         raise DataError(
-            f"the OOD score {found.fitting.row.name} {flags}: it accepts {kept} of {count} held-out calibration "
+            f"the OOD score {fit.fitting.row.name} {flags}: it accepts {kept} of {count} held-out calibration "
             f"samples, not the {100 * accept:g} % that are promised: give more data, or choose another `ood_score`"
         )
     return kept
 
 
-def _shift(found: _Fit, accept: float) -> dict[str, tuple[float, float]]:
+def _shift(fit: _Fit, accept: float) -> dict[str, tuple[float, float]]:
     """Returns the flagged shares of shifted samples by quantiles of ID samples alone, and with them."""
 
-    def share(scores: FloatArray, known: FloatArray) -> float:
-        typical = typicality(torch.from_numpy(totals(scores)), torch.from_numpy(np.sort(totals(known))))
+    def share(scores: FloatArray, usual: FloatArray) -> float:
+        typical = typicality(torch.from_numpy(totals(scores)), torch.from_numpy(np.sort(totals(usual))))
         return float(flagged(typical, accept).double().mean())
 
-    return {name: (share(one, found.inside), share(one, found.welcome)) for name, one in found.shifted.items()}
+    return {name: (share(scores, fit.inside), share(scores, fit.welcome)) for name, scores in fit.shifted.items()}
 
 
 def _baseline(correct: BoolArray, msp: FloatArray, counts: IntArray) -> Baseline:
@@ -213,46 +211,46 @@ def _baseline(correct: BoolArray, msp: FloatArray, counts: IntArray) -> Baseline
     )
 
 
-def _measured(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:
+def _measured(held: Held, request: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:
     """Returns the fit that is named, or chosen, and its detection of the OOD sets beside that of the other scores."""
     fits: dict[str, _Fit] = {}
-    named = None if wanted.score == AUTO else wanted.score
-    if not wanted.fixed:
-        named = DEFAULT  # others depend on classes, which may change
+    score = None if request.score == AUTO else request.score
+    if not request.fixed:
+        score = DEFAULT  # others depend on classes, which may change
     for row in OOD_SCORES:
-        if not _tried(row, held, wanted, named):
+        if not _tried(row, held, request, score):
             continue
         try:
-            fits[row.name] = _fit(row, held, wanted)
+            fits[row.name] = _fit(row, held, request)
         except DataError as error:
-            if named:
+            if score:
                 raise
             on_note(f"OOD score {row.name} is not tried: {error}")
-    inside = {name: totals(fit.welcome) for name, fit in fits.items()}
-    outside = {name: {of: totals(one) for of, one in fit.outside.items()} for name, fit in fits.items()}
-    choice = choose_score(inside, outside, named=named)
+    id_scores = {name: totals(fit.welcome) for name, fit in fits.items()}
+    ood_scores = {name: {of: totals(layers) for of, layers in fit.outside.items()} for name, fit in fits.items()}
+    choice = choose_score(id_scores, ood_scores, named=score)
     return fits[choice.score], choice
 
 
-def _tried(row: OodScore, held: Held, wanted: Wanted, named: str | None) -> bool:
+def _tried(row: OodScore, held: Held, request: Wanted, score: str | None) -> bool:
     """Returns whether a score has a part in the choice: MSP always, others where the answers have what they take."""
-    if named is not None:
-        return row.name in (BASELINE, named)
+    if score is not None:
+        return row.name in (BASELINE, score)
     assert held.inside.member_logits is not None
     alone = len(held.inside.member_logits) == 1 and row.name == "mutual-information"  # one member agrees with itself
     return not alone and not (row.labelled and held.inside.truth is None)
 
 
-def _fit(row: OodScore, held: Held, wanted: Wanted) -> _Fit:
-    inside = held.inside.to_score(held.classifier and held.classifier.arrays)
-    members, _, width = inside.features.shape
-    most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if row.name == "knn" else None
-    fitting = Fitting(row, inside, held.temperature, most)
+def _fit(row: OodScore, held: Held, request: Wanted) -> _Fit:
+    id_answers = held.inside.to_score(held.classifier and held.classifier.arrays)
+    members, _, width = id_answers.features.shape
+    most = max(NEIGHBOURS, request.bank * 10**6 // (4 * members * width)) if row.name == "knn" else None
+    fitting = Fitting(row, id_answers, held.temperature, most)
     sets = {**held.shifted, **held.outside}
-    scores, *others = fitting.held_out([one.to_score() for one in sets.values()])
-    found = dict(zip(sets, others, strict=True))
-    shifted = {name: found[name] for name in held.shifted}
-    return _Fit(fitting, scores, shifted, {name: found[name] for name in held.outside})
+    scores, *others = fitting.held_out([answers.to_score() for answers in sets.values()])
+    by_set = dict(zip(sets, others, strict=True))
+    shifted = {name: by_set[name] for name in held.shifted}
+    return _Fit(fitting, scores, shifted, {name: by_set[name] for name in held.outside})
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:

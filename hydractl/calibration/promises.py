@@ -79,29 +79,29 @@ class LabelledAnswers:
         return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
 
 
-def fit_sets(known: LabelledAnswers, wanted: WantedPromises) -> PromisedSets | None:
+def fit_sets(answers: LabelledAnswers, promises: WantedPromises) -> PromisedSets | None:
     """Returns the probabilities from which classes are in a set; None if no sets are wanted.
 
     Raises:
         DataError: the samples, or those of a class, are too few for the promise.
     """
-    coverage = wanted.sets
+    coverage = promises.sets
     if coverage is None:
         return None
-    own = known.probabilities[np.arange(len(known.labels)), known.labels]
-    groups = {"": own}
-    if wanted.by_class:
-        groups = {name: own[known.labels == one] for one, name in enumerate(known.names)}
-    least = [least_probability(one, coverage) for one in groups.values()]
-    found = [one for one in least if one is not None]
-    if len(found) < len(least):
-        counts = {name: len(one) for name, one in groups.items()}
+    probabilities = answers.probabilities[np.arange(len(answers.labels)), answers.labels]
+    groups = {"": probabilities}
+    if promises.by_class:
+        groups = {name: probabilities[answers.labels == number] for number, name in enumerate(answers.names)}
+    least = [least_probability(group, coverage) for group in groups.values()]
+    bounds = [bound for bound in least if bound is not None]
+    if len(bounds) < len(least):
+        counts = {name: len(group) for name, group in groups.items()}
         what = f"`sets` {100 * coverage:g} %"
-        raise _too_few(what, counts, least_samples(coverage), "calibration samples", by_class=wanted.by_class)
-    return PromisedSets(coverage, len(own), tuple(found))
+        raise _too_few(what, counts, least_samples(coverage), "calibration samples", by_class=promises.by_class)
+    return PromisedSets(coverage, len(probabilities), tuple(bounds))
 
 
-def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...] | None:
+def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float, ...] | None:
     """Returns the MSP from which answers are right as often as wanted, one for all classes or `[C]`; None if not.
 
     Where words are labelled, it is the confidence of spans.
@@ -109,32 +109,32 @@ def fit_sure(known: LabelledAnswers, wanted: WantedPromises) -> tuple[float, ...
     Raises:
         DataError: no confidence reaches that, or the answers, or those of a class, are too few to show it.
     """
-    accuracy = wanted.accuracy
+    accuracy = promises.accuracy
     if accuracy is None:
         return None
-    msp, right, best = known.promised
+    msp, right, best = answers.promised
     groups = {"": np.ones(len(best), bool)}
-    if wanted.by_class:
-        groups = {name: best == one for one, name in enumerate(known.names)}
-    counts, enough = {name: int(one.sum()) for name, one in groups.items()}, least_answers(accuracy)
+    if promises.by_class:
+        groups = {name: best == number for number, name in enumerate(answers.names)}
+    counts, enough = {name: int(group.sum()) for name, group in groups.items()}, least_answers(accuracy)
     share = f"{100 * accuracy:g} %"
     if min(counts.values()) < enough:
-        raise _too_few(f"`accuracy` {share}", counts, enough, "answers", by_class=wanted.by_class)
-    found = {name: sure_from(msp[one], right[one], accuracy) for name, one in groups.items()}
-    lacking = [name for name, least in found.items() if least is None]
+        raise _too_few(f"`accuracy` {share}", counts, enough, "answers", by_class=promises.by_class)
+    bounds = {name: sure_from(msp[group], right[group], accuracy) for name, group in groups.items()}
+    lacking = [name for name, least in bounds.items() if least is None]
     if lacking:
-        of = f" of class {lacking[0]!r}" if wanted.by_class else ""
+        of = f" of class {lacking[0]!r}" if promises.by_class else ""
         certain = f"with 95 % certainty from {counts[lacking[0]]} of them"
         raise DataError(
             f"no confidence makes answers{of} right {share} of the time, {certain}: give more calibration data, or a "
-            f"lower `accuracy`{_without(wanted.by_class)}"
+            f"lower `accuracy`{_without(promises.by_class)}"
         )
-    return tuple(least for least in found.values() if least is not None)
+    return tuple(least for least in bounds.values() if least is not None)
 
 
-def measure_sure(known: LabelledAnswers, fit: OodFit) -> Sure | None:
+def measure_sure(answers: LabelledAnswers, fit: OodFit) -> Sure | None:
     """Returns how sure answers do, or spans of words; None if a file promises nothing of them, or there are none."""
-    msp, right, best = known.promised
+    msp, right, best = answers.promised
     sure = fit.sure(msp, best)
     if sure is None or fit.accuracy is None or not len(sure):
         return None
@@ -142,7 +142,7 @@ def measure_sure(known: LabelledAnswers, fit: OodFit) -> Sure | None:
 
 
 def _too_few(what: str, counts: dict[str, int], least: int, kind: str, *, by_class: bool) -> DataError:
-    name, count = min(counts.items(), key=lambda one: one[1])
+    name, count = min(counts.items(), key=lambda pair: pair[1])
     of = f" of class {name!r}" if by_class else ""
     return DataError(
         f"{what} takes at least {least} {kind}{' of each class' if by_class else ''}, there are {count}{of}: "

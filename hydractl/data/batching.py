@@ -47,13 +47,13 @@ class Batch:
     def parts(self, size: int) -> Iterator["Batch"]:
         """Yields the batch in parts of so many samples, the last may have fewer."""
         for start in range(0, len(self.positions), size):
-            own: Any = slice(start, start + size)
-            inputs, positions = {name: x[own] for name, x in self.inputs.items()}, self.positions[own]
+            rows: Any = slice(start, start + size)
+            inputs, positions = {name: x[rows] for name, x in self.inputs.items()}, self.positions[rows]
             words = None
             if self.words is not None:
-                own = (self.words[:, 0] >= start) & (self.words[:, 0] < start + size)
-                words = self.words[own] - torch.tensor([start, 0, 0])
-            yield Batch(inputs, None if self.labels is None else self.labels[own], positions, words)
+                rows = (self.words[:, 0] >= start) & (self.words[:, 0] < start + size)
+                words = self.words[rows] - torch.tensor([start, 0, 0])
+            yield Batch(inputs, None if self.labels is None else self.labels[rows], positions, words)
 
     def word_counts(self) -> NDArray[np.int64] | None:
         """Returns how many words each sample has, `[B]`; None where the model answers for samples.
@@ -191,15 +191,17 @@ class JoinedBatches(Sequence[Batch]):
             advance: receives the number of samples of each batch that is read.
         """
         starts = accumulate(sizes, initial=0)
-        self._places = [(own, at, start) for own, start in zip(sets, starts, strict=False) for at in range(len(own))]
+        self._places = [
+            (batches, at, start) for batches, start in zip(sets, starts, strict=False) for at in range(len(batches))
+        ]
         self._advance = advance
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, index: Any) -> Any:
-        own, at, start = self._places[index]
-        batch = own[at]
+        batches, at, start = self._places[index]
+        batch = batches[at]
         self._advance(len(batch.positions))
         return replace(batch, positions=batch.positions + start)
 

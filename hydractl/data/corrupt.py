@@ -70,8 +70,8 @@ def disk(radius: float, sigma: float) -> Pixels:
     """Returns a disk with a soft edge, `[width,width]`. It sums to 1, or a little more where it reaches the border."""
     small = radius <= DISK_REACH
     along = np.arange(-DISK_REACH, DISK_REACH + 1) if small else np.arange(-radius, radius + 1)
-    inside = along**2 + along[:, None] ** 2 <= radius**2
-    softened = inside / inside.sum()
+    filled = along**2 + along[:, None] ** 2 <= radius**2
+    softened = filled / filled.sum()
     near = np.arange(-1, 2) if small else np.arange(-2, 3)
     edge = np.exp(-(near**2) / (2 * sigma**2))
     for axis in (0, 1):

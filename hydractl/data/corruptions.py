@@ -126,23 +126,23 @@ def parse_corruptions(text: str) -> list[tuple[Corruption, int]]:
     Raises:
         OptionError: an unknown kind, or severities outside 1 to 5.
     """
-    if (found := FORM.fullmatch(text)) is None:
+    if (match := FORM.fullmatch(text)) is None:
         raise OptionError(
             f"`corrupt` {text}: expected kinds, then severities from 1 to 5, as in gaussian_noise,contrast:1-5"
         )
-    kinds = dict.fromkeys(kind for name in found["kinds"].split(",") for kind in _named(name.strip()))
-    first, last = (int(found["first"]), int(found["last"] or found["first"])) if found["first"] else (1, 5)
+    kinds = dict.fromkeys(kind for name in match["kinds"].split(",") for kind in _named(name.strip()))
+    first, last = (int(match["first"]), int(match["last"] or match["first"])) if match["first"] else (1, 5)
     if first > last:
         raise OptionError(f"`corrupt` {text}: severities go upwards: write {last}-{first}")
     return [(kind, severity) for kind in kinds for severity in SEVERITIES[first - 1 : last]]
 
 
 def _named(name: str) -> list[Corruption]:
-    found = [kind for kind in CORRUPTIONS if kind.name == name or name in ("all", kind.group)]
-    if not found:
+    kinds = [kind for kind in CORRUPTIONS if kind.name == name or name in ("all", kind.group)]
+    if not kinds:
         names = [kind.name for kind in CORRUPTIONS]
         raise OptionError(f"`corrupt` {name}: is no corruption: choose from {', '.join(['all', *GROUPS, *names])}")
-    return found
+    return kinds
 
 
 def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -> Samples:

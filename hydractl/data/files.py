@@ -85,28 +85,28 @@ def named_file(path: str, folder: Path | None) -> Path:
     return place
 
 
-def files_below(folder: Path, inside: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
+def files_below(folder: Path, subfolder: str = "", above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[str]:
     """Yields the files below a folder, relative to it; links are followed, but no circle, hidden ones are left out.
 
     Args:
-        inside: where to look, relative to the folder.
-        above: the folders that `inside` lies in, by device and number.
+        subfolder: where to look, relative to the folder.
+        above: the folders that `subfolder` lies in, by device and number.
 
     Raises:
         DataError: a folder that may not be read.
     """
-    place = os.path.join(folder, inside)
+    place = os.path.join(folder, subfolder)
     try:
         status = os.stat(place)
         with os.scandir(place) as entries:
-            found = [(entry.name, entry.is_dir()) for entry in entries if entry.name[0] != "."]
+            listing = [(entry.name, entry.is_dir()) for entry in entries if entry.name[0] != "."]
     except OSError as error:
         raise DataError(f"{error.filename or place}: cannot look into this folder: {error.strerror}") from error
     here = status.st_dev, status.st_ino
     if here in above:
         return
-    for name, is_folder in found:
-        relative = os.path.join(inside, name)
+    for name, is_folder in listing:
+        relative = os.path.join(subfolder, name)
         if is_folder:
             yield from files_below(folder, relative, above | {here})
         else:

@@ -53,7 +53,7 @@ def hash_inputs(inputs: Sequence[Any]) -> tuple[Hashes, dict[int, str]]:
     # Pillow decodes outside the interpreter lock; a data set of the user's own may not bear threads.
     with ThreadPoolExecutor(None if isinstance(inputs, EncodedImages) else 1) as pool:
         starts = range(0, len(inputs), CHUNK)
-        results = [one for chunk in pool.map(partial(_hash_chunk, inputs), starts) for one in chunk]
+        results = [hashed for chunk in pool.map(partial(_hash_chunk, inputs), starts) for hashed in chunk]
     bad = {at: result for at, result in enumerate(results) if isinstance(result, str)}
     return np.array([0 if isinstance(result, str) else result for result in results], dtype=np.uint64), bad
 
@@ -65,8 +65,8 @@ def _hash_chunk(inputs: Sequence[Any], start: int) -> list[int | str]:
 
 def _hash_or_problem(inputs: Sequence[Any], place: int) -> int | str:
     try:
-        one = inputs[place]
-        return text_hash(one) if isinstance(one, str | tuple) else image_hash(one)
+        sample = inputs[place]
+        return text_hash(sample) if isinstance(sample, str | tuple) else image_hash(sample)
     except DataError as error:
         return str(error)
 
@@ -100,7 +100,7 @@ def remembered_samples(entry: object, hashes: Hashes, where: str) -> NDArray[np.
     return np.isin(hashes >> DROPPED_BITS, _read(entry, where)[1])
 
 
-def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
+def merged(sketches: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
     """Returns sketches by name, as a fused model carries them for its members, without duplicates.
 
     Sketches of one name become one while it can remember every sample; otherwise `name (2)` is added, so that nothing
@@ -114,14 +114,14 @@ def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
         ArtifactError: a sketch is damaged.
     """
     result: dict[str, Any] = {}
-    for name, entry in named:
+    for name, entry in sketches:
         for place in chain([name], (f"{name} ({number})" for number in count(2))):
             held = result.setdefault(place, entry)
             if held == entry:
                 break
-            (one, keys), (other, more) = _read(held, where), _read(entry, where)
+            (previous, keys), (other, more) = _read(held, where), _read(entry, where)
             keys = np.union1d(keys, more)
-            if one.complete and other.complete and len(keys) <= EXACT:
+            if previous.complete and other.complete and len(keys) <= EXACT:
                 result[place] = _written(len(keys), True, keys)
                 break
     return result

@@ -35,34 +35,34 @@ MEASURES = (
 )
 
 
-def form_notes(inside: Samples, outside: Iterable[Samples]) -> Iterator[str]:
+def form_notes(id_data: Samples, ood_data: Iterable[Samples]) -> Iterator[str]:
     """Yields a note for each OOD set that a measure of form alone tells from the ID images."""
-    if inside.modality != "image":
+    if id_data.modality != "image":
         return
-    usual = _measured(inside)
-    for samples in outside:
-        for measure, one, other in zip(MEASURES, usual, _measured(samples), strict=True):
-            if len(one) and len(other) and _told_apart(one, other) >= ALONE:
+    usual = _measured(id_data)
+    for samples in ood_data:
+        for measure, typical, other in zip(MEASURES, usual, _measured(samples), strict=True):
+            if len(typical) and len(other) and _told_apart(typical, other) >= ALONE:
                 yield (
                     f"{samples.name}: the {measure.name} of its images alone ({np.median(other):.3g} against "
-                    f"{np.median(one):.3g} of ID images; {measure.unit}) tells them apart, and early layers see it: "
+                    f"{np.median(typical):.3g} of ID images; {measure.unit}) tells them apart, and early layers see it: "
                     f"{measure.remedy} to measure content"
                 )
 
 
-def _told_apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+def _told_apart(usual: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Returns the AUROC of a measure, in the direction in which it is larger."""
-    larger = float((other[:, None] > one).mean() + (other[:, None] == one).mean() / 2)
+    larger = float((other[:, None] > usual).mean() + (other[:, None] == usual).mean() / 2)
     return max(larger, 1 - larger)
 
 
 def _measured(samples: Samples) -> list[NDArray[np.float64]]:
     """Returns each measure of some of the images, of those that can be read."""
-    found: list[list[float]] = []
+    rows: list[list[float]] = []
     for place in spread_places(len(samples), LOOKED_AT):
         try:
             image = samples.inputs[place]
         except DataError:
             continue  # whoever reads all of them says which
-        found.append([measure.of(image) for measure in MEASURES])
-    return list(np.array(found, dtype=np.float64).reshape(-1, len(MEASURES)).T)
+        rows.append([measure.of(image) for measure in MEASURES])
+    return list(np.array(rows, dtype=np.float64).reshape(-1, len(MEASURES)).T)

@@ -202,7 +202,10 @@ class EncodedImages(Sequence[Image.Image]):
 
         rows, here = self._rows[places.start : places.stop][self._column], Path.cwd()
         paths, held = struct_field(rows, "path").to_pylist(), is_valid(struct_field(rows, "bytes")).to_pylist()
-        return [None if path is None or own else _from(path, here) for path, own in zip(paths, held, strict=True)]
+        return [
+            None if path is None or has_bytes else _from(path, here)
+            for path, has_bytes in zip(paths, held, strict=True)
+        ]
 
 
 def _from(path: str, here: Path) -> str:

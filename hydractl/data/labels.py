@@ -55,8 +55,8 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
         return _numbers(values), TRUTH
     # A column of whole numbers with gaps is read as floating point.
     values = [None if value != value else value for value in values]
-    whole = re.fullmatch(r"u?int\d+|float\d+", kind) is not None
-    if whole and all(value is None or (value == value // 1 and abs(value) <= LARGEST) for value in values):
+    numeric = re.fullmatch(r"u?int\d+|float\d+", kind) is not None
+    if numeric and all(value is None or (value == value // 1 and abs(value) <= LARGEST) for value in values):
         return _numbers(values), None
     return f"column {column} holds {kind}, not classes"
 
@@ -80,20 +80,20 @@ def label_lists(
     """
     if (missing := next((at for at, value in enumerate(values) if value is None), None)) is not None:
         return f"sample {missing} has no list of labels: fill it in, or make it an empty list"
-    listed = [(at, one) for at, value in enumerate(values) for one in value or ()]
+    listed = [(at, label) for at, value in enumerate(values) for label in value or ()]
     kind = str if listed and isinstance(listed[0][1], str) else int
-    if odd := [(at, one) for at, one in listed if type(one) is not kind]:
+    if odd := [(at, label) for at, label in listed if type(label) is not kind]:
         return f"the list of sample {odd[0][0]} holds {odd[0][1]!r}: give names alone, or whole numbers alone"
     if twice := [at for at, value in enumerate(values) if value is not None and len(set(value)) < len(value)]:
         return f"the list of sample {twice[0]} holds a label twice: list what is there, not 0 or 1 for each label"
     if kind is str:
-        listed = [(at, composed(one)) for at, one in listed]
-        names = tuple(sorted({one for _, one in listed}))
+        listed = [(at, composed(label)) for at, label in listed]
+        names = tuple(sorted({label for _, label in listed}))
         place = {name: at for at, name in enumerate(names)}
-        listed = [(at, place[one]) for at, one in listed]
-    size = len(names) if names is not None else 1 + max((one for _, one in listed), default=0)
-    if outside := [at for at, one in listed if not 0 <= one < size]:
-        return f"a label of sample {outside[0]} is not 0 to {size - 1}"
+        listed = [(at, place[label]) for at, label in listed]
+    size = len(names) if names is not None else 1 + max((label for _, label in listed), default=0)
+    if strange := [at for at, label in listed if not 0 <= label < size]:
+        return f"a label of sample {strange[0]} is not 0 to {size - 1}"
     labels = np.zeros((len(values), size), dtype=np.int64)
     for row in listed:
         labels[row] = 1
@@ -145,9 +145,9 @@ def match_labels(
         raise DataError(f"{samples.name}: holds a tag a word, the model answers for whole texts: name other data")
     if several != (samples.labels.ndim == 2):
         lists = "the model is multi-label: name a column of lists, or columns of 0 and 1 with commas between"
-        one = "the model chooses one class: name a column of classes"
-        found = f"one class a sample, {lists}" if several else f"several labels a sample, {one}"
-        raise DataError(f"{samples.name}: holds {found}, by `label_column`")
+        single = "the model chooses one class: name a column of classes"
+        held = f"one class a sample, {lists}" if several else f"several labels a sample, {single}"
+        raise DataError(f"{samples.name}: holds {held}, by `label_column`")
     if several:
         columns = replace(samples, labels=np.arange(samples.labels.shape[1]))
         matched = match_labels(columns, model_labels, how)
@@ -185,7 +185,7 @@ def _match_tags(samples: Samples, model_labels: Sequence[str], how: Literal["nam
         numbers[there] = flat
         samples = replace(samples, labels=numbers, label_names=names)
     nameless = how == "index" or all(map(NO_NAME.fullmatch, model_labels))
-    require_tags(samples, known=names or () if nameless else [composed(label) for label in model_labels])
+    require_tags(samples, allowed=names or () if nameless else [composed(label) for label in model_labels])
     labels = samples.labels
     assert labels is not None
     matched = match_labels(replace(samples, labels=labels[there], tagged=False), model_labels, how)
@@ -203,7 +203,7 @@ def with_some_tags(samples: Samples, model_labels: Sequence[str]) -> Samples:
     """
     if not all(isinstance(sentence, Words) for sentence in samples.inputs):
         raise DataError(f"{samples.name}: its texts are not divided into words: give a column of lists of words")
-    labels = np.full((len(samples), max(len(one.words) for one in samples.inputs)), UNTAGGED, dtype=np.int64)
+    labels = np.full((len(samples), max(len(sentence.words) for sentence in samples.inputs)), UNTAGGED, dtype=np.int64)
     for row, sentence in enumerate(samples.inputs):
         labels[row, : len(sentence.words)] = 0
     return replace(samples, labels=labels, label_names=tuple(model_labels), tagged=True)
@@ -226,39 +226,39 @@ def unnamed(classes: int | None) -> tuple[str, ...]:
 
 
 def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> Labels:
-    names, known = composed_all(samples.label_names), list(map(composed, model_labels))
+    names, targets = composed_all(samples.label_names), list(map(composed, model_labels))
     if names is None:
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
-        known = [str(int(label.partition(".")[0])) for label in model_labels]
+        targets = [str(int(label.partition(".")[0])) for label in model_labels]
     by_index = "pass `match_labels` index if both have the same order"
     if all(map(NO_NAME.fullmatch, model_labels)):
-        remedy = by_index if len(names) == len(known) else "give data of the model's classes"
+        remedy = by_index if len(names) == len(targets) else "give data of the model's classes"
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
-    if distinct(names) == distinct(known):
+    if distinct(names) == distinct(targets):
         return labels
-    wanted = list(names)
-    if not set(wanted) <= set(known):
-        wanted, known = [folded(name) for name in wanted], [folded(label) for label in known]
-    if several := [name for name, key in zip(names, wanted, strict=True) if f"{key} #2" in {*known} - {*wanted}]:
+    keys = list(names)
+    if not set(keys) <= set(targets):
+        keys, targets = [folded(name) for name in keys], [folded(label) for label in targets]
+    if several := [name for name, key in zip(names, keys, strict=True) if f"{key} #2" in {*targets} - {*keys}]:
         raise DataError(
             f"{samples.name}: the model has several classes called {several[0]}: call them {several[0]} and "
             f"{several[0]} #2 in the data too, or {by_index}"
         )
-    one_to_one = [len({name for name, other in zip(names, wanted, strict=True) if other == key}) == 1 for key in wanted]
-    matched = [known.count(key) == 1 and single for key, single in zip(wanted, one_to_one, strict=True)]
+    one_to_one = [len({name for name, other in zip(names, keys, strict=True) if other == key}) == 1 for key in keys]
+    matched = [targets.count(key) == 1 and single for key, single in zip(keys, one_to_one, strict=True)]
     if not all(matched):
         unmatched = [name for name, is_matched in zip(names, matched, strict=True) if not is_matched]
         near = [(name, near) for name in unmatched if (near := nearest(name, model_labels)) is not None]
         meant = f"; did you mean {', '.join(told_apart(*pair) for pair in near[:3])}?" if near else ""
         # Where some names match, they show the order, which is rarely that of the other side.
-        strange = not set(wanted) & set(known) and len(names) == len(known)
+        strange = not set(keys) & set(targets) and len(names) == len(targets)
         remedy = f"rename them, or {by_index}" if strange else "rename them, or give data of the model's classes"
         raise DataError(
             f"{samples.name}: no single match for {_listed(unmatched)}{meant}: {remedy}; labels are {_listed(names)}, "
             f"the model's are {_listed(model_labels)}"
         )
-    return np.array([known.index(key) for key in wanted], dtype=np.int64)[labels]
+    return np.array([targets.index(key) for key in keys], dtype=np.int64)[labels]
 
 
 def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:

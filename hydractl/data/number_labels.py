@@ -75,15 +75,15 @@ def with_numbers(samples: Samples) -> Samples:
     if samples.table is not None and samples.label_column is not None:
         read = _of_table(samples.table, samples.label_column)
     elif samples.labels is not None and samples.label_names in (None, TRUTH):  # -1 of Python may be a missing one
-        read = as_numbers([None if one == MISSING else one for one in samples.labels.tolist()])
+        read = as_numbers([None if label == MISSING else label for label in samples.labels.tolist()])
     words = isinstance(read, str)
     return replace(samples, labels=None if words else read, label_problem=read if words else None, label_names=None)
 
 
 def _of_table(table: datasets.Dataset, column: str) -> Any:
     columns = [column] if column in table.column_names else column.split(",")
-    if named := [name for name in columns if hasattr(table.features[name], "names")]:
-        return f"column {named[0]} holds classes, not numbers"
+    if categorical := [name for name in columns if hasattr(table.features[name], "names")]:
+        return f"column {categorical[0]} holds classes, not numbers"
     values = [column_values(table, name)[1] for name in columns]
     return as_numbers(values[0] if len(values) == 1 else list(zip(*values, strict=True)))
 
@@ -98,7 +98,7 @@ def as_numbers(values: Sequence[Any]) -> Any:
     for at, value in enumerate(values):
         row = value if isinstance(value, list | tuple) else (value,)
         try:  # a column with one word in it is read as words, and the word is to be named
-            rows.append([np.nan if one is None else float(one) for one in row])
+            rows.append([np.nan if number is None else float(number) for number in row])
         except (TypeError, ValueError):
             return f"sample {at} is {shortened(repr(value), 60)}, not a number"
         if np.isinf(rows[-1]).any() or len(row) != len(rows[0]):

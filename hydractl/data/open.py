@@ -120,8 +120,8 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
         reading = request.reading
         if not request.strict:
             reading = replace(reading, image_column=None, text_column=None, label_column=None)
-        own: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
-        request = replace(request, reading=replace(reading, **own), strict=True)
+        columns: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
+        request = replace(request, reading=replace(reading, **columns), strict=True)
     if spec.part is None and spec.only is None:
         return _of_table(open_table(spec, left_out.append), request)
     limit = request.reading.limit
@@ -232,36 +232,36 @@ def _of_values(values: Indexed, request: _Request) -> Samples:
     return _without_bad(samples, request)
 
 
-def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] | None) -> Samples:
+def _with_labels(samples: Samples, values: Sequence[Any], classes: Sequence[str] | None) -> Samples:
     """Returns the samples with numbers as labels, or with a `label_problem`. None is a missing label.
 
     Args:
         classes: the names of numbers, as torchvision's data sets have them.
     """
-    if all(label is None for label in found):
+    if all(label is None for label in values):
         return replace(samples, label_problem="holds no labels")
-    if any(isinstance(label, list | tuple) for label in found):
-        read = label_lists([label if isinstance(label, list | tuple) else None for label in found], classes)
+    if any(isinstance(label, list | tuple) for label in values):
+        read = label_lists([label if isinstance(label, list | tuple) else None for label in values], classes)
         if isinstance(read, str):
-            return _or_numbers(samples, found, read)
+            return _or_numbers(samples, values, read)
         return replace(samples, labels=read[0], label_names=read[1])
-    if all(label is None or isinstance(label, str) for label in found):
-        labels, names = label_words(found)
+    if all(label is None or isinstance(label, str) for label in values):
+        labels, names = label_words(values)
         return replace(samples, labels=labels, label_names=names)
-    if all(label is None or isinstance(label, bool | np.bool_) for label in found):
-        classes, found = TRUTH, [None if label is None else int(label) for label in found]
+    if all(label is None or isinstance(label, bool | np.bool_) for label in values):
+        classes, values = TRUTH, [None if label is None else int(label) for label in values]
     try:
-        numbers = [MISSING if label is None else operator.index(label) for label in found]
+        numbers = [MISSING if label is None else operator.index(label) for label in values]
     except TypeError:
-        kinds = sorted({type(label).__name__ for label in found})
-        return _or_numbers(samples, found, f"its labels are {', '.join(kinds)}, not whole numbers or class names")
+        kinds = sorted({type(label).__name__ for label in values})
+        return _or_numbers(samples, values, f"its labels are {', '.join(kinds)}, not whole numbers or class names")
     numbered = np.array(numbers, dtype=np.int64)
     return replace(samples, labels=numbered, label_names=composed_all(classes or None))
 
 
-def _or_numbers(samples: Samples, found: Sequence[Any], problem: str) -> Samples:
+def _or_numbers(samples: Samples, values: Sequence[Any], problem: str) -> Samples:
     """Returns the samples with numbers as labels, if these are some; to who needs classes, the problem stays."""
-    numbers = as_numbers(found)
+    numbers = as_numbers(values)
     return replace(samples, labels=None if isinstance(numbers, str) else numbers, label_problem=problem)
 
 

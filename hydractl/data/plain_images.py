@@ -52,12 +52,12 @@ def plain_images(files: Mapping[str, Any], channels: int) -> PlainImages | None:
         return None
     try:
         if settings.keys() == {"image_processor_type", "pretrained_cfg"}:
-            found: _Timm | _Transformers = document(settings["pretrained_cfg"], ORIGIN).read(_Timm)
+            processor: _Timm | _Transformers = document(settings["pretrained_cfg"], ORIGIN).read(_Timm)
         else:
-            found = document(settings, ORIGIN).read(_Transformers)
+            processor = document(settings, ORIGIN).read(_Transformers)
     except CheckpointError:
         return None
-    return PlainImages(found) if found.suits(channels) else None
+    return PlainImages(processor) if processor.suits(channels) else None
 
 
 class _Rectangle(Schema):
@@ -177,10 +177,10 @@ def _resized(pixels: Pixels, size: tuple[int, int], mode: str) -> Pixels:
         return pixels
     # Where torch has no kernel for bytes, torchvision takes the one for float32.
     native = mode == "bicubic" or _has_byte_kernel(torch.backends.cpu.get_cpu_capability())
-    given = torch.from_numpy(pixels)[None]
-    found = given if native else given.to(torch.float32)
-    found = F.interpolate(found, size=list(size), mode=mode, align_corners=False, antialias=True)[0]
-    return (found if native else found.round_().to(torch.uint8)).numpy()
+    tensor = torch.from_numpy(pixels)[None]
+    resized = tensor if native else tensor.to(torch.float32)
+    resized = F.interpolate(resized, size=list(size), mode=mode, align_corners=False, antialias=True)[0]
+    return (resized if native else resized.round_().to(torch.uint8)).numpy()
 
 
 def _has_byte_kernel(capability: str) -> bool:
@@ -189,11 +189,11 @@ def _has_byte_kernel(capability: str) -> bool:
 
 def _middle(pixels: Pixels, size: tuple[int, int], rounded: Callable[[float], int]) -> Pixels:
     """Returns the middle of an image, with zeros round one that is too small; libraries round its place differently."""
-    for axis, wanted in zip((1, 2), size, strict=True):
-        missing = max(wanted - pixels.shape[axis], 0)
+    for axis, length in zip((1, 2), size, strict=True):
+        missing = max(length - pixels.shape[axis], 0)
         sides = [(0, 0)] * 3
         sides[axis] = (missing // 2, (missing + 1) // 2)
         padded = np.pad(pixels, sides) if missing else pixels
-        start = rounded((padded.shape[axis] - wanted) / 2.0)
-        pixels = padded.take(range(start, start + wanted), axis)
+        start = rounded((padded.shape[axis] - length) / 2.0)
+        pixels = padded.take(range(start, start + length), axis)
     return pixels

@@ -148,7 +148,7 @@ class TextPreprocessor:
     def words(self, texts: Sequence[str]) -> list[list[WordPlace]]:
         """Returns the words of each text that the model reads; none beyond its largest length."""
         encodings = self._encode(texts, padding=False, return_tensors=None).encodings
-        return [word_places(text, one, self.tokenizer) for text, one in zip(texts, encodings, strict=True)]
+        return [word_places(text, encoding, self.tokenizer) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _encode(self, texts: Sequence[Text], padding: bool | str, return_tensors: str | None) -> Any:
         limited = self.max_length is not None
@@ -206,7 +206,7 @@ class Preprocessor:
             samples = [samples]
         if self.image is None:
             return samples
-        return (Path(one) if isinstance(one, str) else one for one in samples)
+        return (Path(sample) if isinstance(sample, str) else sample for sample in samples)
 
     @property
     def by_word(self) -> bool:
@@ -231,8 +231,8 @@ class Preprocessor:
             yield sample
 
     def _unfit(self, sample: object) -> DataError:
-        found = "nothing" if sample is None else type(sample).__name__
-        return DataError(f"the model takes {'images' if self.image else 'texts'}, not {found}")
+        kind = "nothing" if sample is None else type(sample).__name__
+        return DataError(f"the model takes {'images' if self.image else 'texts'}, not {kind}")
 
     def lengths(self, texts: Sequence[Any]) -> tuple[NDArray[np.int64], int]:
         """Returns the tokens of each text or pair of texts as the model sees it, `[N]`, and how many are truncated.
@@ -305,5 +305,5 @@ def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) ->
 
 
 def _max_length(tokenizer: Any, embeddings: TextEmbeddings) -> int:
-    named = int(tokenizer.model_max_length)
-    return min(named, embeddings.max_tokens) if named < UNBOUNDED else embeddings.max_tokens
+    limit = int(tokenizer.model_max_length)
+    return min(limit, embeddings.max_tokens) if limit < UNBOUNDED else embeddings.max_tokens

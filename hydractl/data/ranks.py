@@ -71,7 +71,7 @@ class Ranks:
         dist.broadcast(held, rank)
         return held.to(tensor.device)
 
-    def ask(self, what: object, own: Any = None) -> list[Any]:
+    def ask(self, what: object, local: Any = None) -> list[Any]:
         """Returns the answer of every rank, in order. The leading rank calls it while the others `hear` and `reply`.
 
         Args:
@@ -82,11 +82,11 @@ class Ranks:
             HydractlError: a rank replied with an error, or ended.
         """
         if self.size == 1:
-            return [own]
+            return [local]
         answers: list[Any] = [None] * self.size
         try:
             dist.broadcast_object_list([what])
-            dist.all_gather_object(answers, own)
+            dist.all_gather_object(answers, local)
         except RuntimeError as error:
             raise HydractlError("a process of this job ended too early: see its own error") from error
         for answer in answers:
@@ -163,8 +163,8 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
 
 def local_device(device: torch.device) -> torch.device:
     """Returns the device of this process; under torchrun each process has its own GPU."""
-    named: int | None = device.index
-    if device.type != "cuda" or named is not None or "LOCAL_RANK" not in os.environ:
+    index: int | None = device.index
+    if device.type != "cuda" or index is not None or "LOCAL_RANK" not in os.environ:
         return device
     return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 

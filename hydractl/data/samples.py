@@ -118,8 +118,8 @@ class Samples:
         if type(kind).__name__ in ("Image", "Audio", "Video"):
             raise OptionError(f"`{option}` {name}: holds {type(kind).__name__}: name a column of texts or numbers")
         values = table.select_columns([name]).with_format("arrow")[:][name].to_pylist()
-        named = [kind.int2str(value) if value is not None and hasattr(kind, "int2str") else value for value in values]
-        return [_plain(value) for value in named]
+        decoded = [kind.int2str(value) if value is not None and hasattr(kind, "int2str") else value for value in values]
+        return [_plain(value) for value in decoded]
 
     def draw(self, count: int, seed: int) -> Samples:
         """Returns `count` of the samples, drawn at random and kept in order; the same ones for the same seed.
@@ -173,8 +173,8 @@ def join(sets: Sequence[Samples]) -> Samples:
     joined: Any = ConcatDataset([samples.inputs for samples in sets])  # type: ignore[misc]
     inputs = Lazy(range(len(joined)), joined.__getitem__)
     hashes = [samples.hashes for samples in sets if samples.hashes is not None]
-    known = np.concatenate(hashes) if len(hashes) == len(sets) else None
-    return Samples(" and ".join(samples.name for samples in sets), sets[0].modality, inputs, hashes=known)
+    joined_hashes = np.concatenate(hashes) if len(hashes) == len(sets) else None
+    return Samples(" and ".join(samples.name for samples in sets), sets[0].modality, inputs, hashes=joined_hashes)
 
 
 def spread_places(size: int, limit: int | None) -> Sequence[int]:

@@ -70,8 +70,8 @@ class DataSpec:
         group = f"{self.group}/" if self.group else ""
         name = f"{group}{self.name}=" if group or self.name != _default_name(self.source) else ""
         pieces = [self.config, self.split] if self.config else [self.split] if self.split else []
-        named = self.columns if self.only is None else (*self.columns, (ONLY, self.only))
-        columns = "&".join(f"{kind}={column}" for kind, column in named)
+        pairs = self.columns if self.only is None else (*self.columns, (ONLY, self.only))
+        columns = "&".join(f"{kind}={column}" for kind, column in pairs)
         rest = "".join(f":{piece or ''}" for piece in pieces)
         return f"{name}{self.source}{rest}{self.part or ''}{'?' if columns else ''}{columns}"
 
@@ -122,13 +122,13 @@ def parse_data(data: DataLike | DataSpec | DataValues, name: str = "data") -> Da
     """
     if isinstance(data, DataSpec | DataValues):
         return data
-    found = parse_data_sets(data, name, grouped=False)
-    if len(found) != 1:
+    sets = parse_data_sets(data, name, grouped=False)
+    if len(sets) != 1:
         raise DataError(
-            f"expected one data set, got {len(found)}: {', '.join(one.name for one in found[:12])}; give texts "
+            f"expected one data set, got {len(sets)}: {', '.join(data_set.name for data_set in sets[:12])}; give texts "
             "as {name: texts}, columns as datasets.Dataset.from_dict(columns)"
         )
-    return found[0]
+    return sets[0]
 
 
 def parse_data_sets(data: DataSetsLike, name: str = "data", *, grouped: bool = True) -> list[DataSpec | DataValues]:
@@ -144,17 +144,17 @@ def parse_data_sets(data: DataSetsLike, name: str = "data", *, grouped: bool = T
     """
     if isinstance(data, Mapping):
         return [_named(key, value, grouped) for key, value in data.items()]
-    if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data):
+    if isinstance(data, list | tuple) and all(isinstance(item, str | Path) for item in data):
         return [parse_data_spec(text, grouped) for text in data]
     return [_parse(data, name, grouped)]
 
 
 def refuse_same(ood: DataSpec | DataValues, id_data: DataSpec | DataValues) -> None:
     """Raises OptionError if OOD data are the ID data."""
-    one, other = (
+    ood_source, id_source = (
         replace(data, name="", group=None) if isinstance(data, DataSpec) else data.values for data in (ood, id_data)
     )
-    if one is other or (isinstance(one, DataSpec) and one == other):
+    if ood_source is id_source or (isinstance(ood_source, DataSpec) and ood_source == id_source):
         raise OptionError(f"`ood_data` {ood}: is `id_data` too: name data that show none of its classes")
 
 
@@ -184,12 +184,12 @@ def parse_data_spec(text: str | Path, grouped: bool = False, here: str | Path = 
         DataError: the text is empty, names an unknown group, part or kind of column, or a path that does not exist.
     """
     spec = _read(text := str(text), here)
-    named = None if spec else PREFIX.fullmatch(text)
-    group, name, source = named.group("group", "name", "source") if named else (None, None, text)
+    match = None if spec else PREFIX.fullmatch(text)
+    group, name, source = match.group("group", "name", "source") if match else (None, None, text)
     _check_group(group, grouped, text)
     if not source:
         raise DataError(f"{text!r} names no data: write {OOD_SOURCE if grouped else SOURCE}")
-    spec = _read(source, here) if named else spec
+    spec = _read(source, here) if match else spec
     if spec is None:
         raise DataError(f"{os.path.join(here, source)}: no such file or folder: {_remedy(source, here)}")
     return replace(spec, name=name or spec.name, group=cast("Group | None", group))
@@ -228,7 +228,7 @@ def split_sources(text: str) -> list[str]:
     """Returns the sources of a list with commas; a comma between columns divides no sources."""
     sources: list[str] = []
     for piece in text.split(","):
-        if sources and "?" in sources[-1] and not ((found := _read(piece)) and _existing(found.source)):
+        if sources and "?" in sources[-1] and not ((spec := _read(piece)) and _existing(spec.source)):
             sources[-1] += f",{piece}"
         else:
             sources.append(piece)
@@ -262,12 +262,12 @@ def _from_here(path: str, here: str | Path) -> str:
 def _split_off_parts(source: str, here: str | Path) -> tuple[str, list[Part]]:
     """Returns a source without its parts, and the parts."""
     parts: list[Part] = []
-    while not _existing(source, here) and (found := PART.fullmatch(source)):
-        first, count = int(found["first"]), int(found["count"])
-        part = Part(first, int(found["last"] or first), count, int(found["seed"] or 0))
+    while not _existing(source, here) and (match := PART.fullmatch(source)):
+        first, count = int(match["first"]), int(match["count"])
+        part = Part(first, int(match["last"] or first), count, int(match["seed"] or 0))
         if not 1 <= part.first <= part.last <= count <= MOST_PARTS:
             raise DataError(f"{source}: no such part: write %I/N or %I-J/N with 1 <= I <= J <= N <= {MOST_PARTS}")
-        source = found["whole"]
+        source = match["whole"]
         parts.insert(0, part)
     return source, parts
 
@@ -276,9 +276,9 @@ def _split_off_columns(source: str) -> tuple[str, dict[str, str]]:
     """Returns a source without its columns, and the columns by kind."""
     place, *rest = re.split(r"\?(?=\w+(?:=|$))", source, maxsplit=1)
     pairs = (pair.partition("=") for text in rest for pair in text.split("&"))
-    named = [(kind, name) for kind, _, name in pairs]
-    columns = dict(named)
-    if not all(columns.values()) or not columns.keys() <= {*COLUMNS, ONLY} or len(columns) < len(named):
+    listed = [(kind, name) for kind, _, name in pairs]
+    columns = dict(listed)
+    if not all(columns.values()) or not columns.keys() <= {*COLUMNS, ONLY} or len(columns) < len(listed):
         raise DataError(f"{source}: unknown or repeated columns: write them as ?text=title,content&label=stars")
     return place, columns
 

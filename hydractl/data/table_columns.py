@@ -100,8 +100,8 @@ def _is_true(word: str) -> bool:
 def nested_columns(features: datasets.Features, reading: Reading) -> dict[str, Any]:
     """Returns the types of those named columns that lie inside another, as `translation.en` does."""
     flat = features.flatten()
-    named = (reading.image_column, *(reading.text_column or "").split(","), reading.label_column)
-    return {name: flat[name] for name in named if name and name in flat and name not in features}
+    names = (reading.image_column, *(reading.text_column or "").split(","), reading.label_column)
+    return {name: flat[name] for name in names if name and name in flat and name not in features}
 
 
 def choose_columns(
@@ -118,29 +118,29 @@ def choose_columns(
     label, problem = _label(features, reading.label_column, where, strict)
     option = "`image_column`" if modality == "image" else "`text_column`"
     column = reading.image_column if modality == "image" else reading.text_column
-    named = () if column is None else _named_inputs(features, column, modality, where)
-    missing = [name for name in named if name not in features]
+    chosen = () if column is None else _named_inputs(features, column, modality, where)
+    missing = [name for name in chosen if name not in features]
     if missing and strict:
         raise DataError(f"{where}: has no column {missing[0]!r}, only {_describe(features)}")
-    if named and not missing:
-        return _with_tags(features, ChosenColumns(named, label, problem), reading)
-    found = _image_candidates(features) if modality == "image" else _text_candidates(features, label)
-    if not found:
+    if chosen and not missing:
+        return _with_tags(features, ChosenColumns(chosen, label, problem), reading)
+    candidates = _image_candidates(features) if modality == "image" else _text_candidates(features, label)
+    if not candidates:
         remedy = f"give {modality}s, which the model takes, or name their column with {option}"
         raise DataError(f"{where}: no {modality} column among {_describe(features)}: {remedy}")
-    if len(found) > 1:
-        many = " or ".join(", ".join(inputs) for inputs in found)
+    if len(candidates) > 1:
+        many = " or ".join(", ".join(inputs) for inputs in candidates)
         raise DataError(f"{where}: the {modality} column could be {many}; name it with {option}")
-    return _with_tags(features, ChosenColumns(found[0], label, problem), reading)
+    return _with_tags(features, ChosenColumns(candidates[0], label, problem), reading)
 
 
 def _with_tags(features: datasets.Features, chosen: ChosenColumns, reading: Reading) -> ChosenColumns:
     """Returns the columns, with that of tags where sentences are lists of words and no other column is named."""
     if not holds_words(features[chosen.inputs[0]]) or reading.label_column is not None:
         return chosen
-    found = _preferred([name for name in features if hasattr(features[name], "feature")], TAG_NAMES)
+    tags = _preferred([name for name in features if hasattr(features[name], "feature")], TAG_NAMES)
     remedy = f"has no column of tags among {_describe(features)}; name it with `label_column`"
-    return ChosenColumns(chosen.inputs, found[0]) if found else ChosenColumns(chosen.inputs, None, remedy)
+    return ChosenColumns(chosen.inputs, tags[0]) if tags else ChosenColumns(chosen.inputs, None, remedy)
 
 
 def holds_words(feature: Any) -> bool:
@@ -177,12 +177,12 @@ def _label(features: datasets.Features, column: str | None, where: str, strict: 
     if column is not None and strict:
         raise DataError(f"{where}: has no column {column!r}, only {_describe(features)}")
     classes = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
-    found = classes or [name for name in features if name.lower() in LABEL_NAMES]
-    found = _preferred(found, LABEL_NAMES) or found
-    if len(found) == 1:
-        return found[0], None
-    if found:
-        return None, f"the label column could be {' or '.join(found)}; name it with `label_column`"
+    candidates = classes or [name for name in features if name.lower() in LABEL_NAMES]
+    candidates = _preferred(candidates, LABEL_NAMES) or candidates
+    if len(candidates) == 1:
+        return candidates[0], None
+    if candidates:
+        return None, f"the label column could be {' or '.join(candidates)}; name it with `label_column`"
     remedy = "name it with `label_column`"
     if len(features) == 1:
         is_image = _is_a(next(iter(features.values())), "Image")
@@ -190,16 +190,16 @@ def _label(features: datasets.Features, column: str | None, where: str, strict: 
     return None, f"has no label column among {_describe(features)}; {remedy}"
 
 
-def _preferred(found: list[str], names: tuple[str, ...]) -> list[str]:
+def _preferred(columns: list[str], names: tuple[str, ...]) -> list[str]:
     """Returns the first of `names` that was found, alone, or an empty list."""
-    return next(([column] for name in names for column in found if column.lower() == name), [])
+    return next(([column] for name in names for column in columns if column.lower() == name), [])
 
 
 def _image_candidates(features: datasets.Features) -> list[tuple[str, ...]]:
-    found = [name for name, feature in features.items() if _is_a(feature, "Image")]
-    found = found or [name for name, feature in features.items() if _holds_encoded_image(feature)]
-    found = found or _preferred([name for name in features if is_text(features[name])], IMAGE_NAMES)
-    return [(name,) for name in _preferred(found, IMAGE_NAMES) or found]
+    columns = [name for name, feature in features.items() if _is_a(feature, "Image")]
+    columns = columns or [name for name, feature in features.items() if _holds_encoded_image(feature)]
+    columns = columns or _preferred([name for name in features if is_text(features[name])], IMAGE_NAMES)
+    return [(name,) for name in _preferred(columns, IMAGE_NAMES) or columns]
 
 
 def _holds_encoded_image(feature: Any) -> bool:
@@ -220,11 +220,11 @@ def reads_as_text(feature: Any) -> bool:
 
 def _text_candidates(features: datasets.Features, label: str | None) -> list[tuple[str, ...]]:
     # A webdataset's own columns, __key__ and __url__, are no data.
-    own = [name for name in features if reads_as_text(features[name]) and name != label and name[:2] != "__"]
+    readable = [name for name in features if reads_as_text(features[name]) and name != label and name[:2] != "__"]
     for pair in TEXT_PAIRS:
-        if set(pair) <= set(own):
+        if set(pair) <= set(readable):
             return [pair]
     # Numbers are texts where a name says so: others are identifiers, most often.
-    found = _preferred(own, TEXT_NAMES) or [name for name in own if is_text(features[name])]
-    words = [] if found else _preferred([name for name in features if holds_words(features[name])], WORD_NAMES)
-    return [(name,) for name in found or words]
+    columns = _preferred(readable, TEXT_NAMES) or [name for name in readable if is_text(features[name])]
+    words = [] if columns else _preferred([name for name in features if holds_words(features[name])], WORD_NAMES)
+    return [(name,) for name in columns or words]

@@ -112,14 +112,14 @@ def _from_builder(spec: DataSpec, source: str, on_note: Callable[[str], None]) -
         if spec.split in configs and len(configs) > 1:
             spec = replace(spec, config=spec.split, split=None)
     builder = datasets.load_dataset_builder(source, name=spec.config)
-    found = (builder.config.data_files or {}).items()
-    files = {str(name): [str(file) for file in some] for name, some in found}
+    data_files = (builder.config.data_files or {}).items()
+    files = {str(name): [str(file) for file in some] for name, some in data_files}
     elsewhere = [file for some in files.values() for file in some if not file.startswith(HUB)]
     if elsewhere and not Path(source).exists():
         raise DataError(f"{spec.source}: its card names {elsewhere[0]}, a file of this machine: use another data set")
     if not files or builder.name not in LOADERS:
         raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
-    return _load(spec, builder.name, files, on_note, builder.info.features)
+    return _load(spec, builder.name, files, on_note, features=builder.info.features)
 
 
 def _load(
@@ -135,19 +135,19 @@ def _load(
         features: the types of columns, where a card declares them.
     """
     request = _complete(spec.split, list(files), spec.source)
-    wanted = {name: [_literal(file) for file in files[name]] for name in _splits_in(request)}
-    first = files[next(iter(wanted))][0]
+    requested = {name: [_literal(file) for file in files[name]] for name in _splits_in(request)}
+    first = files[next(iter(requested))][0]
     endings = {Path(file).suffix.lower() for some in files.values() for file in some}
     if loader == "csv" and len(endings) > 1:
         raise DataError(f"{spec.source}: holds {' and '.join(sorted(endings))} files: name one of them")
-    if loader == "json" and features is None and (rows := read_json_lines(spec.source, wanted)) is not None:
+    if loader == "json" and features is None and (rows := read_json_lines(spec.source, requested)) is not None:
         return _chosen_rows(rows, request, spec.source)
     options: dict[str, Any] = {} if features is None else {"features": features}
     if loader == "csv":
         options = csv_options(spec.source, first, "\t" if endings == {".tsv"} else ",", on_note) | options
     if loader == "conll":
         options["column_names"] = conll_columns(first)
-    return _chosen_rows(datasets.load_dataset(loader, data_files=wanted, **options), request, spec.source)
+    return _chosen_rows(datasets.load_dataset(loader, data_files=requested, **options), request, spec.source)
 
 
 def _literal(file: str) -> str:
@@ -155,13 +155,13 @@ def _literal(file: str) -> str:
     return file if "://" in file else glob.escape(file)
 
 
-def _complete(wanted: str | None, splits: Sequence[str], where: str) -> str:
+def _complete(request: str | None, splits: Sequence[str], where: str) -> str:
     """Returns a request such as `val+train[:10%]` with every split's full name; `[:100]` slices the only split."""
-    if not wanted or wanted.startswith("["):
+    if not request or request.startswith("["):
         if len(splits) != 1:
             raise DataError(f"{where}: holds the splits {', '.join(splits)}: name one, as in {where}:{splits[0]}")
-        return splits[0] + (wanted or "")
-    return "+".join(_complete_part(part.strip(), splits, where) for part in wanted.split("+"))
+        return splits[0] + (request or "")
+    return "+".join(_complete_part(part.strip(), splits, where) for part in request.split("+"))
 
 
 def _complete_part(part: str, splits: Sequence[str], where: str) -> str:

@@ -144,7 +144,7 @@ def _widen(kinds: dict[str, pa.DataType], objects: Sequence[Mapping[str, Any]]) 
         values = [row.get(name) for row in objects]
         try:
             types = [kinds.get(name, pa.null()), _type(values)]
-            schemas = [pa.schema([(name, one)]) for one in types]
+            schemas = [pa.schema([(name, kind)]) for kind in types]
             kinds[name] = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
         except (pa.ArrowException, OverflowError):
             kinds[name] = pa.string()

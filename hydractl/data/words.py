@@ -30,9 +30,9 @@ class Words(str):
     @classmethod
     def of(cls, words: Sequence[str]) -> Words:
         """Returns the sentence of some words."""
-        found = cls(" ".join(words))
-        found.words = tuple(words)
-        return found
+        sentence = cls(" ".join(words))
+        sentence.words = tuple(words)
+        return sentence
 
     @property
     def places(self) -> list[tuple[int, int]]:
@@ -62,29 +62,29 @@ def word_places(text: str, encoding: Any, tokenizer: Any) -> list[WordPlace]:
     pieces = [(token, *place) for token, (place, special) in enumerate(masked) if not special]
     if isinstance(text, Words):
         return _given_words(text.places, pieces)
-    found: list[WordPlace] = []
+    words: list[WordPlace] = []
     prefix = getattr(tokenizer.backend_tokenizer.model, "continuing_subword_prefix", None)
     for token, start, end in pieces:
-        inside = start > 0 and " " not in text[start - 1 : start + 1]
+        continues = start > 0 and " " not in text[start - 1 : start + 1]
         if prefix:
-            inside = len(encoding.tokens[token]) != end - start
-        if found and inside and encoding.ids[token] != tokenizer.unk_token_id:
-            found[-1] = found[-1]._replace(end=end)
+            continues = len(encoding.tokens[token]) != end - start
+        if words and continues and encoding.ids[token] != tokenizer.unk_token_id:
+            words[-1] = words[-1]._replace(end=end)
         else:
-            found.append(WordPlace(len(found), token, start, end))
-    return found or [WordPlace(0, 0, 0, len(text))]
+            words.append(WordPlace(len(words), token, start, end))
+    return words or [WordPlace(0, 0, 0, len(text))]
 
 
-def _given_words(known: Sequence[tuple[int, int]], pieces: Sequence[tuple[int, int, int]]) -> list[WordPlace]:
+def _given_words(places: Sequence[tuple[int, int]], pieces: Sequence[tuple[int, int, int]]) -> list[WordPlace]:
     first: dict[int, int] = {}
     number = 0
     for token, start, end in pieces:
-        while number < len(known) and known[number][1] <= start:
+        while number < len(places) and places[number][1] <= start:
             number += 1
         # A piece of some tokenizers begins with the blank before its word.
-        if number < len(known) and end > known[number][0]:
+        if number < len(places) and end > places[number][0]:
             first.setdefault(number, token)
-    return [WordPlace(number, token, *known[number]) for number, token in first.items()]
+    return [WordPlace(number, token, *places[number]) for number, token in first.items()]
 
 
 def first_tokens(places: Sequence[Sequence[WordPlace]]) -> Tensor:
@@ -112,8 +112,8 @@ def read_tags(
     rows: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
     rows = [tags and [composed(tag) if isinstance(tag, str) else tag for tag in tags] for tags in rows]
     for at, (tags, sentence) in enumerate(zip(rows, sentences, strict=True)):
-        if (found := len(tags or ())) != len(sentence.words):
-            return f"row {at} has {len(sentence.words)} words and {found} tags in column {column}"
+        if (count := len(tags or ())) != len(sentence.words):
+            return f"row {at} has {len(sentence.words)} words and {count} tags in column {column}"
     names = getattr(inner, "names", None)
     flat = [(at, number, tag) for at, tags in enumerate(rows) for number, tag in enumerate(tags)]
     kind = str if any(isinstance(tag, str) for *_, tag in flat) else int
@@ -136,18 +136,18 @@ def conll_columns(file: str) -> list[str]:
     return ["tokens", *between, "tags"][: max(len(first.split()), 1)]
 
 
-def require_tags(samples: Samples, known: Sequence[str]) -> None:
-    """Raises DataError for a sentence without a tag, or a tag that is none of the `known` names."""
+def require_tags(samples: Samples, allowed: Sequence[str]) -> None:
+    """Raises DataError for a sentence without a tag, or a tag that is none of the `allowed` names."""
     labels, names = samples.labels, samples.label_names or ()
     assert labels is not None
     if len(bare := np.flatnonzero((labels < 0).all(axis=1))):
         raise DataError(f"{samples.name}: row {bare[0]} has no tagged word: remove it")
-    strange = [number for number, name in enumerate(names) if name not in known]
-    if len(found := np.argwhere(np.isin(labels, strange))):
-        (row, word), tag = found[0], names[labels[tuple(found[0])]]
-        near = nearest(tag, known)
+    strange = [number for number, name in enumerate(names) if name not in allowed]
+    if len(unknown := np.argwhere(np.isin(labels, strange))):
+        (row, word), tag = unknown[0], names[labels[tuple(unknown[0])]]
+        near = nearest(tag, allowed)
         meant = "" if near is None else f" (did you mean {told_apart(tag, near)}?)"
         raise DataError(
             f"{samples.name}: row {row}, word {word}: tag {tag} is none of the model's, "
-            f"{', '.join(known[:12])}: rename it{meant}, or train a new classifier"
+            f"{', '.join(allowed[:12])}: rename it{meant}, or train a new classifier"
         )

@@ -115,27 +115,27 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     at_chance: dict[str, list[bool]] = {}
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     procedure, on_note = comparison.procedure, running.on_note
-    told, reference = set[str](), None
+    notes, reference = set[str](), None
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None, exposed=exposed[name] or None)
 
         def on_set(key: SetKey, samples: int, name: str = name) -> AbstractContextManager[OnBatch]:
             return watch.progress(f"{name}: {key.path}", samples)
 
-        own = _named(running, name, told)
-        found, predictions, alarms = _evaluate(
-            comparison, system, made_of, folder, running=own, reference=reference, watch=on_set
+        prefixed = _named(running, name, notes)
+        result, predictions, alarms = _evaluate(
+            comparison, system, made_of, folder, running=prefixed, reference=reference, watch=on_set
         )
         reference = predictions.embedding if reference is None else reference
         for alarm in alarms:
             watch.warn(f"{name}: {alarm}")
-        found = replace(found, ood_means=group_means(found.ood, seen))
+        result = replace(result, ood_means=group_means(result.ood, seen))
         draws = resamples(procedure.bootstrap, predictions, on_note)
         on_note = _ignored  # what holds for the first system holds for all
-        for each, numbers in found.ood.items():
+        for each, numbers in result.ood.items():
             at_chance.setdefault(each, []).append(_is_at_chance(numbers))
         drawn = resample(predictions, draws, procedure.seed, exposed=seen) if draws else None
-        yield SystemNumbers(name, found, drawn)
+        yield SystemNumbers(name, result, drawn)
     for each, systems in at_chance.items():
         if all(systems):
             watch.warn(f"OOD data {each}: AUROC is about 50 % for every system: check that they show no ID classes")
@@ -143,21 +143,21 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
 
 def _is_at_chance(numbers: Ood) -> bool:
     """Returns whether no score tells a set from the ID data, on enough samples to say so."""
-    aurocs = [one for one in (numbers.auroc, numbers.msp_auroc) if one is not None]
+    aurocs = [auroc for auroc in (numbers.auroc, numbers.msp_auroc) if auroc is not None]
     return (numbers.samples or 0) >= FEWEST and all(abs(auroc - 0.5) < CHANCE for auroc in aurocs)
 
 
 def _warn_of_shared(data: EvaluationData, watch: Watcher) -> None:
     """Warns of OOD samples that are ID samples; large sets of images are compared only if they have been hashed."""
-    outside = [samples for key, samples in data.sets.items() if key.role == "ood"]
-    inside = data.id
-    for samples in outside:
-        quick = samples.modality == "text" or max(len(samples), len(inside)) <= QUICK
-        if quick or (samples.hashes is not None and inside.hashes is not None):
-            shared = int(np.isin(samples.content_hashes(), inside.content_hashes()).sum())
+    ood_sets = [samples for key, samples in data.sets.items() if key.role == "ood"]
+    id_samples = data.id
+    for samples in ood_sets:
+        quick = samples.modality == "text" or max(len(samples), len(id_samples)) <= QUICK
+        if quick or (samples.hashes is not None and id_samples.hashes is not None):
+            shared = int(np.isin(samples.content_hashes(), id_samples.content_hashes()).sum())
             if shared:
-                told = f"{shared} of {len(samples)} samples are ID samples too"
-                watch.warn(f"OOD data {samples.name}: {told}: detection is measured wrongly; name other data")
+                overlap = f"{shared} of {len(samples)} samples are ID samples too"
+                watch.warn(f"OOD data {samples.name}: {overlap}: detection is measured wrongly; name other data")
 
 
 def _evaluate(
@@ -204,27 +204,27 @@ def _evaluate(
         )
     if data is not None and data.queries is not None:
         predictions = replace(predictions, queries=data.queries)
-    if (own := predictions.embedding) is not None:
-        kept = EmbeddingTable(own, kept_neighbours(own if reference is None else reference, own))
+    if (embedding := predictions.embedding) is not None:
+        kept = EmbeddingTable(embedding, kept_neighbours(embedding if reference is None else reference, embedding))
         predictions = replace(predictions, tables={**predictions.tables, id_key(predictions): kept})
-    found = replace(numbers_of(predictions, predictor.cost), **vars(made_of))
+    result = replace(numbers_of(predictions, predictor.cost), **vars(made_of))
     if comparison.procedure.curves and predictions.with_msp:
         curves = curves_of(predictions)
         if data is not None:
             doubts, oddest = doubts_of(predictions, data.id, predictor.labels), oddest_of(predictions, data, predictor)
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
-        found = replace(found, curves=curves)
+        result = replace(result, curves=curves)
     alarms = list(alarms_of(predictions, predictor.labels if predictor.task.tells_ood == "scores" else None))
     predictor.dismiss()
-    return found, predictions, alarms
+    return result, predictions, alarms
 
 
-def _named(running: Running, name: str, told: set[str]) -> Running:
+def _named(running: Running, name: str, notes: set[str]) -> Running:
     """Returns `running` with notes prefixed by the system's name, dropping repeats."""
 
     def on_note(text: str) -> None:
-        if text not in told:
-            told.add(text)
+        if text not in notes:
+            notes.add(text)
             running.on_note(f"{name}: {text}")
 
     return replace(running, on_note=on_note)
@@ -236,7 +236,9 @@ def describe_data(comparison: Comparison) -> DataInfo:
         _, first = comparison.systems[0]
         described = {key: SetInfo(key.name, samples) for key, samples in first.sets.items()}
     else:
-        described = {key: SetInfo(one.name, len(one), one.columns) for key, one in comparison.data.sets.items()}
+        described = {
+            key: SetInfo(samples.name, len(samples), samples.columns) for key, samples in comparison.data.sets.items()
+        }
     single = {key.role: info for key, info in described.items()}
     return DataInfo(
         single.get("calibration"),
@@ -248,28 +250,28 @@ def describe_data(comparison: Comparison) -> DataInfo:
 
 def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak, ...]]:
     """Returns the leaks of the systems by name."""
-    found: dict[str, tuple[KnownLeak, ...]] = {}
+    leaks_of: dict[str, tuple[KnownLeak, ...]] = {}
     for name in dict.fromkeys(name for name, _ in comparison.systems):
-        own = [system for other, system in comparison.systems if other == name]
-        histories = [history for system in own for history in system.histories]
+        systems = [system for other, system in comparison.systems if other == name]
+        histories = [history for system in systems for history in system.histories]
         # Saved predictions say themselves what leaked when they were made.
         leaks = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
         if not comparison.procedure.allow_leak:
             refuse_leaks(name, leaks)
         for leak in leaks:
             watch.warn(f"{leak_text(name, leak)}: the numbers flatter it")
-        found[name] = (*(leak for system in own for leak in system.leaks), *leaks)
-    return found
+        leaks_of[name] = (*(leak for system in systems for leak in system.leaks), *leaks)
+    return leaks_of
 
 
 def _exposed(comparison: Comparison) -> dict[str, tuple[str, ...]]:
     """Returns, by system, the OOD sets that share their name with one that its training saw."""
-    found: dict[str, tuple[str, ...]] = {}
+    exposed: dict[str, tuple[str, ...]] = {}
     for name, system in comparison.systems:
-        seen = {one for history in system.histories for one in exposed_to(history)}
+        seen = {ood_name for history in system.histories for ood_name in exposed_to(history)}
         sets = [key.name for key in comparison.sets(system) if key.role == "ood" and key.name in seen]
-        found[name] = tuple(dict.fromkeys((*found.get(name, ()), *sets)))
-    return found
+        exposed[name] = tuple(dict.fromkeys((*exposed.get(name, ()), *sets)))
+    return exposed
 
 
 def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None]:

@@ -37,20 +37,20 @@ def curves_of(predictions: SystemPredictions) -> Curves:
     There is no reliability diagram of confidences without logits, since they need be no probabilities.
     """
     key = id_key(predictions)
-    inside, correct = predictions.scores[key], predictions.right(key)
+    id_scores, correct = predictions.scores[key], predictions.right(key)
     risk = risk_coverage(predictions.confidence(key), correct)
-    outside = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
+    ood_scores = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
     table = predictions.with_msp.get(key)
     return Curves(
         reliability=None if table is None else Reliability(**_rounded(reliability_diagram(table.msp, correct))),
         risk_coverage=RiskCurve(**_rounded(risk, _thinned(risk.coverage))),
-        roc={name: _roc(inside, scores) for name, scores in outside.items()},
-        scores=_histograms(inside, outside),
+        roc={name: _roc(id_scores, scores) for name, scores in ood_scores.items()},
+        scores=_histograms(id_scores, ood_scores),
     )
 
 
-def _roc(inside: FloatArray, outside: FloatArray) -> Roc:
-    curve = roc_curve(inside, outside)
+def _roc(id_scores: FloatArray, ood_scores: FloatArray) -> Roc:
+    curve = roc_curve(id_scores, ood_scores)
     # Evenly along the curve, which is steep at one end and flat at the other.
     kept = _thinned((curve.false_positive_rate + curve.true_positive_rate) / 2)
     return Roc(**_rounded(curve, kept))
@@ -61,15 +61,17 @@ def _thinned(ascending: FloatArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.unique(np.concatenate([[0], places, [len(ascending) - 1]]))
 
 
-def _histograms(inside: FloatArray, outside: Mapping[str, FloatArray]) -> ScoreHistograms:
-    everything = np.concatenate([inside, *outside.values()])
+def _histograms(id_scores: FloatArray, ood_scores: Mapping[str, FloatArray]) -> ScoreHistograms:
+    everything = np.concatenate([id_scores, *ood_scores.values()])
     low, high = float(everything.min()), float(everything.max())
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
     def shares(scores: FloatArray) -> tuple[float, ...]:
         return _round(np.histogram(scores, edges)[0] / len(scores))
 
-    return ScoreHistograms(_round(edges), shares(inside), {name: shares(scores) for name, scores in outside.items()})
+    return ScoreHistograms(
+        _round(edges), shares(id_scores), {name: shares(scores) for name, scores in ood_scores.items()}
+    )
 
 
 def _rounded(curve: Any, kept: Any = ...) -> dict[str, Any]:
@@ -107,14 +109,14 @@ def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: S
 
     Returns an empty dictionary for a system that is not scored by its own file, or whose score has no profiles.
     """
-    found: dict[str, Items[Sample]] = {}
-    if predictions.own is None:
-        return found
+    oddest: dict[str, Items[Sample]] = {}
+    if predictions.own_fit is None:
+        return oddest
     for key in (key for key in predictions.with_msp if key.role in ("id", "ood")):
         places = np.argsort(-predictions.scores[key], kind="stable")[:SHOWN]
         if (profiles := predictor.profiles(data.sets[key].subset(places))) is None:
             return {}
-        found[key.path] = tuple(
+        oddest[key.path] = tuple(
             replace(
                 _sample(predictions, key, data.sets[key], int(place), names=predictor.labels),
                 typicality=round(float(typical), DIGITS),
@@ -122,7 +124,7 @@ def oddest_of(predictions: SystemPredictions, data: EvaluationData, predictor: S
             )
             for place, typical, layers in zip(places, *profiles, strict=True)
         )
-    return found
+    return oddest
 
 
 def _sample(
@@ -133,10 +135,10 @@ def _sample(
     confidence = -predictions.scores[key] if predictions.own_confidence else table.msp
 
     def called(numbers: IntArray) -> str:
-        own = numbers[place : place + 1].ravel()
+        classes = numbers[place : place + 1].ravel()
         if isinstance(table, LabelSetTable):
-            own = np.flatnonzero(own)
-        return ", ".join(names[one] if names else str(one) for one in own[own >= 0].tolist())
+            classes = np.flatnonzero(classes)
+        return ", ".join(names[number] if names else str(number) for number in classes[classes >= 0].tolist())
 
     return Sample(
         round(float(confidence[place]), DIGITS),

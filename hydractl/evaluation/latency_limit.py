@@ -51,9 +51,9 @@ def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.d
     Args:
         device: that they are timed on, in batches of `BATCH`.
     """
-    named = {str(number): [network] for number, network in enumerate([first, *others])}
-    own, *rows = Timer(SECONDS).time(open_timed(named, device, torch.float32), BATCH, TOKENS)
-    return [(row.weight.multiply_adds / own.weight.multiply_adds, row.ratio) for row in rows]
+    networks = {str(number): [network] for number, network in enumerate([first, *others])}
+    base, *rows = Timer(SECONDS).time(open_timed(networks, device, torch.float32), BATCH, TOKENS)
+    return [(row.weight.multiply_adds / base.weight.multiply_adds, row.ratio) for row in rows]
 
 
 def sketches(network: Checkpoint, members: int, dropped: int) -> list[Checkpoint]:
@@ -63,13 +63,13 @@ def sketches(network: Checkpoint, members: int, dropped: int) -> list[Checkpoint
         dropped: how many heads each member loses at random, of the layers that differ.
     """
     depth = max(tower.layers for tower in network.spec.towers)
-    found = []
+    hydras = []
     for below in sorted({0, depth // 2, depth - 1}):
         heads = [head for head in member_heads(network.heads, 0) if head.layer >= below]
         count = min(max(dropped, 1), len(heads) - 1)
         draws = [at_random(heads, count, seed) for seed in range(members)]
-        found.append(fuse([drop_heads(network, draw) for draw in draws], dtype=torch.float32))
-    return found
+        hydras.append(fuse([drop_heads(network, draw) for draw in draws], dtype=torch.float32))
+    return hydras
 
 
 def most_multiply_adds(points: Sequence[Point], limit: float) -> float:

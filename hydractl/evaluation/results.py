@@ -279,8 +279,8 @@ class SystemResult:
     @property
     def resampled(self) -> Resampled[float]:
         """Its numbers where resampled values of them may be."""
-        means = {name: vars(one) for name, one in self.ood_means.items()}
-        return Resampled(vars(self.id), {name: vars(one) for name, one in self.ood.items()}, means)
+        means = {name: vars(numbers) for name, numbers in self.ood_means.items()}
+        return Resampled(vars(self.id), {name: vars(numbers) for name, numbers in self.ood.items()}, means)
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,9 @@ def combined(combine: Callable[..., Any], *values: Any) -> Any:
     if any(value is None for value in values):
         return None
     if is_dataclass(first) and not isinstance(first, type):
-        parts = {one.name: combined(combine, *(getattr(value, one.name) for value in values)) for one in fields(first)}
+        parts = {
+            entry.name: combined(combine, *(getattr(value, entry.name) for value in values)) for entry in fields(first)
+        }
         return type(first)(**parts)
     if isinstance(first, Mapping):
         shared = [key for key in first if all(key in value for value in values)]
@@ -333,8 +335,8 @@ def combined(combine: Callable[..., Any], *values: Any) -> Any:
 
 def mean(values: Sequence[S]) -> S:
     """Returns the flat mean of numbers of one form, and the samples of all of them together."""
-    found: Any = combined(lambda *each: fmean(each) if is_number(*each) else None, *values)
-    return replace(found, samples=sum(value.samples or 0 for value in values))
+    averaged: Any = combined(lambda *each: fmean(each) if is_number(*each) else None, *values)
+    return replace(averaged, samples=sum(value.samples or 0 for value in values))
 
 
 def is_number(*values: Any) -> bool:

@@ -46,7 +46,7 @@ class SystemPredictions:
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
     own_confidence: bool = False  # whether scores are minus the system's own confidence
-    own: OodFit | None = None  # the score that the system's file brings, if it is scored by it
+    own_fit: OodFit | None = None  # the score that the system's file brings, if it is scored by it
     flagged: float | None = None  # the share of the ID samples that this score flags; None without one
 
     @cached_property
@@ -119,7 +119,7 @@ def predict_sets(
                 sets = _measured_sets(answers_to_set, calibration.sets)
             if key.role == "id" and promised is not None and promised.least and chosen.wanted_temperature is None:
                 sure = measure_sure(LabelledAnswers.of(answers_to_set), promised)
-    inside = next((part for key, part in measured.items() if key.role == "id"), None)
+    id_part = next((part for key, part in measured.items() if key.role == "id"), None)
     return SystemPredictions(
         predictor.task,
         calibration,
@@ -130,8 +130,8 @@ def predict_sets(
         sure=sure,
         correct={key: part.correct for key, part in measured.items() if part.correct is not None},
         own_confidence=predictor.own_confidence,
-        own=None if head is None else head.fit,
-        flagged=None if head is None or inside is None else _flagged(head, inside.scores),
+        own_fit=None if head is None else head.fit,
+        flagged=None if head is None or id_part is None else _flagged(head, id_part.scores),
     )
 
 
@@ -167,9 +167,9 @@ def _calibrate(
     """Returns what is fitted before the evaluation, and how samples are scored; without a score, by the MSP."""
     row = score or find_ood_score(BASELINE)
     scorer = _of_answers(row) if row.fit is None else None
-    wanted, calibration = settings.wanted_temperature, predictor.calibration
-    if wanted is not None:  # the file's sets belong to its temperature
-        temperature = calibration.temperature if wanted == "fit" else wanted
+    requested, calibration = settings.wanted_temperature, predictor.calibration
+    if requested is not None:  # the file's sets belong to its temperature
+        temperature = calibration.temperature if requested == "fit" else requested
         calibration = replace(calibration, temperature=temperature, sets=None)
     wanting = list(settings.fits(score))
     if not wanting:
@@ -180,7 +180,7 @@ def _calibrate(
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
     held, fitted = answered(key, row.reads), None
-    if wanted == "fit":
+    if requested == "fit":
         fitted = predictor.task.fit(held)
         calibration = fitted.calibration(calibration)
     held = replace(held, calibration=calibration)
@@ -219,8 +219,8 @@ class _Measured(NamedTuple):
 
 
 def _measured_sets(answers: Answers, sets: PromisedSets) -> ConformalMetrics:
-    known = LabelledAnswers.of(answers)
-    return prediction_sets(known.probabilities, known.labels, sets.least, sets.coverage, classes=known.names)
+    labelled = LabelledAnswers.of(answers)
+    return prediction_sets(labelled.probabilities, labelled.labels, sets.least, sets.coverage, classes=labelled.names)
 
 
 def _measure(answers: Answers, scorer: Scorer) -> _Measured:

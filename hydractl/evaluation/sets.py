@@ -25,7 +25,7 @@ SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.
 
 
 def open_sets(
-    given: Sets, reading: Reading, modality: Modality, seed: int, *, on_note: Callable[[str], None]
+    sources: Sets, reading: Reading, modality: Modality, seed: int, *, on_note: Callable[[str], None]
 ) -> EvaluationData:
     """Opens the sets of an evaluation.
 
@@ -39,35 +39,35 @@ def open_sets(
     """
 
     def opened(spec: DataSpec | DataValues, strict: bool = True) -> Samples:
-        samples = open_samples(spec, modality, reading, strict=strict, skip_bad=given.skip_bad)
+        samples = open_samples(spec, modality, reading, strict=strict, skip_bad=sources.skip_bad)
         for note in samples.notes:
             on_note(note)
         return samples
 
     sets: dict[SetKey, Samples] = {}
-    if given.calib_data is not None:
-        spec = parse_data(given.calib_data, "calibration")
+    if sources.calib_data is not None:
+        spec = parse_data(sources.calib_data, "calibration")
         sets[SetKey("calibration", spec.name)] = opened(spec)
-    assert given.id_data is not None
-    inside = parse_data(given.id_data, "id")
-    sets[SetKey("id", inside.name)] = opened(inside)
-    for spec in parse_data_sets(given.ood_data, "ood"):
+    assert sources.id_data is not None
+    id_spec = parse_data(sources.id_data, "id")
+    sets[SetKey("id", id_spec.name)] = opened(id_spec)
+    for spec in parse_data_sets(sources.ood_data, "ood"):
         if any(key.role == "ood" and key.name == spec.name for key in sets):
             raise OptionError(f"`ood_data` {spec}: a set called {spec.name} is there already: give it another name")
-        refuse_same(spec, inside)
+        refuse_same(spec, id_spec)
         # A column named for the ID data need not be there in every OOD set.
         sets[SetKey("ood", spec.name, spec.group)] = opened(spec, strict=False)
-    for key, spec in _shifted(given.shift_data):
+    for key, spec in _shifted(sources.shift_data):
         if key in sets:
             raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
-    if given.query_column is not None:
-        names = [str(one) for one in data.id.column(given.query_column, "query_column")]
+    if sources.query_column is not None:
+        names = [str(query) for query in data.id.column(sources.query_column, "query_column")]
         data = replace(data, queries=np.unique(names, return_inverse=True)[1])
     for note in form_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
         on_note(note)
-    for kind, severity in given.corruptions:
+    for kind, severity in sources.corruptions:
         sets[SetKey("shift", kind.name, severity=severity)] = corrupted(data.id, kind, severity, seed)
     return data
 
@@ -75,11 +75,11 @@ def open_sets(
 def _shifted(
     shifted: Sequence[str] | Mapping[str, str | Path | Indexed],
 ) -> Iterator[tuple[SetKey, DataSpec | DataValues]]:
-    named = shifted.items() if isinstance(shifted, Mapping) else (text.partition("=")[::2] for text in shifted)
-    for place, data in named:
-        if (found := SHIFT.fullmatch(place)) is None or (isinstance(data, str) and not data):
+    pairs = shifted.items() if isinstance(shifted, Mapping) else (text.partition("=")[::2] for text in shifted)
+    for place, data in pairs:
+        if (match := SHIFT.fullmatch(place)) is None or (isinstance(data, str) and not data):
             raise OptionError(f"`shift_data` {place}: write NAME/SEVERITY=SOURCE[:SPLIT], as in fog/3=fog-3.parquet")
-        yield SetKey("shift", found["name"], severity=int(found["severity"])), parse_data(data, place)
+        yield SetKey("shift", match["name"], severity=int(match["severity"])), parse_data(data, place)
 
 
 ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
@@ -127,5 +127,5 @@ def refuse_leaks(
     """Raises DataError when a system has any."""
     if not leaks:
         return
-    told = "; ".join(leak_text(system, leak) for leak in leaks)
-    raise DataError(f"{told}: an evaluation on them would flatter it: name other data, or {or_else}")
+    findings = "; ".join(leak_text(system, leak) for leak in leaks)
+    raise DataError(f"{findings}: an evaluation on them would flatter it: name other data, or {or_else}")

@@ -83,15 +83,15 @@ def find_suite(suite: str | Path | Suite) -> Suite:
     if not str(suite).endswith(".toml"):
         raise OptionError(f"`suite` {suite}: unknown: choose {', '.join(SUITES)}, or name a .toml file")
     origin = Origin(str(suite), OptionError, REMEDY)
-    found = parse_toml(read_text(Path(suite), origin, LARGEST), origin).read(_SuiteFile)
-    return Suite(Path(suite).stem, found.tasks, found.about)
+    content = parse_toml(read_text(Path(suite), origin, LARGEST), origin).read(_SuiteFile)
+    return Suite(Path(suite).stem, content.tasks, content.about)
 
 
 def _suite(name: str, about: str, **tasks: tuple[str, list[str]]) -> Suite:
     """Returns a built-in suite of tasks, each with the source of its ID data and its OOD data."""
     read = {
-        task: SuiteTask(id_data=f"{task}={source}", ood_data=tuple(outside))
-        for task, (source, outside) in tasks.items()
+        task: SuiteTask(id_data=f"{task}={source}", ood_data=tuple(ood_sources))
+        for task, (source, ood_sources) in tasks.items()
     }
     return Suite(name, read, about)
 

@@ -70,17 +70,17 @@ Replicates = Resampled[FloatArray]
 
 def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> SystemResult:
     """Returns every number of one system."""
-    inside = id_key(predictions)
+    id_set = id_key(predictions)
     ood = {key.name: _ood(key, predictions) for key in predictions.scores if key.role == "ood"}
     shift: dict[str, dict[str, LabelledMetrics]] = {}
     for key in predictions.scores:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions)
-    by_class = inside in predictions.with_msp or inside in predictions.correct
+    by_class = id_set in predictions.with_msp or id_set in predictions.correct
     return SystemResult(
-        id=replace(_labelled(inside, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
+        id=replace(_labelled(id_set, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
         selective=_selective(predictions) if by_class else None,
-        score=OWN if predictions.own_confidence else None if predictions.own is None else predictions.own.score,
+        score=OWN if predictions.own_confidence else None if predictions.own_fit is None else predictions.own_fit.score,
         typicality=_typicality(predictions),
         sure=predictions.sure,
         ood=ood,
@@ -100,7 +100,7 @@ def id_key(predictions: SystemPredictions) -> SetKey:
 
 def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> Iterator[str]:
     """Yields what makes all numbers doubtful: a temperature at its bound, an accuracy below chance."""
-    fitted, inside = predictions.fitted, id_key(predictions)
+    fitted, id_set = predictions.fitted, id_key(predictions)
     if fitted is not None and fitted.at_bound:
         cause = (
             "all are predicted correctly: give more" if fitted.temperature == 1 else "hardly one is right: check them"
@@ -108,10 +108,10 @@ def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> 
         yield f"the temperature fitted to `calib_data`, {fitted.temperature:g}, is at its bound, since {cause}"
     if classes is None:
         return
-    right = predictions.right(inside)
+    right = predictions.right(id_set)
     if bdtr(right.sum(), len(right), 1 / len(classes)) < BELOW_CHANCE:
         yield (
-            f"the accuracy on {inside.name}, {right.mean():.1%}, is below chance, {1 / len(classes):.1%}: "
+            f"the accuracy on {id_set.name}, {right.mean():.1%}, is below chance, {1 / len(classes):.1%}: "
             "check that its labels are those of the model's classes"
         )
 
@@ -122,13 +122,13 @@ def group_means(ood: Mapping[str, Ood], exposed: Collection[str] = ()) -> dict[s
     Args:
         exposed: the sets of the kind that some system's training saw; the others have a mean of their own then.
     """
-    members = _groups({name: one.group for name, one in ood.items()}, exposed)
+    members = _groups({name: numbers.group for name, numbers in ood.items()}, exposed)
     return {group: mean([ood[name] for name in names]) for group, names in members.items() if names}
 
 
 def _groups(group_of: Mapping[str, str | None], exposed: Collection[str]) -> dict[str, list[str]]:
     """Returns the OOD sets that are averaged, by group."""
-    members = {group: [name for name, own in group_of.items() if group in (own, "all")] for group in GROUPS}
+    members = {group: [name for name, its_group in group_of.items() if group in (its_group, "all")] for group in GROUPS}
     return members | ({UNSEEN: [name for name in group_of if name not in exposed]} if exposed else {})
 
 
@@ -139,7 +139,7 @@ def shift_means(shift: Mapping[str, Mapping[str, LabelledMetrics]]) -> ShiftMean
         shift: by kind and severity. Kinds besides the benchmarks' fifteen count in no mean but their own.
     """
     counting = [by for kind, by in shift.items() if kind not in EXTRA]
-    sets = [one for by in counting for one in by.values()]
+    sets = [metrics for by in counting for metrics in by.values()]
     if len(sets) < 2:
         return None
     severities = sorted({severity for by in counting for severity in by}, key=int)
@@ -155,48 +155,48 @@ def _labelled(key: SetKey, predictions: SystemPredictions) -> LabelledMetrics:
     if table is None:
         correct = predictions.right(key)
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
-    found = predictions.task.metrics(table)
-    return LabelledMetrics(len(predictions.scores[key]), **found, **_diversity(table))
+    metrics = predictions.task.metrics(table)
+    return LabelledMetrics(len(predictions.scores[key]), **metrics, **_diversity(table))
 
 
 def _ood(key: SetKey, predictions: SystemPredictions) -> Ood:
-    inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
-    found, diversity = ood_metrics(inside, outside), _diversity(predictions.tables.get(key))
+    id_scores, ood_scores = predictions.scores[id_key(predictions)], predictions.scores[key]
+    metrics, diversity = ood_metrics(id_scores, ood_scores), _diversity(predictions.tables.get(key))
     beside = {}
-    if predictions.own is not None and key in predictions.with_msp:
-        msp = ood_metrics(*(predictions.with_msp[one].doubt for one in (id_key(predictions), key)))
+    if predictions.own_fit is not None and key in predictions.with_msp:
+        msp = ood_metrics(*(predictions.with_msp[set_key].doubt for set_key in (id_key(predictions), key)))
         beside = _as_msp(asdict(msp))
-    return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
+    return Ood(group=key.group, samples=len(ood_scores), **asdict(metrics), **beside, **diversity)
 
 
 def _typicality(predictions: SystemPredictions) -> Typicality | None:
-    if predictions.own is None or predictions.flagged is None:
+    if predictions.own_fit is None or predictions.flagged is None:
         return None
-    return Typicality(predictions.own.accept, 1 - predictions.flagged)
+    return Typicality(predictions.own_fit.accept, 1 - predictions.flagged)
 
 
 def _diversity(table: object) -> dict[str, float]:
     """Returns how much members differ, [HE] B.5; both numbers are 0 for a single network. Numbers have none."""
     if not isinstance(table, PredictionTable):
         return {}
-    found = {"mutual_information": table.mutual_information, "disagreement": table.disagreement}
-    return {name: float(values.mean()) for name, values in found.items()}
+    measures = {"mutual_information": table.mutual_information, "disagreement": table.disagreement}
+    return {name: float(values.mean()) for name, values in measures.items()}
 
 
 def _selective(predictions: SystemPredictions) -> Selective:
-    inside = id_key(predictions)
-    confidence, correct = predictions.confidence(inside), predictions.right(inside)
-    scores = predictions.scores[inside]
+    id_set = id_key(predictions)
+    confidence, correct = predictions.confidence(id_set), predictions.right(id_set)
+    scores = predictions.scores[id_set]
     # What a file brings was chosen to tell OOD samples, not errors.
-    doubt = scores if predictions.own is None else -confidence
+    doubt = scores if predictions.own_fit is None else -confidence
     errors = error_metrics(doubt, correct)
     at_coverage = {f"{share:g}": value for share, value in accuracy_at_coverage(confidence, correct).items()}
-    found = Selective(aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
-    if predictions.own is None:
-        return found
+    selective = Selective(aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
+    if predictions.own_fit is None:
+        return selective
     odd = error_metrics(scores, correct)
     return replace(
-        found,
+        selective,
         ood_score_aurc=aurc(-scores, correct),
         ood_score_misclassification_auroc=None if odd is None else odd.misclassification_auroc,
     )
@@ -210,8 +210,8 @@ def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
     """
     if predictions.queries is None:
         return {}
-    inside = id_key(predictions)
-    table = predictions.tables.get(inside)
+    id_set = id_key(predictions)
+    table = predictions.tables.get(id_set)
     values = table.values if isinstance(table, NumberTable) else getattr(table, "probabilities", np.empty((0, 0)))
     if table is None or values.shape[-1] != 1:
         raise OptionError("`query_column` ranks by one number or one logit, which this model does not give")
@@ -240,10 +240,10 @@ class SystemNumbers:
         return 0 if self.replicates is None else len(next(iter(self.replicates.id.values())))
 
 
-def resamples(wanted: int | None, predictions: SystemPredictions, on_note: Callable[[str], None]) -> int:
+def resamples(requested: int | None, predictions: SystemPredictions, on_note: Callable[[str], None]) -> int:
     """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds."""
-    if wanted is not None:
-        return wanted
+    if requested is not None:
+        return requested
     samples = sum(len(scores) for key, scores in predictions.scores.items() if key.role in ("id", "ood"))
     if samples > MOST_RESAMPLED:
         on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
@@ -263,26 +263,26 @@ def resample(
     Args:
         exposed: see `group_means`.
     """
-    inside = id_key(predictions)
-    if inside in predictions.tables:
-        found = predictions.task.replicates(predictions.tables[inside], replicates, seed)
+    id_set = id_key(predictions)
+    if id_set in predictions.tables:
+        id_values = predictions.task.replicates(predictions.tables[id_set], replicates, seed)
     else:
-        found = accuracy_replicates(predictions.right(inside), replicates, seed)
+        id_values = accuracy_replicates(predictions.right(id_set), replicates, seed)
     for name, values in _ranking(predictions).items():  # whose samples are queries
         drawn = draw_places([len(values)], replicates, seed)
-        found[name] = np.array([values[places].mean() for [places] in drawn])
+        id_values[name] = np.array([values[places].mean() for [places] in drawn])
     keys = [key for key in predictions.scores if key.role == "ood"]
     if not keys:
-        return Resampled(found)
+        return Resampled(id_values)
     scores = {key.name: predictions.scores[key] for key in keys}
-    sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
-    if predictions.own is not None and keys[0] in predictions.with_msp:
+    sets = sets_replicates(predictions.scores[id_set], scores, replicates, seed)
+    if predictions.own_fit is not None and keys[0] in predictions.with_msp:
         msp = {key.name: predictions.with_msp[key].doubt for key in keys}
-        by_msp = sets_replicates(predictions.with_msp[inside].doubt, msp, replicates, seed)
-        sets = {name: {**found, **_as_msp(by_msp[name])} for name, found in sets.items()}
+        by_msp = sets_replicates(predictions.with_msp[id_set].doubt, msp, replicates, seed)
+        sets = {name: {**numbers, **_as_msp(by_msp[name])} for name, numbers in sets.items()}
     members = _groups({key.name: key.group for key in keys}, exposed)
     means = {group: combined(_mean_array, *(sets[name] for name in names)) for group, names in members.items() if names}
-    return Resampled(found, sets, means)
+    return Resampled(id_values, sets, means)
 
 
 def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> dict[str, SystemResult]:
@@ -299,8 +299,8 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
     drawn_of: dict[str, Resampled[_Estimate]] = {}
     for name, parts in by_name.items():
         parts = [_with_msp(part) for part in parts] if beside else parts
-        found = [part.system for part in parts]
-        system = found[0] if len(found) == 1 else aggregate(found)
+        seeds = [part.system for part in parts]
+        system = seeds[0] if len(seeds) == 1 else aggregate(seeds)
         drawn = [part.replicates for part in parts if part.replicates is not None]
         if drawn:
             # Average draws over seeds, like the estimate.
@@ -329,28 +329,28 @@ def _with_msp(part: SystemNumbers) -> SystemNumbers:
         return part
 
     def twice(sets: Mapping[str, Ood]) -> dict[str, Ood]:
-        return {name: replace(one, **_as_msp(vars(one))) for name, one in sets.items()}
+        return {name: replace(numbers, **_as_msp(vars(numbers))) for name, numbers in sets.items()}
 
     system = replace(system, ood=twice(system.ood), ood_means=twice(system.ood_means))
     if drawn is not None:
         ood, means = (
-            {name: {**one, **_as_msp(one)} for name, one in (sets or {}).items()}
+            {name: {**numbers, **_as_msp(numbers)} for name, numbers in (sets or {}).items()}
             for sets in (drawn.ood, drawn.ood_means)
         )
         drawn = replace(drawn, ood=ood, ood_means=means)
     return replace(part, system=system, replicates=drawn)
 
 
-def _as_msp(found: Mapping[str, T]) -> dict[str, T]:
+def _as_msp(numbers: Mapping[str, T]) -> dict[str, T]:
     """Returns those of the numbers by the MSP that stand beside a system's own score, under their names there."""
-    return {"msp_auroc": found["auroc"], "msp_fpr95": found["fpr95"]}
+    return {"msp_auroc": numbers["auroc"], "msp_fpr95": numbers["fpr95"]}
 
 
 def aggregate(systems: Sequence[SystemResult]) -> SystemResult:
     """Returns one system for two or more of its seeds: means, their deviations, and the seeds themselves."""
-    means = {name: combined(_mean, *(getattr(one, name) for one in systems)) for name in MEASURED}
-    spread = {name: combined(_deviation, *(getattr(one, name) for one in systems)) for name in MEASURED}
-    seeds = tuple(replace(one, curves=None) for one in systems)
+    means = {name: combined(_mean, *(getattr(system, name) for system in systems)) for name in MEASURED}
+    spread = {name: combined(_deviation, *(getattr(system, name) for system in systems)) for name in MEASURED}
+    seeds = tuple(replace(system, curves=None) for system in systems)
     return replace(systems[0], **means, std=SystemResult(**spread), seeds=seeds)
 
 
@@ -370,23 +370,23 @@ class _Estimate(NamedTuple):
 
 
 def _difference(theirs: _Estimate, ours: _Estimate) -> Difference:
-    found = _Estimate(ours.draws - theirs.draws, ours.number - theirs.number)
-    return Difference(found.number, percentile_interval(found.centred))
+    change = _Estimate(ours.draws - theirs.draws, ours.number - theirs.number)
+    return Difference(change.number, percentile_interval(change.centred))
 
 
 def _own_less_msp(sets: Mapping[str, Mapping[str, _Estimate]]) -> dict[str, dict[str, Difference]]:
     """Returns by OOD set the differences of a system's own score to the MSP."""
     return {
-        name: {key: _difference(one[f"msp_{key}"], one[key]) for key in ("auroc", "fpr95")}
-        for name, one in sets.items()
-        if "msp_auroc" in one
+        name: {key: _difference(estimates[f"msp_{key}"], estimates[key]) for key in ("auroc", "fpr95")}
+        for name, estimates in sets.items()
+        if "msp_auroc" in estimates
     }
 
 
-def _interval(found: _Estimate) -> Interval:
+def _interval(estimate: _Estimate) -> Interval:
     # Centring can push bounds below 0 or beyond every draw; clip them.
-    least, most = min(0, found.draws.min()), max(found.draws.max(), found.number)
-    return percentile_interval(np.clip(found.centred, least, most))
+    least, most = min(0, estimate.draws.min()), max(estimate.draws.max(), estimate.number)
+    return percentile_interval(np.clip(estimate.centred, least, most))
 
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:

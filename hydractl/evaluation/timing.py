@@ -215,7 +215,7 @@ class LaidOut:
 
 
 def open_timed(
-    given: Mapping[str, Sequence[Checkpoint] | OnnxFile],
+    networks: Mapping[str, Sequence[Checkpoint] | OnnxFile],
     device: torch.device,
     dtype: torch.dtype,
     laid_out: LaidOut = LaidOut(),
@@ -232,10 +232,10 @@ def open_timed(
         CheckpointError: a tensor cannot be read.
         OptionError: `transformers` without a folder that transformers can time.
     """
-    checkpoints = {name: models for name, models in given.items() if not isinstance(models, OnnxFile)}
+    checkpoints = {name: models for name, models in networks.items() if not isinstance(models, OnnxFile)}
     systems = {
         name: _graph(models) if isinstance(models, OnnxFile) else _system(models, device, dtype, laid_out)
-        for name, models in given.items()
+        for name, models in networks.items()
     }
     if transformers:
         folders = {
@@ -260,10 +260,10 @@ def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dty
     if laid_out.graphs:
         loaded = [model.optimize_for_inference(graphs=True) for model in loaded]
     weight = Weight(
-        sum(one.parameters for one in costs),
+        sum(figures.parameters for figures in costs),
         sum(parameter.nbytes for model in loaded for parameter in model.parameters()),
-        sum(one.multiply_adds for one in costs),
-        performed=sum(one.performed for one in costs),
+        sum(figures.multiply_adds for figures in costs),
+        performed=sum(figures.performed for figures in costs),
     )
     names = tuple(model.name for model in models)
     return TimedSystem(names, loaded[0].spec, tuple(map(_probabilities, loaded)), weight, device=device, dtype=dtype)
@@ -300,8 +300,8 @@ def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSy
     images, task = system.spec.modality == "image", find_task(system.spec.task)
     classes: Any = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     # The same attention as in our own forward: torch's, on whichever backend it chooses.
-    own = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
-    model = classes.from_pretrained(folder, dtype=system.dtype, attn_implementation="sdpa", **own)
+    options = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
+    model = classes.from_pretrained(folder, dtype=system.dtype, attn_implementation="sdpa", **options)
     model = model.eval().to(system.device)
     if compiled:
         compile_model(model)

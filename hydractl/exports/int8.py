@@ -68,7 +68,7 @@ class Refit:
             self.data,
             self.running,
             fit=_fit(checkpoint),
-            wanted=_wanted(checkpoint),
+            request=_wanted(checkpoint),
             keep=None,
             on_batch=self.on_batch,
         )

@@ -28,15 +28,15 @@ def from_checkpoint(
     Raises:
         CheckpointError: a tensor cannot be read or holds NaN.
     """
-    wanted = dtype or checkpoint.dtype
+    model_dtype = dtype or checkpoint.dtype
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     model = Hydra(checkpoint.spec, checkpoint.layout, shapes)
-    state = {name: tensor.load().to(device, wanted) for name, tensor in checkpoint.tensors.items()}
+    state = {name: tensor.load().to(device, model_dtype) for name, tensor in checkpoint.tensors.items()}
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
     ood = checkpoint.calibration.ood
     if ood is not None:
-        model.ood_head = OodHead.of(ood, device, wanted)
+        model.ood_head = OodHead.of(ood, device, model_dtype)
         # Nothing of it may hold the open file, which would keep the model from being copied and pickled.
         ood = replace(ood, tensors=_in_memory(ood.tensors))
     model.calibration = replace(checkpoint.calibration, ood=ood)
@@ -65,8 +65,8 @@ def _narrowed(tensor: Tensor, stored: torch.dtype | None) -> Tensor:
 
 def _in_memory(tensors: Mapping[str, Tensor | LazyTensor]) -> TensorMap:
     """Returns tensors as those of a checkpoint, with their numbers in memory."""
-    read = {name: one.load() if isinstance(one, LazyTensor) else one for name, one in tensors.items()}
-    return {name: LazyTensor(tuple(one.shape), one.dtype, one.detach().cpu) for name, one in read.items()}
+    read = {name: tensor.load() if isinstance(tensor, LazyTensor) else tensor for name, tensor in tensors.items()}
+    return {name: LazyTensor(tuple(tensor.shape), tensor.dtype, tensor.detach().cpu) for name, tensor in read.items()}
 
 
 def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:

@@ -23,8 +23,8 @@ PRODUCTS_FROM = 20_000
 
 def _bfloat16_without_tiles() -> bool:
     """Tells whether the processor has instructions for bfloat16 but no tiles, which torch's own attention would use."""
-    found = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
-    return [known is not None and known() for known in found] == [True, False]
+    checks = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
+    return [check is not None and check() for check in checks] == [True, False]
 
 
 BFLOAT16 = _bfloat16_without_tiles()
@@ -67,8 +67,8 @@ class FusedAttention(nn.Module):
         self.dropout = nn.Dropout(tower.attention_dropout)
         # A tuple, since the module stays the tower's.
         self.embeddings = (embeddings,)
-        own = tower.disentangled.parts if tower.disentangled is not None and tower.disentangled.own else ()
-        for part in own:
+        distance_parts = tower.disentangled.parts if tower.disentangled is not None and tower.disentangled.own else ()
+        for part in distance_parts:
             self.add_module(f"distance_{part}", build_linear(f"{prefix}.distance_{part}", stored))
 
     def head_norms(self) -> Tensor | None:
@@ -78,7 +78,7 @@ class FusedAttention(nn.Module):
         parts = [t for norm in (self.q_norm, self.k_norm) for t in (norm.weight, norm.bias) if t is not None]
         counts = [rows // self.head_width for rows in self.rows]
         by_head = [[t[m].expand(count, -1) for m, count in enumerate(counts)] for t in parts]
-        return torch.stack([torch.cat(own) for own in by_head])[:, None]
+        return torch.stack([torch.cat(weights) for weights in by_head])[:, None]
 
     def terms(self) -> Terms | None:
         """Returns what the heads' scores gain by distances, members' heads one after the other or S of them."""
@@ -86,13 +86,13 @@ class FusedAttention(nn.Module):
             return Terms(self.relative[None], trained=self.relative.requires_grad)
         if (spec := self.positions.disentangled) is None:
             return None
-        [embeddings], maps, found = self.embeddings, dict(self.named_children()), {}
+        [embeddings], maps, gains = self.embeddings, dict(self.named_children()), {}
         vectors = cast(TokenEmbeddings, embeddings).distance_vectors()
         for part in spec.parts:
             mapped = self._project(cast(Linear, maps[f"distance_{part}" if spec.own else part]), vectors)  # [S,1,n,R]
-            found[part] = mapped[:, 0].unflatten(-1, (-1, self.head_width)).transpose(1, 2) * self.positions.scale
-        copies, trained = max(map(len, found.values())), any(part.requires_grad for part in self.parameters())
-        return Terms(None, found.get("k"), found.get("q"), trained).each(lambda t: t.expand(copies, -1, -1, -1))
+            gains[part] = mapped[:, 0].unflatten(-1, (-1, self.head_width)).transpose(1, 2) * self.positions.scale
+        copies, trained = max(map(len, gains.values())), any(part.requires_grad for part in self.parameters())
+        return Terms(None, gains.get("k"), gains.get("q"), trained).each(lambda t: t.expand(copies, -1, -1, -1))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Maps `[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
@@ -179,8 +179,8 @@ def attend_turned(
     # Torch's own rounds otherwise where a table trains.
     trained = terms is not None and (terms.trained or (allowed is not None and allowed.requires_grad))
     by_products = trained or _faster_by_products(q)
-    own = attend_by_products if by_products else F.scaled_dot_product_attention
-    z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal, dropout_p=dropout, scale=positions.scale)
+    attention = attend_by_products if by_products else F.scaled_dot_product_attention
+    z: Tensor = attention(q, k, v, attn_mask=allowed, is_causal=causal, dropout_p=dropout, scale=positions.scale)
     return z.transpose(1, 2)
 
 

@@ -38,9 +38,9 @@ class PatchEmbeddings(nn.Module):
         """Maps `[B,channels,height,width]` to `[G,B,T,D]`."""
         expected = (self.spec.channels, *self.spec.image_size)
         if tuple(pixel_values.shape[1:]) != expected:
-            found = list(pixel_values.shape[1:])
+            shape = list(pixel_values.shape[1:])
             raise DataError(
-                f"images of shape {found} for a model of {list(expected)}, whose preprocessing does not convert them: "
+                f"images of shape {shape} for a model of {list(expected)}, whose preprocessing does not convert them: "
                 "resize them, or give them its channels"
             )
         x = self._patches(pixel_values.to(self.patch.weight.dtype))
@@ -91,8 +91,8 @@ def patches_by_product(pixel_values: Tensor, weight: Tensor, bias: Tensor | None
     x = cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
     if weight.ndim == 4 and (bias is None or bias.ndim == 1):
         return F.linear(x, weight.flatten(1), bias)[None]
-    found = torch.matmul(x, weight.view(-1, *weight.shape[-4:]).flatten(2).mT[:, None])
-    return found if bias is None else found + bias.view(-1, 1, 1, bias.shape[-1])
+    patches = torch.matmul(x, weight.view(-1, *weight.shape[-4:]).flatten(2).mT[:, None])
+    return patches if bias is None else patches + bias.view(-1, 1, 1, bias.shape[-1])
 
 
 class TokenEmbeddings(nn.Module):

@@ -58,8 +58,8 @@ class MemberMlp(Mlp):
         # No buffers: those without a place in the file are lost where transformers builds a model without numbers.
         self.places = {
             name: [
-                torch.tensor(own, dtype=torch.long, device="cpu")
-                for own in Division(axis, 1, units).places(f"{prefix}.{name}" in stored.layout.shared)
+                torch.tensor(kept, dtype=torch.long, device="cpu")
+                for kept in Division(axis, 1, units).places(f"{prefix}.{name}" in stored.layout.shared)
             ]
             for name, axis in UNIT_AXES.items()
             if f"{prefix}.{name}" in stored.shapes
@@ -68,24 +68,24 @@ class MemberMlp(Mlp):
 
     def own(self, member: int) -> dict[str, Tensor]:
         """Returns the tensors of a member's MLP, by the names of a single network."""
-        found = {}
+        tensors = {}
         for name, places in self.places.items():
             tensor = self.get_parameter(name)
-            found[name] = tensor.index_select(UNIT_AXES[name], places[member].to(tensor.device))
+            tensors[name] = tensor.index_select(UNIT_AXES[name], places[member].to(tensor.device))
         if (bias := self.fc2.bias) is not None:
-            found["fc2.bias"] = bias if bias.ndim == 1 else bias[member]
-        return found
+            tensors["fc2.bias"] = bias if bias.ndim == 1 else bias[member]
+        return tensors
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[M,...,D]`."""
-        found = []
+        outputs = []
         for member, read in enumerate(x.expand(self.members, *x.shape[1:])):
-            own = self.own(member)
-            activations = ACTIVATIONS[self.activation](F.linear(read, own["fc1.weight"], own.get("fc1.bias")))
+            weights = self.own(member)
+            activations = ACTIVATIONS[self.activation](F.linear(read, weights["fc1.weight"], weights.get("fc1.bias")))
             if self.factor is not None:
-                activations = activations * F.linear(read, own["factor.weight"], own.get("factor.bias"))
-            found.append(F.linear(activations, own["fc2.weight"], own.get("fc2.bias")))
-        return torch.stack(found)
+                activations = activations * F.linear(read, weights["factor.weight"], weights.get("factor.bias"))
+            outputs.append(F.linear(activations, weights["fc2.weight"], weights.get("fc2.bias")))
+        return torch.stack(outputs)
 
 
 def build_mlp(tower: TowerSpec, layer: int, prefix: str, stored: Stored) -> Mlp:

@@ -157,8 +157,8 @@ class Hydra(nn.Module):
         """
         texts = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         if self.recorder is not None and not every_layer:
-            given = {name: x for name, x in {"pixel_values": pixel_values, **texts}.items() if x is not None}
-            output = HydraOutput(*self.recorder(given if input_ids is None else self._padded(given)))
+            inputs = {name: x for name, x in {"pixel_values": pixel_values, **texts}.items() if x is not None}
+            output = HydraOutput(*self.recorder(inputs if input_ids is None else self._padded(inputs)))
             return output if input_ids is None or not self.spec.by_token else output.cut(input_ids.shape[1])
         return self._answer(pixel_values, **texts, every_layer=every_layer)
 
@@ -177,8 +177,8 @@ class Hydra(nn.Module):
         *,
         every_layer: bool = False,
     ) -> HydraOutput:
-        own = self.ood_head is not None and self.ood_head.row.reads == "layers" and not self.training
-        hidden: Hidden | None = [] if every_layer or own else None
+        scores_layers = self.ood_head is not None and self.ood_head.row.reads == "layers" and not self.training
+        hidden: Hidden | None = [] if every_layer or scores_layers else None
         if self.spec.prompted:
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
             images = self.embed("vision", pooled)
@@ -216,8 +216,8 @@ class Hydra(nn.Module):
             OptionError: a zero-shot model without classes.
         """
         if self.spec.prompted:
-            known = self._known(self.class_embeddings if classes is None else classes)
-            weight = known * self.logit_scale.exp().view(-1, 1, 1)
+            embeddings = self._known(self.class_embeddings if classes is None else classes)
+            weight = embeddings * self.logit_scale.exp().view(-1, 1, 1)
             bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
             bias = bias.expand(-1, weight.shape[1])
         else:

@@ -25,8 +25,8 @@ class Terms:
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Terms:
         """Returns the terms after a change of every tensor."""
-        own = (self.numbers, self.keys, self.queries)
-        numbers, keys, queries = (None if term is None else change(term) for term in own)
+        parts = (self.numbers, self.keys, self.queries)
+        numbers, keys, queries = (None if term is None else change(term) for term in parts)
         return Terms(numbers, keys, queries, self.trained)
 
     @property
@@ -74,9 +74,9 @@ class Positions:
         for term, order, x in ((terms.keys, ahead, q), (terms.queries, behind, k)):
             if term is None:
                 continue
-            own = x.unflatten(0, (term.shape[0], -1)).movedim(3, 1)  # [S,H,B,T,K]
+            grouped = x.unflatten(0, (term.shape[0], -1)).movedim(3, 1)  # [S,H,B,T,K]
             # Only distances between these tokens count, in the order in which `_skewed` needs them.
-            products = own.flatten(2, 3) @ term.index_select(2, order).mT  # [S,H,B*T,2*T]
+            products = grouped.flatten(2, 3) @ term.index_select(2, order).mT  # [S,H,B*T,2*T]
             scores = _skewed(products.unflatten(2, (-1, tokens)))
             parts.append(scores if x is q else scores.mT)
         return (parts[0] if len(parts) == 1 else parts[0] + parts[1]).transpose(1, 2).flatten(0, 1)

@@ -45,7 +45,7 @@ class Confidence:
         return cls(*map(sum, zip(*map(astuple, parts), strict=True)))
 
 
-def estimates(seen: Confidence, known: Baseline | None) -> dict[str, ShareEstimate]:
+def estimates(seen: Confidence, baseline: Baseline | None) -> dict[str, ShareEstimate]:
     """Returns the accuracy of answers without labels by each method that the calibration allows; see `ASSUMPTIONS`.
 
     Mean confidence: the accuracy on the calibration samples, plus the change of the mean confidence since. ATC: the
@@ -62,21 +62,21 @@ def estimates(seen: Confidence, known: Baseline | None) -> dict[str, ShareEstima
         return {}
     mean = seen.total / seen.n
     spread = max(seen.squares / seen.n - mean**2, 0) / seen.n
-    if known is None:
+    if baseline is None:
         return {"mean confidence": _around(mean, spread)}
-    smoothed = (known.accuracy * known.samples + 1) / (known.samples + 2)  # all right may be chance
-    chance = smoothed * (1 - smoothed) / known.samples
+    smoothed = (baseline.accuracy * baseline.samples + 1) / (baseline.samples + 2)  # all right may be chance
+    chance = smoothed * (1 - smoothed) / baseline.samples
     share = seen.above / seen.n
-    tied = 0.0 if known.above is None else known.above - known.accuracy
+    tied = 0.0 if baseline.above is None else baseline.above - baseline.accuracy
     return {
-        "mean confidence": _around(known.accuracy + mean - known.confidence, spread + chance),
+        "mean confidence": _around(baseline.accuracy + mean - baseline.confidence, spread + chance),
         "ATC": _around(share - tied, share * (1 - share) / seen.n + chance),
     }
 
 
 def _around(value: float, variance: float) -> ShareEstimate:
     wide = NORMAL * sqrt(variance)
-    return ShareEstimate(*(min(max(one, 0.0), 1.0) for one in (value, value - wide, value + wide)))
+    return ShareEstimate(*(min(max(bound, 0.0), 1.0) for bound in (value, value - wide, value + wide)))
 
 
 def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> ShareEstimate:

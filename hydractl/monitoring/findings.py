@@ -98,65 +98,67 @@ class Findings:
 
 
 def _without_classes(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
+    entries = dict(pairs)
     # Before the first input no model has a mean confidence; spans have nothing else to tell.
-    lacks = OF_CLASSES if found.get("labelled", found.get("confidence", 0)) is None else ()
-    return {name: value for name, value in found.items() if name not in lacks}
+    lacks = OF_CLASSES if entries.get("labelled", entries.get("confidence", 0)) is None else ()
+    return {name: value for name, value in entries.items() if name not in lacks}
 
 
-def find(known: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
+def find(reference: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
     """Returns what streams show together.
 
     Streams of one model share its calibration samples, so their evidence may not be multiplied. That any of m streams
     ever reaches m / alpha has a probability of at most alpha, by the sum of their probabilities.
     """
-    count, inputs = len(streams), sum(one.evidence.seen for one in streams)
-    loudest = max(streams, key=lambda one: one.highest)
+    count, inputs = len(streams), sum(stream.evidence.seen for stream in streams)
+    loudest = max(streams, key=lambda stream: stream.highest)
     alarm_at = since = None
     layers: list[LayerChange] = []
     if loudest.highest >= count / alpha:
         # Where one stream alone suffices it knows the input; among several it may have come later.
         alarm_at = loudest.alarm
         start, spans = _changed(loudest.history, loudest.alarm or loudest.evidence.seen)
-        since, layers = start, _layers(known, spans)
+        since, layers = start, _layers(reference, spans)
     seen, accepted = (
-        Confidence.summed(getattr(one, name) for one in streams) for name in ("answered", "answered_accepted")
+        Confidence.summed(getattr(stream, name) for stream in streams) for name in ("answered", "answered_accepted")
     )
-    right, labelled, flagged = (sum(getattr(one, name) for one in streams) for name in ("right", "labelled", "flagged"))
-    estimable = not _too_odd(known, flagged, inputs, alpha, alarm=since is not None)
-    classes = _classes(known, streams, inputs)
+    right, labelled, flagged = (
+        sum(getattr(stream, name) for stream in streams) for name in ("right", "labelled", "flagged")
+    )
+    estimable = not _too_odd(reference, flagged, inputs, alpha, alarm=since is not None)
+    classes = _classes(reference, streams, inputs)
     return Findings(
         inputs=inputs,
         streams=count,
         alpha=alpha,
-        evidence=max(float(one.evidence.value) for one in streams) / count,
+        evidence=max(float(stream.evidence.value) for stream in streams) / count,
         highest=loudest.highest / count,
         alarm_at=alarm_at,
         since=since,
         flagged=_share(flagged, inputs),
-        promised=1 - known.accept,
+        promised=1 - reference.accept,
         confidence=seen.total / inputs if inputs and classes else None,
         estimable=estimable,
-        accuracy=estimates(seen, known.baseline) if classes and estimable else {},
-        accepted_accuracy=estimates(accepted, known.baseline) if classes and not estimable else {},
-        labelled=None if known.classes == () else labelled,
+        accuracy=estimates(seen, reference.baseline) if classes and estimable else {},
+        accepted_accuracy=estimates(accepted, reference.baseline) if classes and not estimable else {},
+        labelled=None if reference.classes == () else labelled,
         right=labelled_accuracy(right, labelled) if labelled else None,
         classes=classes,
         layers=layers,
-        histogram=[int(bin_) for bin_ in np.sum([one.histogram for one in streams], axis=0)],
-        history=[tuple(one.history) for one in streams],
+        histogram=[int(bin_) for bin_ in np.sum([stream.histogram for stream in streams], axis=0)],
+        history=[tuple(stream.history) for stream in streams],
     )
 
 
-def _too_odd(known: Known, flagged: int, inputs: int, alpha: float, *, alarm: bool) -> bool:
+def _too_odd(reference: Known, flagged: int, inputs: int, alpha: float, *, alarm: bool) -> bool:
     """Returns whether more inputs are flagged than the calibration allows.
 
     That is, more than promised after an alarm, or else so many that of ID inputs as many are flagged with a probability
     below alpha, over calibration sets too.
     """
-    if alarm and flagged > (1 - known.accept) * inputs:
+    if alarm and flagged > (1 - reference.accept) * inputs:
         return True
-    cells, gaps = known.scale.cells_below(1 - known.accept), known.scale.samples + 1
+    cells, gaps = reference.scale.cells_below(1 - reference.accept), reference.scale.samples + 1
     return flagged > 0 and bool(betabinom.sf(flagged - 1, inputs, cells, gaps - cells) < alpha)
 
 
@@ -179,43 +181,43 @@ def _changed(history: Sequence[Span], alarm: int) -> tuple[int, Sequence[Span]]:
     return (ends[first - 1] if first else 0), history[first : peak + 1]
 
 
-def _layers(known: Known, spans: Sequence[Span]) -> list[LayerChange]:
+def _layers(reference: Known, spans: Sequence[Span]) -> list[LayerChange]:
     """Returns what each layer says of some spans; the chance of the calibration samples counts too.
 
     The mean typicality is that of Mann and Whitney's test. Several layers and two tests each share the level.
     """
-    whole = [span for span in spans if span.layers]
-    inputs, samples, own = sum(span.inputs for span in whole), known.scale.samples, known.scale.cells[RARE]
-    level = CHANCE / (2 * max(known.layers, 1))
-    found = []
-    for layer in range(known.layers if inputs else 0):
-        count, total = (sum(getattr(span, name)[layer] for span in whole) for name in ("layers", "typical"))
+    profiled = [span for span in spans if span.layers]
+    inputs, samples, cells = sum(span.inputs for span in profiled), reference.scale.samples, reference.scale.cells[RARE]
+    level = CHANCE / (2 * max(reference.layers, 1))
+    changes = []
+    for layer in range(reference.layers if inputs else 0):
+        count, total = (sum(getattr(span, name)[layer] for span in profiled) for name in ("layers", "typical"))
         mean, deviation = total / inputs, sqrt((inputs + samples + 1) / (12 * inputs * samples))
         wide = NORMAL * deviation
         odd = _share(count, inputs)
         assert odd is not None
-        chances = norm.cdf((mean - 0.5) / deviation), betabinom.sf(count - 1, inputs, own, samples + 1 - own)
+        chances = norm.cdf((mean - 0.5) / deviation), betabinom.sf(count - 1, inputs, cells, samples + 1 - cells)
         typical = ShareEstimate(mean, max(mean - wide, 0.0), min(mean + wide, 1.0))
-        found.append(LayerChange(layer, typical, odd, bool(min(chances) < level)))
-    return found
+        changes.append(LayerChange(layer, typical, odd, bool(min(chances) < level)))
+    return changes
 
 
-def _classes(known: Known, streams: Sequence[Stream], inputs: int) -> list[ClassShare]:
-    counts: dict[str, int] = dict.fromkeys(known.classes or (), 0)
+def _classes(reference: Known, streams: Sequence[Stream], inputs: int) -> list[ClassShare]:
+    counts: dict[str, int] = dict.fromkeys(reference.classes or (), 0)
     for stream in streams:
         for name, count in stream.predicted.items():
             counts[name] = counts.get(name, 0) + count
-    baseline, rows = known.baseline, [row for stream in streams for row in stream.recent]
+    baseline, rows = reference.baseline, [row for stream in streams for row in stream.recent]
     estimated: dict[str, ShareEstimate] = {}
     calibrated: dict[str, float] = {}
-    if baseline is not None and known.classes is not None:
+    if baseline is not None and reference.classes is not None:
         shares = (count / baseline.samples for count in baseline.labels)
-        calibrated = dict(zip(known.classes, shares, strict=True))
-    if baseline is not None and known.classes is not None and rows:
-        for name, share, wide in zip(known.classes, *class_shares(rows, baseline.labels), strict=True):
+        calibrated = dict(zip(reference.classes, shares, strict=True))
+    if baseline is not None and reference.classes is not None and rows:
+        for name, share, wide in zip(reference.classes, *class_shares(rows, baseline.labels), strict=True):
             estimated[name] = ShareEstimate(float(share), max(float(share - wide), 0.0), min(float(share + wide), 1.0))
-    found = []
+    listed = []
     for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
         if (predicted := _share(count, inputs)) is not None:
-            found.append(ClassShare(name, predicted, estimated.get(name), calibrated.get(name)))
-    return found
+            listed.append(ClassShare(name, predicted, estimated.get(name), calibrated.get(name)))
+    return listed

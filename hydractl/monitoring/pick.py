@@ -20,9 +20,13 @@ class Seen(NamedTuple):
     def why(self) -> str:
         """Why a person should look at it."""
         answer = self.answer
-        found = f"odder than {100 - 100 * answer.typicality:.1f} % of calibration samples"
-        layers = [] if answer.profile is None else [str(at) for at, one in enumerate(answer.profile) if one < ODD]
-        return f"{found}, by layers {' '.join(layers)}" if layers else found
+        reason = f"odder than {100 - 100 * answer.typicality:.1f} % of calibration samples"
+        layers = (
+            []
+            if answer.profile is None
+            else [str(at) for at, typicality in enumerate(answer.profile) if typicality < ODD]
+        )
+        return f"{reason}, by layers {' '.join(layers)}" if layers else reason
 
 
 def picked(seen: Sequence[Seen], count: int) -> list[Seen]:

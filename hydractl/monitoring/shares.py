@@ -39,12 +39,12 @@ def class_shares(rows: Sequence[Likely], labels: Sequence[int]) -> tuple[FloatAr
     >>> shares.round(2).tolist()
     [0.81, 0.19]
     """
-    known = (np.array(labels) + 0.5) / (np.sum(labels) + 0.5 * len(labels))
+    expected = (np.array(labels) + 0.5) / (np.sum(labels) + 0.5 * len(labels))
     ratio = np.zeros((len(rows), len(labels)))
     for at, row in enumerate(rows):
         for place, probability in row:
-            ratio[at, place] = probability / known[place]
-    shares = known
+            ratio[at, place] = probability / expected[place]
+    shares = expected
     for _ in range(STEPS):
         before, shares = shares, shares * (ratio / (ratio @ shares)[:, None]).mean(0)
         if np.abs(shares - before).max() < CLOSE:

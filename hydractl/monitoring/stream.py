@@ -95,7 +95,7 @@ class StreamState(Schema):
 class Stream:
     """Answers in the order in which they came, as evidence and counts; the fields are those of `StreamState`."""
 
-    known: Known
+    reference: Known
     alpha: float
     evidence: Evidence
     highest: float = 1.0
@@ -112,13 +112,13 @@ class Stream:
     labelled: int = 0
 
     @classmethod
-    def start(cls, known: Known, alpha: float) -> Stream:
+    def start(cls, reference: Known, alpha: float) -> Stream:
         """Returns a stream before its first input."""
-        return cls(known, alpha, Evidence(known.scale))
+        return cls(reference, alpha, Evidence(reference.scale))
 
     def add(self, answer: OneAnswer) -> None:
         """Adds one answer."""
-        low = self.known.scale.low(np.array(answer.typicality))
+        low = self.reference.scale.low(np.array(answer.typicality))
         self.evidence.add(low)
         value = float(self.evidence.value)
         self.highest = max(self.highest, value)
@@ -126,9 +126,9 @@ class Stream:
             self.alarm = self.evidence.seen
         sure, (total, squares) = answer.confidence or 0.0, self.confidence
         self.confidence = total + sure, squares + sure**2
-        above = self.known.baseline is not None and sure >= self.known.baseline.threshold
+        above = self.reference.baseline is not None and sure >= self.reference.baseline.threshold
         self.above += above
-        if answer.typicality < 1 - self.known.accept - 1e-6:
+        if answer.typicality < 1 - self.reference.accept - 1e-6:
             self.flagged += 1
         else:
             total, squares, count = self.accepted
@@ -143,21 +143,23 @@ class Stream:
     def _remember(self, answer: OneAnswer, value: float, low: bool) -> None:
         """Adds an answer to the history, whose spans become twice as long when there are too many."""
         profile = np.zeros(0) if answer.profile is None else answer.profile
-        one = Span(
+        latest = Span(
             inputs=1,
             evidence=value,
             low=int(low),
             confidence=answer.confidence,
-            layers=tuple(map(int, self.known.scale.low(profile)[:, RARE])),
+            layers=tuple(map(int, self.reference.scale.low(profile)[:, RARE])),
             typical=tuple(map(float, profile)),
         )
         width = max([FIRST_SPAN, *(span.inputs for span in self.history)])
         if self.history and self.history[-1].inputs < width:
-            self.history[-1] = _joined(self.history[-1], one)
+            self.history[-1] = _joined(self.history[-1], latest)
         elif len(self.history) < SPANS:
-            self.history.append(one)
+            self.history.append(latest)
         else:
-            self.history = [_joined(*pair) for pair in zip(self.history[::2], self.history[1::2], strict=True)] + [one]
+            self.history = [_joined(*pair) for pair in zip(self.history[::2], self.history[1::2], strict=True)] + [
+                latest
+            ]
 
     @property
     def answered(self) -> Confidence:
@@ -194,20 +196,23 @@ class Stream:
         )
 
     @classmethod
-    def of(cls, state: StreamState, known: Known, alpha: float) -> Stream:
+    def of(cls, state: StreamState, reference: Known, alpha: float) -> Stream:
         """Returns the stream that a file holds.
 
         Raises:
             ValueError: it contradicts itself, or is not of this calibration.
         """
-        _check(state, known)
+        _check(state, reference)
         evidence = Evidence(
-            known.scale, state.seen, np.array(state.low, dtype=np.float64), np.array(state.capital, dtype=np.float64)
+            reference.scale,
+            state.seen,
+            np.array(state.low, dtype=np.float64),
+            np.array(state.capital, dtype=np.float64),
         )
-        whole = Stream.start(known, alpha)
+        stream = Stream.start(reference, alpha)
         names = ("highest", "alarm", "confidence", "above", "accepted", "flagged", "right", "labelled")
         return replace(
-            whole,
+            stream,
             evidence=evidence,
             histogram=np.array(state.histogram, dtype=np.int64),
             predicted=dict(state.predicted),
@@ -218,10 +223,10 @@ class Stream:
 
 
 def _joined(first: Span, second: Span) -> Span:
-    whole = len(first.layers) == len(second.layers)  # a pipe has no profiles
+    profiled = len(first.layers) == len(second.layers)  # a pipe has no profiles
 
     def summed(name: str) -> tuple[Any, ...]:
-        return tuple(map(sum, zip(getattr(first, name), getattr(second, name), strict=True))) if whole else ()
+        return tuple(map(sum, zip(getattr(first, name), getattr(second, name), strict=True))) if profiled else ()
 
     return replace(
         second,
@@ -233,13 +238,13 @@ def _joined(first: Span, second: Span) -> Span:
     )
 
 
-def _check(state: StreamState, known: Known) -> None:
+def _check(state: StreamState, reference: Known) -> None:
     """Raises ValueError if a stream from outside contradicts itself."""
-    seen, classes = state.seen, None if known.classes is None else len(known.classes)
-    predicted, one_class = state.predicted.values(), known.one_class
+    seen, classes = state.seen, None if reference.classes is None else len(reference.classes)
+    predicted, one_class = state.predicted.values(), reference.one_class
     shapes = [len(state.low) == len(EDGES) == len(state.capital), len(state.histogram) == BINS]
     shapes += [len(row) == len(SHARES) for row in state.capital]
-    shapes += [len(span.layers) == len(span.typical) in (0, known.layers) for span in state.history]
+    shapes += [len(span.layers) == len(span.typical) in (0, reference.layers) for span in state.history]
     shapes += [len(state.history) <= SPANS + 1, len(state.recent) <= RECENT * one_class]
     if not all(shapes):
         raise ValueError("lists have other lengths than a state of this model")
@@ -253,9 +258,9 @@ def _check(state: StreamState, known: Known) -> None:
     ]
     parts.append(max(predicted, default=0))
     sums = [sum(state.histogram), sum(predicted) if one_class else seen, sum(span.inputs for span in state.history)]
-    if any(part > seen for part in parts) or any(one != seen for one in sums) or state.right > state.labelled:
+    if any(part > seen for part in parts) or any(total != seen for total in sums) or state.right > state.labelled:
         raise ValueError(f"counts do not fit the {seen} inputs")
     if any(place >= (classes or place + 1) for row in state.recent for place, _ in row):
         raise ValueError("recent names a class that the model does not have")
-    if known.classes is not None and not state.predicted.keys() <= set(known.classes):
+    if reference.classes is not None and not state.predicted.keys() <= set(reference.classes):
         raise ValueError("predicted names a class that the model does not have")

@@ -65,11 +65,11 @@ def answer(
     """
     first, count = networks[0], sum(network.size for network in networks)
     places = [_Places(data.id, data.id_samples), _Places(data.ood, data.ood_samples)]
-    known = required_labels(data.id[0]).numpy()
-    labels = np.zeros((places[0].total, *known.shape[1:]), known.dtype)
+    first_labels = required_labels(data.id[0]).numpy()
+    labels = np.zeros((places[0].total, *first_labels.shape[1:]), first_labels.dtype)
 
     def of(name: str, batches: Sequence[Batch], places: _Places) -> NDArray[np.floating]:
-        found = np.zeros((count, places.total, first.classes), first.dtype)
+        gathered = np.zeros((count, places.total, first.classes), first.dtype)
         for number in range(data.ranks.rank, len(batches), data.ranks.size):
             batch = batches[number]
             rows = places.of(batch)
@@ -80,16 +80,16 @@ def answer(
                 logits = logits_of(networks, batch, device)
                 if store:
                     store.write(name, number, logits)
-            found[:, rows] = logits
+            gathered[:, rows] = logits
             on_batch(len(batch.positions))
-        return data.ranks.total(torch.from_numpy(found)).numpy()
+        return data.ranks.total(torch.from_numpy(gathered)).numpy()
 
-    inside, whole = of("id", data.id, places[0]), of("ood", data.ood, places[1])
+    id_logits, ood_logits = of("id", data.id, places[0]), of("ood", data.ood, places[1])
     ends = list(accumulate(data.ood_sets))[:-1]
-    outside = np.split(whole, places[1].starts[ends], axis=1) if data.ood_sets else []
+    by_set = np.split(ood_logits, places[1].starts[ends], axis=1) if data.ood_sets else []
     words = [places[0].counts, *np.split(places[1].counts, ends)] if data.id[0].words is not None else []
     labels = data.ranks.total(torch.from_numpy(labels)).numpy()
-    return CandidateLogits(task, inside, labels, outside, temperature=temperature, words=words)
+    return CandidateLogits(task, id_logits, labels, by_set, temperature=temperature, words=words)
 
 
 class _Places:

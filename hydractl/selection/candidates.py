@@ -57,19 +57,19 @@ def candidate_set(sources: Sources, trunk: int = 0) -> CandidateSet:
     Raises:
         OptionError: without a trunk, a circuit is shorter than a budget or a pool.
     """
-    found: dict[frozenset[Head], Candidate] = {}
+    candidates: dict[frozenset[Head], Candidate] = {}
     suffix = f" trunk {trunk}" if trunk else ""
 
     def add(name: str, dropped: Iterable[Head]) -> None:
         heads = frozenset(dropped)
-        found.setdefault(heads, Candidate(f"{name}{suffix}", heads))
+        candidates.setdefault(heads, Candidate(f"{name}{suffix}", heads))
 
     if sources.dense:
         add("dense", [])
     for budget in sources.budgets:
         for name, dropped in _above(sources, budget, trunk):
             add(name, dropped)
-    return CandidateSet(trunk, tuple(found.values()))
+    return CandidateSet(trunk, tuple(candidates.values()))
 
 
 def _above(sources: Sources, budget: int, trunk: int) -> Iterator[tuple[str, list[Head]]]:
@@ -97,18 +97,18 @@ def counts(name: str, text: str, heads: int, free: int | None = None) -> list[in
         name: of the option, for messages.
         free: the number of heads that shares refer to; default: all.
     """
-    found = set()
+    numbers = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         count = number_of_heads(part, heads if free is None or not part.endswith("%") else free)
         if count is None:
             raise OptionError(
                 f"`{name}` {part}: expected numbers from 0 to {heads}, or shares as in 33%, with commas between"
             )
-        found.add(count)
-    return sorted(found)
+        numbers.add(count)
+    return sorted(numbers)
 
 
-def require_measurable(objective: SelectionObjective, outside: bool) -> None:
+def require_measurable(objective: SelectionObjective, has_ood: bool) -> None:
     """Raises OptionError for an objective that is measured on OOD samples if there are none."""
-    if objective in ("ood", "avg") and not outside:
+    if objective in ("ood", "avg") and not has_ood:
         raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")

@@ -69,11 +69,11 @@ class _Tower:
     def pooled(self, start: Hidden) -> list[Tensor]:
         """Returns the pooled output `[1,B,D]` of each candidate, from the input of the first layer."""
         x, mask, ids = start
-        found: dict[int, Tensor] = {}
+        outputs: dict[int, Tensor] = {}
         place = self.tower.place(ids)
         for node, last in self._walk(self.root, x, mask, place):
-            found |= dict.fromkeys(node.candidates, self.fast.pool_at(place, last, mask))
-        return [found[number] for number in sorted(found)]
+            outputs |= dict.fromkeys(node.candidates, self.fast.pool_at(place, last, mask))
+        return [outputs[number] for number in sorted(outputs)]
 
     def _walk(self, node: Node, x: Tensor, mask: Tensor | None, place: Place | None) -> Iterator[tuple[Node, Tensor]]:
         if not node.branches:
@@ -81,10 +81,10 @@ class _Tower:
             return
         needed = tuple(sorted(set().union(*node.branches)))
         layer = self.layer(node.layer, needed)
-        z, own = layer.mix_at(place, x, mask)
+        z, residual = layer.mix_at(place, x, mask)
         for heads, branch in node.branches.items():
             attended = self._attended(node.layer, z, needed, heads)
-            yield from self._walk(branch, layer.complete(own, attended), mask, place)
+            yield from self._walk(branch, layer.complete(residual, attended), mask, place)
 
     def _attended(self, number: int, z: Tensor, mixed: Kept, heads: Kept) -> Tensor:
         """Returns the attention output `[1,B,T,D]` of some of the heads that were mixed."""
@@ -136,7 +136,10 @@ class CandidateNetworks:
         self.prompts: list[Tensor] = []  # [1,C,P] of each candidate
         if prompts:
             parts = [self._pooled("text", batch) for batch in prompts]
-            self.prompts = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
+            self.prompts = [
+                torch.cat([model.embed("text", output) for output in outputs], 1)
+                for outputs in zip(*parts, strict=True)
+            ]
 
     @property
     def classes(self) -> int:
@@ -150,9 +153,11 @@ class CandidateNetworks:
         name = self.model.spec.towers[0].name
         pooled = self._pooled(name, inputs)
         if not self.prompts:
-            return torch.cat([self.model.classify(one) for one in pooled])
-        images = (self.model.embed(name, one) for one in pooled)
-        return torch.cat([self.model.compare(one, own) for one, own in zip(images, self.prompts, strict=True)])
+            return torch.cat([self.model.classify(output) for output in pooled])
+        images = (self.model.embed(name, output) for output in pooled)
+        return torch.cat(
+            [self.model.compare(image, prompts) for image, prompts in zip(images, self.prompts, strict=True)]
+        )
 
     @torch.inference_mode()
     def _pooled(self, name: str, inputs: Mapping[str, Tensor]) -> list[Tensor]:

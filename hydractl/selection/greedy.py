@@ -47,11 +47,11 @@ class CandidateLogits:
             number: of the OOD set, from 1 on; 0 for the ID samples.
         """
         answers, labels = (self.inside, *self.outside)[number][list(chosen)], None if number else self.labels
-        whole = [slice(0, answers.shape[1])]  # chunks would cut sentences
-        for samples in whole if self.words else sample_chunks(answers, least=1):
+        uncut = [slice(0, answers.shape[1])]  # chunks would cut sentences
+        for samples in uncut if self.words else sample_chunks(answers, least=1):
             scaled = scaled_logits(answers, samples, self.temperature)
-            found = self.task.judge(scaled, None if labels is None else labels[samples], self.variance)
-            yield found.of_sentences(self.words[number]) if self.words else found
+            judged = self.task.judge(scaled, None if labels is None else labels[samples], self.variance)
+            yield judged.of_sentences(self.words[number]) if self.words else judged
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,9 @@ def require_enough(members: tuple[int, int], candidates: int) -> None:
     """Raises OptionError if so many members cannot be chosen among so many candidates."""
     low, high = members
     if not 1 <= low <= high <= candidates:
-        wanted = str(low) if low == high else f"{low}-{high}"
+        requested = str(low) if low == high else f"{low}-{high}"
         raise OptionError(
-            f"`members` {wanted}: there are {candidates} candidates: raise `random`, give more `budgets`, or both"
+            f"`members` {requested}: there are {candidates} candidates: raise `random`, give more `budgets`, or both"
         )
 
 
@@ -157,14 +157,16 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
     count = len(logits.words[0]) if logits.words else logits.inside.shape[1]
     if not count:
         raise DataError("the selection data holds no ID samples")
-    found, confidence, nll = [], [np.zeros(0)], 0.0
-    for one in logits.judged(chosen):
-        assert one.quality is not None and one.loss is not None
-        found.append(one.quality)
-        confidence += [] if one.confidence is None else [one.confidence]
-        nll += float(one.loss.sum())
-    outside = [
-        np.concatenate([one.confidence for one in logits.judged(chosen, number) if one.confidence is not None])
+    qualities, confidence, nll = [], [np.zeros(0)], 0.0
+    for judged in logits.judged(chosen):
+        assert judged.quality is not None and judged.loss is not None
+        qualities.append(judged.quality)
+        confidence += [] if judged.confidence is None else [judged.confidence]
+        nll += float(judged.loss.sum())
+    ood_confidences = [
+        np.concatenate([judged.confidence for judged in logits.judged(chosen, number) if judged.confidence is not None])
         for number in range(1, 1 + len(logits.outside))
     ]
-    return measure(np.concatenate(found), np.concatenate(confidence), outside, nll / count, parts=logits.task.parts)
+    return measure(
+        np.concatenate(qualities), np.concatenate(confidence), ood_confidences, nll / count, parts=logits.task.parts
+    )

@@ -90,14 +90,14 @@ class CandidatePool:
         if self.files_among(chosen):
             return self.fused(chosen).layout
         # Members of one network differ where their heads do: nothing has to be read.
-        spec, own = self.network.spec, self.network.layout
-        kept = [replace(own, heads=without(own.heads, self.dropped[candidate].dropped)) for candidate in chosen]
+        spec, source = self.network.spec, self.network.layout
+        kept = [replace(source, heads=without(source.heads, self.dropped[candidate].dropped)) for candidate in chosen]
         if self.deal is not None and trunk is not None:
             lost = zip(kept, self.units(chosen, trunk), strict=True)
             kept = [layout.without_units(spec, units) for layout, units in lost]
-        whole, table = side_by_side(spec, kept, own.shared), slots(spec).items()
-        shared = frozenset(name for name, slot in table if not slot.is_attention or _alike(whole.heads, slot))
-        return replace(whole, shared=shared)
+        joined, table = side_by_side(spec, kept, source.shared), slots(spec).items()
+        shared = frozenset(name for name, slot in table if not slot.is_attention or _alike(joined.heads, slot))
+        return replace(joined, shared=shared)
 
 
 def _alike(heads: KeptHeads, slot: Slot) -> bool:
@@ -116,18 +116,20 @@ def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Ch
     # The network itself is always measured: the others are compared with it.
     listed = [DENSE]
     numbers: dict[frozenset[Head], int] = {DENSE.dropped: 0}
-    for candidate in (candidate for one in sets for candidate in one.candidates):
+    for candidate in (candidate for group in sets for candidate in group.candidates):
         if candidate.dropped not in numbers:
             numbers[candidate.dropped] = len(listed)
             listed.append(candidate)
-    if not files and not any(one.candidates for one in sets):
+    if not files and not any(group.candidates for group in sets):
         raise OptionError("there are no candidates: give `circuit` or `random` with `budgets`, or files of members")
     last = tuple(range(len(listed), len(listed) + len(files)))
     members = tuple(
-        tuple(numbers[candidate.dropped] for candidate in one.candidates) + (last if not one.trunk else ())
-        for one in sets
+        tuple(numbers[candidate.dropped] for candidate in group.candidates) + (last if not group.trunk else ())
+        for group in sets
     )
-    return CandidatePool(network, tuple(listed), tuple(files), sets=members, trunks=tuple(one.trunk for one in sets))
+    return CandidatePool(
+        network, tuple(listed), tuple(files), sets=members, trunks=tuple(group.trunk for group in sets)
+    )
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
     """
     baseline = quality(logits, [0])
     goal, (low, high) = criteria.goal(baseline), criteria.members
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     reason = OptionError("there are no candidates to choose from")
     for numbers, trunk in zip(candidates.sets, candidates.trunks, strict=True):
         try:
@@ -188,7 +190,7 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
         except OptionError as error:
             reason = error
         else:
-            found.append(Outcome(curve, trunk, baseline))
-    if not found:
+            outcomes.append(Outcome(curve, trunk, baseline))
+    if not outcomes:
         raise reason
-    return max(found, key=lambda outcome: goal.standing(outcome.curve.quality))
+    return max(outcomes, key=lambda outcome: goal.standing(outcome.curve.quality))

@@ -42,8 +42,8 @@ class Member(Schema, extra="ignore"):
     sha256: Annotated[str, Checked(pattern="^[0-9a-f]{64}$")] | None = None
 
     def __post_init__(self) -> None:
-        named = self.reference is not None and self.sha256 is not None
-        if named == (self.dropped is not None):
+        is_file = self.reference is not None and self.sha256 is not None
+        if is_file == (self.dropped is not None):
             raise ValueError("a member has either the heads that it drops or a file's reference and sha256")
 
     @property
@@ -87,14 +87,14 @@ class Followed:
         """The members in the order in which they were chosen; nothing is read yet."""
         from hydractl.surgery.slicing import drop_heads, drop_units
 
-        found = []
+        checkpoints = []
         for member in self.selection.members:
             if member.file is not None:
-                found.append(self.files[member.file.sha256])
+                checkpoints.append(self.files[member.file.sha256])
             else:
-                whole, units = drop_heads(self.network, member.heads), member.lost_units
-                found.append(drop_units(whole, units) if units else whole)
-        return found
+                pruned, units = drop_heads(self.network, member.heads), member.lost_units
+                checkpoints.append(drop_units(pruned, units) if units else pruned)
+        return checkpoints
 
     def fused(self, separate: Iterable[str] | None = None, dtype: torch.dtype | None = None) -> Checkpoint:
         """Returns the network that its members make together, with its history; see `hydractl.surgery.fusion.fuse`."""
@@ -177,12 +177,12 @@ def read_selection(source: str) -> Selection:
     Raises:
         ArtifactError: not a selection, or a member that is neither heads to drop nor a file.
     """
-    found = follow_artifact(source, Selection, FORMAT, VERSION)
+    selection = follow_artifact(source, Selection, FORMAT, VERSION)
     members = tuple(
-        one if one.file is None else replace(one, reference=found_reference(one.file.reference, source))
-        for one in found.members
+        member if member.file is None else replace(member, reference=found_reference(member.file.reference, source))
+        for member in selection.members
     )
-    return replace(found, members=members)
+    return replace(selection, members=members)
 
 
 def selection_of(content: Mapping[str, Any]) -> Selection:

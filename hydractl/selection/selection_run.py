@@ -66,7 +66,7 @@ class SelectionRun:
             return None
         conditions = {
             **self.conditions,
-            "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in pool.dropped],
+            "candidates": [list(map(list, in_candidate_order(candidate.dropped))) for candidate in pool.dropped],
             "files": [identity(member) for member in pool.files],
             **{name: self.options.get(name) for name in ("batch_size", "dtype", "template")},
         }
@@ -85,9 +85,9 @@ class SelectionRun:
         networks: list[Answering] = [self._candidates([candidate.dropped for candidate in pool.dropped])]
         material, store = self.material, self.store(pool)
         if pool.files:
-            whole = pool.files[0] if len(pool.files) == 1 else fuse(pool.files, ["all"])
+            joined = pool.files[0] if len(pool.files) == 1 else fuse(pool.files, ["all"])
             dtype = next(material.model.parameters()).dtype
-            networks.append(MemberNetworks(load_checkpoint(whole, material.device, dtype)))
+            networks.append(MemberNetworks(load_checkpoint(joined, material.device, dtype)))
         with self.watch.progress("select", self.samples) as advance:
             temperature = material.model.temperature
             try:

@@ -351,7 +351,7 @@ class Calibrate:
                 data,
                 running,
                 fit=fit,
-                wanted=ood_fit,
+                request=ood_fit,
                 keep=self._state if self.output is not None and ranks.leads else None,
                 on_batch=advance,
             )

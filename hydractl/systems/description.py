@@ -99,8 +99,8 @@ class Cost:
 def plain(value: Any) -> Any:
     """Returns a value as plain JSON; NaN becomes null."""
     if is_dataclass(value):
-        found = ((one, getattr(value, one.name)) for one in fields(value))
-        return {one.name: plain(inner) for one, inner in found if inner is not None or one.metadata}
+        pairs = ((entry, getattr(value, entry.name)) for entry in fields(value))
+        return {entry.name: plain(inner) for entry, inner in pairs if inner is not None or entry.metadata}
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray):

@@ -105,8 +105,8 @@ class NetworkSystem:
     def describe(self) -> Description:
         networks = tuple(map(_network, self.checkpoints))
         identities = [network.sha256 for network in networks]
-        whole = identities[0] if len(networks) == 1 else sha256("".join(identities).encode()).hexdigest()
-        model = Model("+".join(network.reference for network in networks), whole)
+        digest = identities[0] if len(networks) == 1 else sha256("".join(identities).encode()).hexdigest()
+        model = Model("+".join(network.reference for network in networks), digest)
         return Description(model, networks, self.dropout)
 
     def conditions(self, running: Running) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class NetworkSystem:
             "networks": [fingerprint(checkpoint) for checkpoint in self.checkpoints],
             "dropout": None if self.dropout is None else asdict(self.dropout),
             "seed": running.seed if self.draws else None,
-            "prompts": [_prompts(given, running) for given in self.networks] if zero_shot else None,
+            "prompts": [_prompts(network, running) for network in self.networks] if zero_shot else None,
             "batch_size": running.batch_size,
             "dtype": None if running.dtype is None else str(running.dtype),
             "compiled": running.compiled,
@@ -307,8 +307,8 @@ def _side_by_side(parts: Sequence[BatchAnswers]) -> BatchAnswers:
             f"networks of one ensemble have features of widths {widths}, or other layers: choose an `ood_score` that "
             "reads logits"
         )
-    own = ([layer.expand(len(part.member_logits), -1, -1) for layer in part.hidden] for part in parts)
-    hidden = [torch.cat(layer) for layer in zip(*own, strict=True)]
+    expanded = ([layer.expand(len(part.member_logits), -1, -1) for layer in part.hidden] for part in parts)
+    hidden = [torch.cat(layer) for layer in zip(*expanded, strict=True)]
     features_of_all = torch.cat(features) if features else None
     return BatchAnswers(logits, features=features_of_all, hidden=hidden, places=parts[0].places)
 
@@ -322,15 +322,15 @@ def kept_heads(checkpoint: Checkpoint) -> dict[TowerName, Heads]:
     return {tower.name: Heads(tower.heads, checkpoint.heads[tower.name]) for tower in checkpoint.spec.towers}
 
 
-def _keeps_classes(given: Hydra, running: Running) -> bool:
+def _keeps_classes(network: Hydra, running: Running) -> bool:
     """Returns whether a program set the classes of a zero-shot model, and no option sets others."""
-    return given.class_embeddings is not None and running.reading.classes is None
+    return network.class_embeddings is not None and running.reading.classes is None
 
 
-def _prompts(given: NetworkLike, running: Running) -> str:
+def _prompts(network: NetworkLike, running: Running) -> str:
     """Returns the template of the class names, or a hash of the prompts that a program made."""
-    if isinstance(given, Hydra) and given.class_embeddings is not None and _keeps_classes(given, running):
-        return sha256(tensor_bytes(given.class_embeddings)).hexdigest()
+    if isinstance(network, Hydra) and network.class_embeddings is not None and _keeps_classes(network, running):
+        return sha256(tensor_bytes(network.class_embeddings)).hexdigest()
     return running.reading.template
 
 
@@ -338,12 +338,12 @@ def check_together(checkpoints: Sequence[Checkpoint]) -> None:
     """Raises OptionError unless these networks have the classes, preprocessing and temperature of one ensemble."""
     first = checkpoints[0]
     for other in checkpoints[1:]:
-        for what, one, two in (
+        for what, left, right in (
             ("classes", composed_all(first.labels), composed_all(other.labels)),
             ("preprocessing", first.preprocessing, other.preprocessing),
             ("temperatures", first.calibration.divisor, other.calibration.divisor),
         ):
-            if one != two:
+            if left != right:
                 raise OptionError(
                     f"{first.name} and {other.name} have different {what}: networks of one ensemble need the same; "
                     "evaluate each alone, or fuse them first"

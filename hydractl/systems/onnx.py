@@ -138,14 +138,14 @@ class OnnxSystem:
 
         parts = []
         batches = batches_of(data.sets[key], self.model.preprocessor, running)
-        for positions, found in running.in_parallel(answer, batches):
-            parts.append((positions, found))
+        for positions, batch_answers in running.in_parallel(answer, batches):
+            parts.append((positions, batch_answers))
             on_batch(len(positions))
         return joined(parts, self, labels)
 
     def _of_batch(self, batch: Batch, reads: Reads) -> BatchAnswers:
-        found = self.model.run(batch.inputs)
-        finite = {name: finite_on_cpu(tensor, name) for name, tensor in found.items() if name != "probabilities"}
+        outputs = self.model.run(batch.inputs)
+        finite = {name: finite_on_cpu(tensor, name) for name, tensor in outputs.items() if name != "probabilities"}
         features = None if reads == "logits" else finite[FEATURES]
         hidden = [tensor for name, tensor in finite.items() if name.startswith(HIDDEN)] if reads == "layers" else ()
         logits = batch.answered(finite["member_logits"])
@@ -202,8 +202,8 @@ class OnnxModel:
 
     def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs by name for preprocessed inputs."""
-        found = self.graph.run({name: tensor.numpy() for name, tensor in inputs.items()})
-        return {name: torch.from_numpy(values) for name, values in found.items()}
+        outputs = self.graph.run({name: tensor.numpy() for name, tensor in inputs.items()})
+        return {name: torch.from_numpy(values) for name, values in outputs.items()}
 
     def predict(
         self, samples: object, batch_size: int = 64, on_batch: Callable[[int], None] = lambda samples: None
@@ -216,6 +216,6 @@ class OnnxModel:
         return Answering(self._answer, self.preprocessor, self)
 
     def _answer(self, inputs: dict[str, Tensor]) -> BatchAnswers:
-        found = self.run(inputs)
-        score, typicality, profile = (found.get(name) for name in ("ood_score", "typicality", "profile"))
-        return BatchAnswers(found["member_logits"], score, typicality, profile)
+        outputs = self.run(inputs)
+        score, typicality, profile = (outputs.get(name) for name in ("ood_score", "typicality", "profile"))
+        return BatchAnswers(outputs["member_logits"], score, typicality, profile)

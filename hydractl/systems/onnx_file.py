@@ -122,12 +122,12 @@ class OnnxGraph:
         Raises:
             CheckpointError: the graph fails on them.
         """
-        given = {name: _as_input(name, kind, inputs) for name, kind in self.file.inputs.items()}
+        feeds = {name: _as_input(name, kind, inputs) for name, kind in self.file.inputs.items()}
         try:
-            found = self.session.run(list(self.file.outputs), given)
+            values = self.session.run(list(self.file.outputs), feeds)
         except Exception as error:
             raise _origin(self.file.name).refusal(f"its graph does not run ({error})") from error
-        return dict(zip(self.file.outputs, found, strict=True))
+        return dict(zip(self.file.outputs, values, strict=True))
 
 
 def _as_input(name: str, kind: type, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -227,9 +227,9 @@ def _check_outputs(
     proto: ModelProto, outputs: tuple[str, ...], checkpoint: Checkpoint, expected: Sequence[str] | None, origin: Origin
 ) -> None:
     forms = {each.name: _form(each) for each in proto.graph.output}
-    wanted = tuple(expected or output_names(checkpoint.spec, checkpoint.calibration))
-    if tuple(forms) != outputs or outputs != wanted:
-        raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(wanted)}")
+    required = tuple(expected or output_names(checkpoint.spec, checkpoint.calibration))
+    if tuple(forms) != outputs or outputs != required:
+        raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(required)}")
     (_, sizes), spec = forms["member_logits"], checkpoint.spec
     classes = spec.features if spec.embeds else spec.classes or len(checkpoint.labels or ())
     if len(sizes) != (4 if spec.by_token else 3) or sizes[-1] != classes or sizes[0] != checkpoint.members:
@@ -239,10 +239,10 @@ def _check_outputs(
 def output_names(spec: ModelSpec, calibration: Calibration) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order, by the score and the sets that it was fitted."""
     answer = "embedding" if spec.embeds else "probabilities"
-    found = [answer, "member_logits", *([] if calibration.sets is None else ["sets"])]
+    names = [answer, "member_logits", *([] if calibration.sets is None else ["sets"])]
     if (fit := calibration.fit) is not None:
-        found += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else [])]
-    return tuple(found)
+        names += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else [])]
+    return tuple(names)
 
 
 def input_names(spec: ModelSpec) -> tuple[str, ...]:
@@ -255,20 +255,20 @@ def input_names(spec: ModelSpec) -> tuple[str, ...]:
 
 def _checked_inputs(proto: ModelProto, spec: ModelSpec, origin: Origin) -> dict[str, type]:
     """Returns the kind of each input's numbers; raises CheckpointError unless they are those of the network."""
-    known = {each.name for each in proto.graph.initializer}
-    found = {each.name: each for each in proto.graph.input if each.name not in known}
-    wanted = input_names(spec)
-    if set(found) != set(wanted):
-        raise origin.refusal(f"its inputs are {', '.join(sorted(found))}, should be {', '.join(wanted)}")
+    initializers = {each.name for each in proto.graph.initializer}
+    inputs = {each.name: each for each in proto.graph.input if each.name not in initializers}
+    required = input_names(spec)
+    if set(inputs) != set(required):
+        raise origin.refusal(f"its inputs are {', '.join(sorted(inputs))}, should be {', '.join(required)}")
     embeddings = spec.towers[0].embeddings
     images = isinstance(embeddings, ImageEmbeddings)
     fixed = (embeddings.channels, *embeddings.image_size) if isinstance(embeddings, ImageEmbeddings) else (0,)
     kinds = FLOATS if images else WHOLE
-    for name in wanted:
-        kind, sizes = _form(found[name])
+    for name in required:
+        kind, sizes = _form(inputs[name])
         if kind not in kinds or len(sizes) != 1 + len(fixed) or tuple(sizes[1:]) != fixed or sizes[0]:
             raise origin.refusal(f"its input {name} has another kind or shape than the network takes")
-    return {name: kinds[_form(found[name])[0]] for name in wanted}
+    return {name: kinds[_form(inputs[name])[0]] for name in required}
 
 
 def _form(value: ValueInfoProto) -> tuple[int, list[int]]:

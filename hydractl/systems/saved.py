@@ -142,20 +142,23 @@ class SavedPredictions:
         return read_answers(path, key).confidence is not None
 
     def _checked(self) -> Iterator[tuple[SetKey, Answers]]:
-        named = self.labels
-        wanted: tuple[int | None, bool] | None = None
+        labels = self.labels
+        expected: tuple[int | None, bool] | None = None
         for key, path in self.files.items():
-            one = read_answers(path, key)
-            form = None if one.member_logits is None else one.member_logits.shape[2], one.confidence is not None
-            if wanted is None and named is not None and form[0] not in (None, len(named)):
-                raise DataError(f"{path}: has {form[0]} classes, {ABOUT} names {len(named)}: correct it")
-            wanted = wanted or form
-            if form != wanted:
+            answers = read_answers(path, key)
+            form = (
+                None if answers.member_logits is None else answers.member_logits.shape[2],
+                answers.confidence is not None,
+            )
+            if expected is None and labels is not None and form[0] not in (None, len(labels)):
+                raise DataError(f"{path}: has {form[0]} classes, {ABOUT} names {len(labels)}: correct it")
+            expected = expected or form
+            if form != expected:
                 here, there = (
-                    f"{n or 'no'} classes and {'a' if sure else 'no'} confidence" for n, sure in (form, wanted)
+                    f"{n or 'no'} classes and {'a' if sure else 'no'} confidence" for n, sure in (form, expected)
                 )
                 raise DataError(f"{path}: has {here}, the ID set has {there}: save those of one system")
-            yield key, one
+            yield key, answers
 
     @property
     def leaks(self) -> Sequence[KnownLeak]:
@@ -172,9 +175,9 @@ class SavedPredictions:
         if not self.sets or data is None:
             return
         for key, samples in data.sets.items():
-            if (found := self.samples(key)) != len(samples):
+            if (count := self.samples(key)) != len(samples):
                 raise DataError(
-                    f"{self.folder}: has predictions for {found} samples of {key.path}, the data has {len(samples)}: "
+                    f"{self.folder}: has predictions for {count} samples of {key.path}, the data has {len(samples)}: "
                     "save them again on this data"
                 )
             if key.has_labels and self.labels is not None:
@@ -224,10 +227,10 @@ class SavedPredictions:
         path = next((path for end in ENDINGS if (path := self.folder / f"{CLASSIFIER}{end}").exists()), None)
         if path is None:
             return None
-        found = read_arrays(path, ("weight", "bias"))
-        if len(found) < 2:
+        arrays = read_arrays(path, ("weight", "bias"))
+        if len(arrays) < 2:
             raise DataError(f"{path}: expected `weight` and `bias`")
-        weight, bias = (torch.from_numpy(found[name]) for name in ("weight", "bias"))
+        weight, bias = (torch.from_numpy(arrays[name]) for name in ("weight", "bias"))
         return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
 
     @cached_property
@@ -238,10 +241,10 @@ class SavedPredictions:
         fit, path = replace(self.about.ood, baseline=None), self.folder / f"{OWN_SCORE}.safetensors"
         row = find_ood_score(fit.score)
         names = [QUANTILES] if row.reads == "layers" else list(row.stored)
-        found = {name: torch.from_numpy(array) for name, array in read_arrays(path, names).items()}
-        fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in found.items()})
-        if row.reads == "layers" and QUANTILES in found:  # the scores lie beside the logits
-            return OodHead(fit, {QUANTILES: found[QUANTILES].double()})
+        tensors = {name: torch.from_numpy(array) for name, array in read_arrays(path, names).items()}
+        fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
+        if row.reads == "layers" and QUANTILES in tensors:  # the scores lie beside the logits
+            return OodHead(fit, {QUANTILES: tensors[QUANTILES].double()})
         classifier = self.classifier
         members, classes, width = (1, len(self.labels or ()), 0) if classifier is None else classifier.weight.shape
         fitted.verify(str(path), {"M": members, "C": classes, "D": width})
@@ -267,10 +270,10 @@ class SavedPredictions:
 
     def _own(self, key: SetKey) -> SetKey:
         """Returns the key of the same set here; its group or the name of the ID set may differ."""
-        for own in self.sets:
-            named_alike = own.role in ("id", "calibration") or composed(own.name) == composed(key.name)
-            if own.role == key.role and own.severity == key.severity and named_alike:
-                return own
+        for candidate in self.sets:
+            named_alike = candidate.role in ("id", "calibration") or composed(candidate.name) == composed(key.name)
+            if candidate.role == key.role and candidate.severity == key.severity and named_alike:
+                return candidate
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")
 
 

@@ -35,13 +35,13 @@ def read_arrays(path: Path, names: Collection[str]) -> Arrays:
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:
-                found = {name: file[name] for name in names if name in file}
+                arrays = {name: file[name] for name in names if name in file}
         else:
             with safe_open(path, framework="numpy") as file:
-                found = {name: file.get_tensor(name) for name in names if name in file.keys()}  # noqa: SIM118
+                arrays = {name: file.get_tensor(name) for name in names if name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, LookupError, BadZipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as predictions: {str(error).splitlines()[0]}") from error
-    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in found.items()}
+    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}
 
 
 def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> Answers:
@@ -52,19 +52,19 @@ def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> Answers:
     """
     names = [*NAMES, *(["labels", "correct"] if key.has_labels else []), *(["features"] if reads != "logits" else [])]
     names += [f"{HIDDEN}{number}" for number in range(MOST_LAYERS)] if reads == "layers" else []
-    found = read_arrays(path, names)
+    arrays = read_arrays(path, names)
     try:
-        answers = _answers(found)
+        answers = _answers(arrays)
         if reads != "logits":
-            answers = replace(answers, features=_features(found, answers))
-        return replace(answers, hidden=_hidden(found, answers)) if reads == "layers" else answers
+            answers = replace(answers, features=_features(arrays, answers))
+        return replace(answers, hidden=_hidden(arrays, answers)) if reads == "layers" else answers
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def _answers(found: Arrays) -> Answers:
-    logits, labels, correct = _logits(found), found.get("labels"), found.get("correct")
-    confidence = found.get("confidence")
+def _answers(arrays: Arrays) -> Answers:
+    logits, labels, correct = _logits(arrays), arrays.get("labels"), arrays.get("correct")
+    confidence = arrays.get("confidence")
     if confidence is not None:
         _require_floats("confidence", confidence)
         confidence = check_scores(confidence, "confidence")
@@ -79,24 +79,24 @@ def _answers(found: Arrays) -> Answers:
         raise DataError("holds `correct` beside logits, which say what is right: leave it out")
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
-    known = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
-    answers = Answers(task=SAVED, member_logits=logits, truth=known, confidence=confidence, places=found.get("places"))
-    odd = found.get("ood_score")
+    truth = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
+    answers = Answers(task=SAVED, member_logits=logits, truth=truth, confidence=confidence, places=arrays.get("places"))
+    odd = arrays.get("ood_score")
     if odd is not None and len(odd := check_scores(odd, "ood_score")) != len(answers):
         raise DataError(f"ood_score of {len(odd)} samples, logits of {len(answers)}: expected the same")
     return replace(answers, ood_score=odd)
 
 
-def _logits(found: Arrays) -> Logits | None:
+def _logits(arrays: Arrays) -> Logits | None:
     """Returns the logits `[M,N,C]`, or the logarithms of the probabilities."""
-    if "probabilities" in found and "logits" in found:
+    if "probabilities" in arrays and "logits" in arrays:
         raise DataError("holds `logits` and `probabilities`: expected one of them")
-    values = found.get("logits", found.get("probabilities"))
+    values = arrays.get("logits", arrays.get("probabilities"))
     if values is None:
         return None
     members = values[None] if values.ndim == 2 else values
     check_member_logits(members)
-    if "logits" in found:
+    if "logits" in arrays:
         _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
         return members
     _require((members >= 0).all(-1), "a probability is negative or NaN: are these logits?")
@@ -104,14 +104,14 @@ def _logits(found: Arrays) -> Logits | None:
     return np.log(np.maximum(members, SMALLEST))
 
 
-def _features(found: Arrays, answers: Answers) -> Logits:
-    if "features" not in found:
+def _features(arrays: Arrays, answers: Answers) -> Logits:
+    if "features" not in arrays:
         raise DataError(
             "holds no features: save the predictions again by an evaluation with this OOD score, add `features`, or "
             "choose a score that reads logits"
         )
-    _require_floats("features", found["features"])
-    features = found["features"]
+    _require_floats("features", arrays["features"])
+    features = arrays["features"]
     members = features[None] if features.ndim == 2 else features
     logits = answers.member_logits
     if logits is None or members.shape[:2] != (len(logits), len(answers)):
@@ -121,9 +121,9 @@ def _features(found: Arrays, answers: Answers) -> Logits:
     return members
 
 
-def _hidden(found: Arrays, answers: Answers) -> list[Logits]:
+def _hidden(arrays: Arrays, answers: Answers) -> list[Logits]:
     logits = answers.member_logits
-    layers = [found[name] for number in range(MOST_LAYERS) if (name := f"{HIDDEN}{number}") in found]
+    layers = [arrays[name] for number in range(MOST_LAYERS) if (name := f"{HIDDEN}{number}") in arrays]
     for layer in layers:
         _require_floats("hidden states", layer)
         shape = (len(answers),) if layer.ndim == 3 else ()

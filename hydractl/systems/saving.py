@@ -45,8 +45,8 @@ class SavedAnswers:
         path, conditions = self.folder / f"{key.path}.safetensors", self.conditions(key)
         if self.resume and path.exists():
             with safe_open(path, framework="numpy") as file:
-                found = parse_json((file.metadata() or {}).get(CONDITIONS, "{}"), Origin(str(path), DataError, REMEDY))
-            refuse_other(Origin(str(path), OutputError, REMEDY), found.fields, conditions)
+                saved = parse_json((file.metadata() or {}).get(CONDITIONS, "{}"), Origin(str(path), DataError, REMEDY))
+            refuse_other(Origin(str(path), OutputError, REMEDY), saved.fields, conditions)
             answers = read_answers(path, key, reads)
             on_batch(len(answers))
             return answers
@@ -67,18 +67,18 @@ class SavedAnswers:
         """
         about, text = self.folder / ABOUT, json_text(self.about, self.folder)
         if self.resume and about.exists():
-            found = read_json(about, Origin(str(about), DataError, REMEDY)).fields
-            refuse_other(Origin(str(about), OutputError, REMEDY), found, json.loads(text))
+            saved = read_json(about, Origin(str(about), DataError, REMEDY)).fields
+            refuse_other(Origin(str(about), OutputError, REMEDY), saved, json.loads(text))
         else:
             write_bytes(about, f"{text}\n".encode(), self.force)
         if self.head is not None:
             # A score of every layer is saved with the answers: of its numbers, only the quantiles are needed again.
-            whole, kept = self.head.row.reads != "layers", dict(self.head.named_buffers())
-            self._write(OWN_SCORE, {name: kept[name].cpu().float() for name in (kept if whole else (QUANTILES,))})
+            complete, kept = self.head.row.reads != "layers", dict(self.head.named_buffers())
+            self._write(OWN_SCORE, {name: kept[name].cpu().float() for name in (kept if complete else (QUANTILES,))})
 
     def _write(self, stem: str, tensors: Mapping[str, Tensor]) -> None:
-        whole = save(dict(tensors), {"format": "pt"})
-        write_bytes(self.folder / f"{stem}.safetensors", whole, self.force or self.resume)
+        content = save(dict(tensors), {"format": "pt"})
+        write_bytes(self.folder / f"{stem}.safetensors", content, self.force or self.resume)
 
 
 def about_json(id_name: str, predictor: System, made_of: Description, head: OodHead | None) -> dict[str, Any]:
@@ -121,5 +121,5 @@ def answer_conditions(
 ) -> dict[str, Any]:
     """Returns everything that determines a system's answers on a set, as plain JSON."""
     samples = data.sets[key]
-    known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
-    return {**made_of, "classes": labels, "data": samples.identity(), **known}
+    labelling = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
+    return {**made_of, "classes": labels, "data": samples.identity(), **labelling}

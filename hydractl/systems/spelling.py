@@ -28,8 +28,8 @@ def parse_system(text: str) -> tuple[str, System]:
     Raises:
         OptionError: nothing named, an unknown option, or numbers out of range.
     """
-    named = None if exists(text) else NAME.fullmatch(text)
-    name, rest = named.group("name", "rest") if named else (None, text)
+    match = None if exists(text) else NAME.fullmatch(text)
+    name, rest = match.group("name", "rest") if match else (None, text)
     if rest == PREDICTIONS:
         raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
     system: System
@@ -61,9 +61,9 @@ def parse_networks(text: str) -> NetworkSystem:
 def _split_options(text: str) -> tuple[str, dict[str, str]]:
     """Splits the options `,key=value` off the end of a text; a path that exists keeps all of it."""
     options: dict[str, str] = {}
-    while not exists(text) and (found := OPTION.fullmatch(text)):
-        text = found["before"]
-        options[found["key"]] = found["value"]
+    while not exists(text) and (match := OPTION.fullmatch(text)):
+        text = match["before"]
+        options[match["key"]] = match["value"]
     return text, options
 
 

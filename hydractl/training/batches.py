@@ -108,10 +108,10 @@ class ShuffledSamples(Dataset[Batch | DataError]):
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
         """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
-        wanted = range(step * self.division.passes, end * self.division.passes)
-        made: Any = map(self.__getitem__, wanted)
+        numbers = range(step * self.division.passes, end * self.division.passes)
+        made: Any = map(self.__getitem__, numbers)
         if self.workers:
-            made = made_by_workers(self, self.workers, wanted)
+            made = made_by_workers(self, self.workers, numbers)
         return map(readable, made)
 
     def __getitem__(self, number: int) -> Batch | DataError:

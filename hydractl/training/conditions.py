@@ -91,9 +91,11 @@ def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str
     }
 
 
-def refuse_other_conditions(place: Path, found: Conditions, wanted: Conditions) -> None:
+def refuse_other_conditions(place: Path, recorded: Conditions, expected: Conditions) -> None:
     """Raises OptionError if a file was made under other conditions than this run's; names the first difference."""
-    output.refuse_other(Origin(str(place), OptionError, REMEDY), {name: found.get(name) for name in wanted}, wanted)
+    output.refuse_other(
+        Origin(str(place), OptionError, REMEDY), {name: recorded.get(name) for name in expected}, expected
+    )
 
 
 def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:

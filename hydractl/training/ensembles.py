@@ -132,8 +132,10 @@ class MaskEnsemble:
         (tower,), first = checkpoint.spec.towers, first_trained(checkpoint.spec, recipe.freeze_below)
         layers: list[Kept] = []
         for layer, (kept,) in enumerate(every_unit(checkpoint.layout, checkpoint.spec, tower.name)):
-            own = masks(len(kept), members, self.mask_scale, generator).tolist() if layer >= first else None
-            layers.append((kept,) * members if own is None else tuple(tuple(kept[i] for i in one) for one in own))
+            drawn = masks(len(kept), members, self.mask_scale, generator).tolist() if layer >= first else None
+            layers.append(
+                (kept,) * members if drawn is None else tuple(tuple(kept[i] for i in units) for units in drawn)
+            )
         return Start(units={tower.name: tuple(layers)})
 
 
@@ -193,13 +195,13 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int
     first = first_trained(checkpoint.spec, recipe.freeze_below)
     spec = replace(checkpoint.spec, adapter=None if start.adapter is None else replace(start.adapter, first=first))
     table = slots(spec)
-    own = {name for name, slot in table.items() if slot.group in (ADAPTER, *method.copied)}
-    layout = replace(checkpoint.layout.pick(spec, [0] * members), shared=frozenset(table) - own)
+    copied = {name for name, slot in table.items() if slot.group in (ADAPTER, *method.copied)}
+    layout = replace(checkpoint.layout.pick(spec, [0] * members), shared=frozenset(table) - copied)
     if start.units is not None:
         layout = replace(layout, units=tidy(start.units, spec))
     tensors, shapes = dict(checkpoint.tensors), stored_shapes(spec, layout)
     for name in table:
-        if name not in own:
+        if name not in copied:
             continue
         if name in checkpoint.tensors:
             tensors[name] = _copies(checkpoint.tensors[name], shapes[name])

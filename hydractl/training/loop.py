@@ -250,6 +250,6 @@ def _is_finite(network: Hydra) -> bool:
     return all(bool(p.isfinite().all()) for p in network.parameters() if p.requires_grad)
 
 
-def _diverged(run: Run, found: str) -> TrainingError:
+def _diverged(run: Run, symptom: str) -> TrainingError:
     remedy = f"lower the rate (`settings` lr={run.lr / 3:.0e}) or clip the gradient (`settings` clip=1)"
-    return TrainingError(f"{found} at step {run.step}: {remedy}")
+    return TrainingError(f"{symptom} at step {run.step}: {remedy}")

@@ -74,7 +74,7 @@ class Teachers:
     @classmethod
     def load(cls, checkpoints: Sequence[Checkpoint], device: torch.device) -> Teachers:
         """Loads the networks in the dtypes that they are stored in; half precision is widened."""
-        return cls(checkpoints, [load_checkpoint(one, device, training_dtype(one)).eval() for one in checkpoints])
+        return cls(checkpoints, [load_checkpoint(each, device, training_dtype(each)).eval() for each in checkpoints])
 
     @torch.no_grad()
     def probabilities(self, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -162,13 +162,13 @@ def contrastive_backward(
     inputs = [{name: t.to(accelerator.device) for name, t in batch.inputs.items()} for batch in batches]
     embedded = []
     with torch.no_grad():
-        for forward, one in enumerate(inputs):
+        for forward, tensors in enumerate(inputs):
             seed(forward)
-            embedded.append(model(**one))
+            embedded.append(model(**tensors))
     local = [torch.cat(side) for side in zip(*embedded, strict=True)]
     images, texts = (accelerator.gather(side).detach().requires_grad_() for side in local)
-    own = [network.logit_scale] if network.logit_bias is None else [network.logit_scale, network.logit_bias]
-    scales = [each.detach().clone().requires_grad_() for each in own]
+    scaling = [network.logit_scale] if network.logit_bias is None else [network.logit_scale, network.logit_bias]
+    scales = [each.detach().clone().requires_grad_() for each in scaling]
     loss = contrastive_loss(images.transpose(0, 1), texts.transpose(0, 1), *scales)
     gradients = torch.autograd.grad(loss, [images, texts, *scales])
     start = accelerator.process_index * len(local[0])
@@ -177,9 +177,9 @@ def contrastive_backward(
         end = start + len(batch["pixel_values"])
         with accelerator.accumulate(model):
             seed(forward)
-            found = model(**batch)
-            surrogate = sum((one * full[start:end]).sum() for one, full in zip(found, gradients[:2], strict=True))
-            surrogate = surrogate + sum((a * b).sum() for a, b in zip(own, gradients[2:], strict=True)) / shares
+            embeddings = model(**batch)
+            surrogate = sum((a * full[start:end]).sum() for a, full in zip(embeddings, gradients[:2], strict=True))
+            surrogate = surrogate + sum((a * b).sum() for a, b in zip(scaling, gradients[2:], strict=True)) / shares
             # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(surrogate * shares)
         start = end

@@ -31,7 +31,7 @@ def build_optimizer(
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for name, slot, parameter in parameters:
         groups[decays(name, slot)].append(parameter)
-    wanted = [
+    parameter_groups = [
         {"params": members, "weight_decay": recipe.weight_decay if decay else 0.0}
         for decay, members in groups.items()
         if members
@@ -42,7 +42,9 @@ def build_optimizer(
     on_processor = all(parameter.device.type == "cpu" for members in groups.values() for parameter in members)
     more: dict[str, Any] = adam | ({"fused": True} if name in FUSED and on_processor else {})
     try:
-        built: torch.optim.Optimizer = create_optimizer_v2(wanted, opt=name, lr=lr, momentum=recipe.momentum, **more)
+        built: torch.optim.Optimizer = create_optimizer_v2(
+            parameter_groups, opt=name, lr=lr, momentum=recipe.momentum, **more
+        )
     except (AssertionError, ValueError, KeyError) as error:
         raise OptionError(
             f"optimizer {recipe.optimizer!r}: timm cannot build it ({error}): try sgd or adamw"

@@ -42,8 +42,8 @@ class Grouping:
         for start in range(0, len(order), self.batch * self.window):
             part = order[start : start + self.batch * self.window]
             part = part[self.lengths[part].argsort(kind="stable")]
-            whole = len(part) // self.batch * self.batch
-            parts += [draws.permutation(part[:whole].reshape(-1, self.batch)).ravel(), part[whole:]]
+            full = len(part) // self.batch * self.batch
+            parts += [draws.permutation(part[:full].reshape(-1, self.batch)).ravel(), part[full:]]
         return np.concatenate(parts)
 
 

@@ -57,8 +57,8 @@ class Validation:
     @classmethod
     def of(cls, metrics: Mapping[str, Any]) -> Validation:
         """Takes its measures from all metrics of some answers."""
-        wanted = ("mse",) if "mse" in metrics else ("accuracy", "nll", "ece")
-        return cls(**{name: metrics[name] for name in wanted})
+        names = ("mse",) if "mse" in metrics else ("accuracy", "nll", "ece")
+        return cls(**{name: metrics[name] for name in names})
 
     def better_than(self, other: Validation | None) -> bool:
         """Returns whether the first measure is better, or the same and NLL lower."""
@@ -116,8 +116,8 @@ class Tuned:
     def __str__(self) -> str:
         if self.validation is None:
             return f"{self.steps} steps at lr {self.lr:g}, no validation"
-        found = self.validation
-        return f"step {self.step} of {self.steps} at lr {self.lr:g}: validation {found}"
+        validation = self.validation
+        return f"step {self.step} of {self.steps} at lr {self.lr:g}: validation {validation}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON, without the weights."""

@@ -179,8 +179,8 @@ def changed(recipe: Recipe, changes: Mapping[str, Any], where: str) -> Recipe:
     """
     values = {**asdict(recipe), **changes}
     # A given number of epochs replaces the recipe's own number of steps, and the other way round.
-    for one, other in (("steps", "epochs"), ("epochs", "steps")):
-        if changes.get(one) and other not in changes:
+    for name, other in (("steps", "epochs"), ("epochs", "steps")):
+        if changes.get(name) and other not in changes:
             values[other] = 0
     return document(values, Origin(where, OptionError, REMEDY)).read(Recipe)
 

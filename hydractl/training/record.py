@@ -96,10 +96,10 @@ def load_state(folder: Path, conditions: Conditions) -> dict[str, Any] | None:
     try:
         # weights_only: a state holds numbers and names, and nothing that could run when it is read.
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        found = dict(state["run"])
+        recorded = dict(state["run"])
     except Exception as error:  # torch raises errors of any class on a damaged file
         raise CheckpointError(f"{path}: cannot be read: start over with `force`") from error
-    refuse_other_conditions(path, found, conditions)
+    refuse_other_conditions(path, recorded, conditions)
     return state
 
 

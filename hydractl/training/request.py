@@ -55,11 +55,11 @@ class Hyperparameters:
 
         chosen = Recipe() if self.recipe is None else find_recipe(self.recipe)
         settings = self.settings if isinstance(self.settings, Mapping) else parse_settings(self.settings)
-        own = ("lr_grid", "epochs", "steps", "train_only", "freeze_below", "new_classifier")
-        given = {name: value for name in own if (value := getattr(self, name)) is not None}
-        named = ", ".join(f"`{name}`" for name in given)
-        changes = {"lr" if name == "lr_grid" else name: value for name, value in given.items()}
-        return changed(changed(chosen, settings, "`settings`"), changes, named)
+        names = ("lr_grid", "epochs", "steps", "train_only", "freeze_below", "new_classifier")
+        options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        where = ", ".join(f"`{name}`" for name in options)
+        changes = {"lr" if name == "lr_grid" else name: value for name, value in options.items()}
+        return changed(changed(chosen, settings, "`settings`"), changes, where)
 
 
 @dataclass(frozen=True)

@@ -126,10 +126,10 @@ def _best_rate(
     for lr in rates:
         folder = place.folder / f"lr-{lr}" if len(rates) > 1 else place.folder
         make_folder(folder)
-        own = replace(place, folder=folder)
+        workplace = replace(place, folder=folder)
         step = None if on_step is None else partial(on_step, lr)
         try:
-            tuned = fine_tune(checkpoint, training, own, lr=lr, conditions=conditions, on_step=step)
+            tuned = fine_tune(checkpoint, training, workplace, lr=lr, conditions=conditions, on_step=step)
         except TrainingError as error:
             failed = error
             continue
@@ -156,14 +156,14 @@ def read_finished(path: Path, checkpoint: Checkpoint, training: Training, place:
         CheckpointError: the file cannot be read, or was not made by fine-tuning.
         OptionError: it was made under other conditions; the first difference is named.
     """
-    found = read_checkpoint(path)
-    made: Any = found.provenance.get("options")
+    trained = read_checkpoint(path)
+    made: Any = trained.provenance.get("options")
     recipe, inputs = (made.get(name) if isinstance(made, dict) else None for name in ("recipe", "fingerprints"))
-    if found.provenance.get("command") != "finetune" or not isinstance(recipe, dict) or not isinstance(inputs, dict):
+    if trained.provenance.get("command") != "finetune" or not isinstance(recipe, dict) or not isinstance(inputs, dict):
         raise CheckpointError(f"{path}: was not made by fine-tuning: name another output, or leave `resume` out")
     conditions = training_conditions(checkpoint, training, place.accelerator.mixed_precision)
     refuse_other_conditions(path, {**recipe, **inputs, **made, "lr": made.get("rates")}, conditions)
-    return Tuned(found, recipe["lr"], made["best_step"], training.steps, output=path)
+    return Tuned(trained, recipe["lr"], made["best_step"], training.steps, output=path)
 
 
 def _data_provenance(training: Training) -> dict[str, Any]:
@@ -192,10 +192,10 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             raise OptionError(f"{checkpoint.name}: is not a zero-shot model: a contrastive loss needs two towers")
         return checkpoint, training
     if recipe.new_classifier != "no":
-        labels, found = _label_names(data.train), data.train.labels
-        numbers = found is None or found.dtype.kind == "f"
+        labels, targets = _label_names(data.train), data.train.labels
+        numbers = targets is None or targets.dtype.kind == "f"
         if not checkpoint.spec.by_token:
-            several = found is not None and found.ndim == 2
+            several = targets is not None and targets.ndim == 2
             kind = Numbers if numbers else Labels if several else Classes
             checkpoint = label_tokens(checkpoint) if data.train.tagged else with_task(checkpoint, kind)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
@@ -248,10 +248,10 @@ def _label_names(data: Samples) -> tuple[str, ...]:
     if data.label_names is not None:
         return data.label_names
     if data.labels is None or data.labels.dtype.kind == "f":
-        found = with_numbers(data).labels
-        if found is None:
+        numbers = with_numbers(data).labels
+        if numbers is None:
             raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
-        return unnamed(found.shape[1]) if data.label_column is None else tuple(data.label_column.split(","))
+        return unnamed(numbers.shape[1]) if data.label_column is None else tuple(data.label_column.split(","))
     several = data.labels.ndim == 2 and not data.tagged
     classes = data.labels.shape[1] if several else int(data.labels.max()) + 1
     return tuple(map(str, range(classes)))

@@ -76,7 +76,7 @@ def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Sam
     if kind == "pair":
         raise OptionError("`outlier_data`: a contrastive loss has no classes to be unsure of")
     # The columns that the user names are those of the training data.
-    return join([open_samples(one, kind, Reading(limit=limit)) for one in parse_data_sets(outliers, "outliers")])
+    return join([open_samples(spec, kind, Reading(limit=limit)) for spec in parse_data_sets(outliers, "outliers")])
 
 
 def _refuse_outliers(labelled: Samples, outliers: Samples) -> None:
@@ -114,6 +114,6 @@ def _drawn(data: Samples) -> Samples:
 def digest(data: Samples) -> str:
     """Returns a fingerprint of a training set: size, samples in order, labels."""
     content = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
-    known = data if data.labels is not None else with_numbers(data)
-    labels = b"" if known.labels is None else label_bytes(known.labels)
+    labelled = data if data.labels is not None else with_numbers(data)
+    labels = b"" if labelled.labels is None else label_bytes(labelled.labels)
     return hashlib.sha256(content.encode() + labels).hexdigest()

@@ -57,16 +57,16 @@ class Recorder:
             del self.known[next(iter(self.known))]
 
     def _record(self, inputs: Mapping[str, Tensor]) -> Recording:
-        own = {name: tensor.clone() for name, tensor in inputs.items()}
+        copies = {name: tensor.clone() for name, tensor in inputs.items()}
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.forward(**own)  # libraries allocate what they need at their first call
+            self.forward(**copies)  # libraries allocate what they need at their first call
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool):
-            outputs = self.forward(**own)
-        return Recording(graph, own, outputs)
+            outputs = self.forward(**copies)
+        return Recording(graph, copies, outputs)
 
 
 def padded_texts(inputs: Mapping[str, Tensor], padding: int, longest: int) -> dict[str, Tensor]:

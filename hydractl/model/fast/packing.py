@@ -86,13 +86,13 @@ class PackedAttention(nn.Module):
         with torch.no_grad():
             terms, norms = attention.terms() or Terms(), attention.head_norms()
         groups = len(self.rows) if self.apart else 1
-        own = terms.each(lambda t: t[:, distinct] if groups == 1 else t[0].unflatten(0, (groups, -1)))
+        kept = terms.each(lambda t: t[:, distinct] if groups == 1 else t[0].unflatten(0, (groups, -1)))
         if norms is not None:
             norms = norms[:, :, distinct] if groups == 1 else norms[:, 0].unflatten(1, (groups, -1))
         self.register_buffer("norms", norms, persistent=False)
         self.eps = 0.0 if attention.q_norm is None else attention.q_norm.eps
         for name in ("numbers", "keys", "queries"):
-            self.register_buffer(name, getattr(own, name), persistent=False)
+            self.register_buffer(name, getattr(kept, name), persistent=False)
 
     @property
     def output_weights(self) -> Each:
@@ -115,8 +115,8 @@ class PackedAttention(nn.Module):
         if self.plain and not self.common and self._one_by_one(x, self.qkv):
             # Attention reads each member's product where it lies; only the outputs, a third as large, are copied.
             members = members_arguments(x.expand(len(self.rows), -1, -1, -1), *self._by_member())
-            found = [self._attended(product(*member), mask) for member in members]
-            return torch.stack(found) if self.apart else torch.cat(found, -1)[None]
+            attended = [self._attended(product(*member), mask) for member in members]
+            return torch.stack(attended) if self.apart else torch.cat(attended, -1)[None]
         qkv = self._project(x)  # rows are S*B*T, of heads computed once R counts one
         if self.plain:
             return self._attended(qkv.view(-1, tokens, qkv.shape[-1]), mask).view(-1, batch, tokens, self.mixed)
@@ -210,8 +210,8 @@ def project_output(weights: Each, bias: Tensor | None, z: Tensor) -> Tensor:
     if members == 1:
         return product(z, weights[0], None if bias is None else bias[0])
     if isinstance(weights, Tensor):
-        own = z if z.shape[0] > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,H_m*K]
-        return grouped(own.flatten(1, 2), weights, bias).reshape(members, *shape, weights.shape[1])
+        by_member = z if z.shape[0] > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,H_m*K]
+        return grouped(by_member.flatten(1, 2), weights, bias).reshape(members, *shape, weights.shape[1])
     parts = z[0].flatten(0, 1).split_with_sizes([weight.shape[1] for weight in weights], -1)
     return one_above_another(parts, weights, bias).unflatten(1, shape)
 

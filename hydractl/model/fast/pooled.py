@@ -44,9 +44,10 @@ class PooledAttention(nn.Module):
             z = self._mix(slice(None), groups, x, asking, place=place, allowed=allowed)
         else:
             pieces = [slice(end - rows, end) for end, rows in zip(accumulate(self.rows), self.rows, strict=True)]
-            own = zip(pieces, x.split(1), asking.split(1), strict=True)
+            members = zip(pieces, x.split(1), asking.split(1), strict=True)
             z = torch.cat(
-                [self._mix(rows, 1, hidden, tokens, place=place, allowed=allowed) for rows, hidden, tokens in own], -1
+                [self._mix(rows, 1, hidden, tokens, place=place, allowed=allowed) for rows, hidden, tokens in members],
+                -1,
             )
         return z.unflatten(1, (-1, asking.shape[2]))
 

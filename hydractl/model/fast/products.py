@@ -207,8 +207,8 @@ class FastLinear(Linear):
         weight, bias = self.weight, self.bias
         if self.together:
             return product(x, weight, bias if bias is None or bias.ndim == 1 else bias.flatten())
-        own = weight if weight.ndim == 3 else weight[None]
-        return grouped(x.flatten(1, -2), own, bias).unflatten(1, x.shape[1:-1])
+        matrices = weight if weight.ndim == 3 else weight[None]
+        return grouped(x.flatten(1, -2), matrices, bias).unflatten(1, x.shape[1:-1])
 
 
 class FastMlp(Mlp):
@@ -250,8 +250,8 @@ class FastMemberMlp(Mlp):
         self.members = mlp.members
         for member in range(self.members):
             for name, tensor in mlp.own(member).items():
-                own = tensor.detach().contiguous()
-                self.register_buffer(_buffer(member, name.replace(".", "_")), own, persistent=False)
+                contiguous = tensor.detach().contiguous()
+                self.register_buffer(_buffer(member, name.replace(".", "_")), contiguous, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[M,...,D]`."""
@@ -261,8 +261,8 @@ class FastMemberMlp(Mlp):
         """Computes `x` plus the MLP of `read`, in the place of x where members have one each."""
         if len(x) < self.members or not into_places(x):
             return x + self(read)
-        for place, found in zip(x.flatten(1, -2), self._each(read), strict=True):
-            place.add_(found)
+        for place, output in zip(x.flatten(1, -2), self._each(read), strict=True):
+            place.add_(output)
         return x
 
     def _each(self, x: Tensor) -> Iterator[Tensor]:
@@ -270,7 +270,7 @@ class FastMemberMlp(Mlp):
         # dense MLP's time where products are not tiny, batched products 1.07 to 2.2; one product of the units that
         # all keep saves nothing.
         rows = enumerate(x.flatten(1, -2).expand(self.members, -1, -1))
-        return (product(self._activated_by(member, own), *self._own(member, "fc2")) for member, own in rows)
+        return (product(self._activated_by(member, hidden), *self._own(member, "fc2")) for member, hidden in rows)
 
     def _own(self, member: int, part: str) -> tuple[Tensor, Tensor | None]:
         return getattr(self, _buffer(member, f"{part}_weight")), self._buffers.get(_buffer(member, f"{part}_bias"))
