@@ -107,7 +107,7 @@ def merged(sketches: Iterable[tuple[str, object]], where: str) -> dict[str, Any]
     is forgotten.
 
     Args:
-        named: names and sketches; a name may occur several times.
+        sketches: names and sketches; a name may occur several times.
         where: their source, for messages.
 
     Raises:

@@ -41,12 +41,12 @@ def form_notes(id_data: Samples, ood_data: Iterable[Samples]) -> Iterator[str]:
         return
     usual = _measured(id_data)
     for samples in ood_data:
-        for measure, typical, other in zip(MEASURES, usual, _measured(samples), strict=True):
-            if len(typical) and len(other) and _told_apart(typical, other) >= ALONE:
+        for measure, id_values, other in zip(MEASURES, usual, _measured(samples), strict=True):
+            if len(id_values) and len(other) and _told_apart(id_values, other) >= ALONE:
                 yield (
                     f"{samples.name}: the {measure.name} of its images alone ({np.median(other):.3g} against "
-                    f"{np.median(typical):.3g} of ID images; {measure.unit}) tells them apart, and early layers see it: "
-                    f"{measure.remedy} to measure content"
+                    f"{np.median(id_values):.3g} of ID images; {measure.unit}) tells them apart, and early layers "
+                    f"see it: {measure.remedy} to measure content"
                 )
 
 

@@ -76,7 +76,7 @@ class Ranks:
 
         Args:
             what: the question that the others hear.
-            own: this rank's own answer, the first of the list.
+            local: this rank's own answer, the first of the list.
 
         Raises:
             HydractlError: a rank replied with an error, or ended.

@@ -96,11 +96,7 @@ def predict_sets(
             return read(key, reads, advance)
 
     head = predictor.ood_head if chosen.own_scores and not predictor.own_confidence else None
-    promised = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
-    # A system with its own confidence needs no score, and no features.
-    score = find_ood_score(BASELINE) if predictor.own_confidence else chosen.score
-    if head is not None:
-        score = find_ood_score(head.fit.score)
+    score = _score(predictor, chosen, head)
     if score.fit is None and any(key.role == "ood" for key in keys):
         _require_confidence(predictor.task)
     calibration, fitted, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
@@ -109,23 +105,20 @@ def predict_sets(
         scorer = partial(_by_head, head)
         reads = "logits" if predictor.scores_itself else reads
     measured: dict[SetKey, _Measured] = {}
-    sets: ConformalMetrics | None = None
-    sure: Sure | None = None
+    sets, sure = None, None
     for key in keys:
         if key.role != "calibration":
             answers_to_set = replace(answered(key, reads), calibration=calibration)
             measured[key] = _measure(answers_to_set, scorer)
-            if key.role == "id" and calibration.sets is not None:
-                sets = _measured_sets(answers_to_set, calibration.sets)
-            if key.role == "id" and promised is not None and promised.least and chosen.wanted_temperature is None:
-                sure = measure_sure(LabelledAnswers.of(answers_to_set), promised)
+            if key.role == "id":
+                sets, sure = _measured_promises(answers_to_set, predictor, chosen)
     id_part = next((part for key, part in measured.items() if key.role == "id"), None)
     return SystemPredictions(
         predictor.task,
         calibration,
         fitted,
         {key: part.table for key, part in measured.items() if part.table is not None},
-        {key: part.scores for key, part in measured.items()},
+        scores={key: part.scores for key, part in measured.items()},
         sets=sets,
         sure=sure,
         correct={key: part.correct for key, part in measured.items() if part.correct is not None},
@@ -133,6 +126,13 @@ def predict_sets(
         own_fit=None if head is None else head.fit,
         flagged=None if head is None or id_part is None else _flagged(head, id_part.scores),
     )
+
+
+def _score(predictor: System, settings: Settings, head: OodHead | None) -> OodScore:
+    """Returns the score of the system's file, or the chosen one; its own confidence needs none, and no features."""
+    if predictor.own_confidence:
+        return find_ood_score(BASELINE)
+    return settings.score if head is None else find_ood_score(head.fit.score)
 
 
 def _require_confidence(task: Task) -> None:
@@ -216,6 +216,17 @@ class _Measured(NamedTuple):
     table: Any
     scores: FloatArray
     correct: BoolArray | None
+
+
+def _measured_promises(
+    answers: Answers, predictor: System, settings: Settings
+) -> tuple[ConformalMetrics | None, Sure | None]:
+    """Returns how the prediction sets and the sure answers to the in-distribution data do."""
+    sets, sure = answers.calibration.sets, None
+    fit = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
+    if fit is not None and fit.least and settings.wanted_temperature is None:
+        sure = measure_sure(LabelledAnswers.of(answers), fit)
+    return None if sets is None else _measured_sets(answers, sets), sure
 
 
 def _measured_sets(answers: Answers, sets: PromisedSets) -> ConformalMetrics:

@@ -225,7 +225,7 @@ def open_timed(
     """Returns the systems to time, by name.
 
     Args:
-        given: models by system; several are run one after the other. An ONNX file runs in its own precision.
+        networks: models by system; several are run one after the other. An ONNX file runs in its own precision.
         transformers: also time transformers' own forward of each single model that is a folder as it writes them.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What answers: networks and ensembles, graphs of another runtime, saved predictions."""
+"""Systems that answer: networks and ensembles, graphs of another runtime, saved predictions."""

@@ -1,4 +1,4 @@
-"""What a system is: its networks, their heads, its cost, as a report has them."""
+"""Descriptions of systems as a report has them: networks, their heads, cost."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class NetworkSystem:
 
     @property
     def calibration(self) -> Calibration:
-        """What was fitted to its answers; the temperature alone where several networks or draws answer."""
+        """The fits to its answers; the temperature alone where several networks or draws answer."""
         fitted = self.models[0].calibration
         return fitted if self.alone else Calibration(fitted.temperature)
 

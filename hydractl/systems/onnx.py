@@ -94,7 +94,7 @@ class OnnxSystem:
 
     @property
     def spec(self) -> ModelSpec:
-        """That of its network."""
+        """The spec of its network."""
         return self.file.checkpoint.spec
 
     @property
@@ -187,7 +187,7 @@ class OnnxModel:
 
     @property
     def calibration(self) -> Calibration:
-        """What was fitted to its answers."""
+        """The fits to its answers."""
         return self.graph.file.checkpoint.calibration
 
     @property

@@ -1,4 +1,4 @@
-"""What every system does, what it is asked with, and the kinds of systems with their spellings."""
+"""The protocol of systems, the settings they run under, and their kinds with spellings."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Classifier(NamedTuple):
 
 
 class System(Protocol):
-    """What answers data sets: a network or an ensemble, a graph of another runtime, saved predictions.
+    """A system that answers data sets: a network or an ensemble, a graph of another runtime, saved predictions.
 
     It is spelled by a text (see `SYSTEM_KINDS`) and opens its files at the first use of what they hold; weights are in
     memory from its first answer to its last. Under torchrun the leading process asks and the others `serve`, until it
@@ -156,11 +156,11 @@ class System(Protocol):
 
     @property
     def task(self) -> Task:
-        """What it answers."""
+        """The task that it answers."""
 
     @property
     def calibration(self) -> Calibration:
-        """What was fitted to its answers."""
+        """The fits to its answers."""
 
     @property
     def cost(self) -> Cost | None:
