@@ -26,6 +26,8 @@ from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, without_heads
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.numbers import Numbers
+from hydractl.tasks.words import Words
 from tests.circuit.conftest import samples
 from tests.circuit.naive import Naive, algorithm_1, auroc
 from tests.families.bert import text_model
@@ -158,7 +160,7 @@ class Asked:
 
     def data(self, size: int = 100) -> ScoringData:
         outside = batches(self.outside, None, size) if self.kind.confidence else []
-        variance = self.given.numpy().var(0) if self.model.task.numbers else None
+        variance = self.model.task.variance(self.given.numpy())
         ood = OOD if outside else 0
         return ScoringData(batches(self.inputs, self.given, size), ID, outside, ood, variance=variance)
 
@@ -208,12 +210,12 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Asked:
     naive = NaiveTask(reference, member_heads(model.heads, 0), widths, {})
     naive.kind = kind
     labels: Any = drawn.numpy()
-    if model.task.tagged:
+    if isinstance(model.task, Words):
         inputs["words"], outside["words"] = (words_of(one["attention_mask"]) for one in (inputs, outside))
         rows = inputs["words"][:, 0]
         drawn = drawn[rows, inputs["words"][:, 1]]
         labels = [drawn[rows == at].numpy() for at in range(ID)]
-    if not model.task.labelled:
+    if model.task.taught_only:
         labels = naive.answers(inputs)
         drawn = torch.from_numpy(labels)
     return Asked(kind, model, naive, inputs, labels, outside, drawn)
@@ -233,8 +235,8 @@ def test_each_head_off_equals_their_forward(asked: Asked) -> None:
             assert (found.auroc or 0.0) == pytest.approx(detected, rel=0, abs=1e-12)
     whole = ablate(asked.model, [asked.data()], [])[None]
     answers, labels = asked.naive.answers(asked.inputs), asked.labels
-    if asked.model.task.measured == "R2":
-        values = expit(answers) if asked.model.task.several else answers
+    if isinstance(asked.model.task, Numbers):
+        values = expit(answers) if asked.model.task.sigmoid else answers
         assert whole.accuracy == pytest.approx(r2_score(labels, values), abs=1e-6)
     if asked.model.task.measured == "F1":
         chosen = expit(answers) >= 0.5

@@ -73,7 +73,8 @@ def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: 
     old, new = warm.checkpoint, file.checkpoint
     assert file.precision == "int8" and new.calibration.fit.score == score and len(file.quantiles) == 300
     assert new.calibration.temperature not in (None, old.calibration.temperature)
-    assert new.sets.coverage == old.sets.coverage and new.sets.least != old.sets.least
+    kept, fresh_sets = old.calibration.sets, new.calibration.sets
+    assert fresh_sets.coverage == kept.coverage and fresh_sets.least != kept.least
     # The stored quantiles are of the rounded network's own scores of the samples it was fitted on.
     found = library.predict(tmp_path / "m.onnx", images[200:], batch_size=32)
     assert np.mean(np.asarray(found.typicality) < 0.5) == pytest.approx(0.5, abs=0.1)
