@@ -81,7 +81,7 @@ class _NamedHead(Schema, extra="ignore"):
 
 
 #: A head as an object with a field for each part of its address, which may have others, and as a list of the parts.
-NamedHead = Annotated[Head, ReadAs(_NamedHead, lambda one: Head(one.tower, one.layer, one.head))]
+NamedHead = Annotated[Head, ReadAs(_NamedHead, lambda head: Head(head.tower, head.layer, head.head))]
 ListedHead = Annotated[Head, ReadAs(tuple[TowerName, Index, Index], lambda parts: Head(*parts))]
 
 
@@ -132,14 +132,14 @@ def open_artifact(source: str, format_name: str, version: int) -> Document:
     document = read_json(source, origin)
     fields = document.fields
     if "format" not in fields:  # somebody wrote it by hand
-        wanted = f'"format": "{format_name}", "version": {version}'
-        raise origin.refusal("format is missing", f"put {wanted} in, or name another file")
+        marks = f'"format": "{format_name}", "version": {version}'
+        raise origin.refusal("format is missing", f"put {marks} in, or name another file")
     if fields["format"] != format_name:
         raise origin.refusal(f"format is {shown(fields['format'])}, should be {format_name!r}", "name another file")
-    found = shown(fields["version"]) if "version" in fields else "missing"
-    if found != str(version):  # as text: neither `true` nor 1.0 is version 1
+    written = shown(fields["version"]) if "version" in fields else "missing"
+    if written != str(version):  # as text: neither `true` nor 1.0 is version 1
         remedy = "write the file again, or update hydractl"
-        raise origin.refusal(f"version is {found}, this hydractl reads {version}", remedy)
+        raise origin.refusal(f"version is {written}, this hydractl reads {version}", remedy)
     return document
 
 
@@ -217,11 +217,13 @@ def with_references(content: Mapping[str, Any], change: Callable[[str], str]) ->
         result["model"] = _of_model(model, change)
     for key in ("networks", "members"):
         if isinstance(listed := content.get(key), Sequence):
-            result[key] = [_of_model(one, change) for one in listed]
+            result[key] = [_of_model(model, change) for model in listed]
     if isinstance(models := content.get("models"), Mapping):
         result["models"] = {
-            name: with_references(one, change) if isinstance(one, Mapping) else [_each(each, change) for each in one]
-            for name, one in models.items()
+            name: with_references(entry, change)
+            if isinstance(entry, Mapping)
+            else [_each(each, change) for each in entry]
+            for name, entry in models.items()
         }
     return result
 
@@ -235,8 +237,8 @@ def _each(reference: str, change: Callable[[str], str]) -> str:
     """Changes a reference: to one model, to several with `+` between, or to predictions in a folder."""
     if reference.startswith(PREDICTIONS):
         return PREDICTIONS + change(reference.removeprefix(PREDICTIONS))
-    whole = change(reference)
-    return whole if whole != reference else "+".join(map(change, reference.split("+")))
+    changed = change(reference)
+    return changed if changed != reference else "+".join(map(change, reference.split("+")))
 
 
 def _seen_from(folder: Path, reference: str) -> str:
@@ -269,10 +271,10 @@ class StateFile(Generic[T]):
     VERSION: ClassVar[int] = 1
     FILE: ClassVar[type[State]]
 
-    def save(self, found: T) -> None:
+    def save(self, findings: T) -> None:
         """Writes the findings, atomically."""
         state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions}
-        state[self.FILE.keys["findings"]] = found
+        state[self.FILE.keys["findings"]] = findings
         write_bytes(self.path, json.dumps(state, default=vars).encode(), force=True)
 
     def read(self) -> T:
@@ -284,8 +286,8 @@ class StateFile(Generic[T]):
         state = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
         origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
         refuse_other(origin, state.conditions, self.conditions)
-        found: T = state.findings
-        return found
+        findings: T = state.findings
+        return findings
 
     def begin(self, nothing: T, resume: bool, force: bool) -> T:
         """Returns the findings of an interrupted search, or `nothing`.

@@ -33,18 +33,18 @@ class _Typical:
     """Adds the typicality, the flag and the set of the input to each of its labels."""
 
     def postprocess(self, model_outputs: Any, **kwargs: Any) -> Any:
-        found = super().postprocess(model_outputs, **kwargs)  # type: ignore[misc]
-        typical, own, model = model_outputs.get("typicality"), dict[str, Any](), self.model  # type: ignore[attr-defined]
+        answer = super().postprocess(model_outputs, **kwargs)  # type: ignore[misc]
+        typical, added, model = model_outputs.get("typicality"), dict[str, Any](), self.model  # type: ignore[attr-defined]
         if typical is not None:
-            own |= {"typicality": typical.item(), "ood": model.hydra.ood_head.flags(typical).item()}
+            added |= {"typicality": typical.item(), "ood": model.hydra.ood_head.flags(typical).item()}
         if model_outputs.get("profile") is not None:
-            own["profile"] = model_outputs["profile"].squeeze(0).tolist()
+            added["profile"] = model_outputs["profile"].squeeze(0).tolist()
         if model_outputs.get("sets") is not None:
             order = model_outputs["logits"][0].argsort(descending=True, stable=True).tolist()
-            own["set"] = [model.config.id2label[one] for one in order if model_outputs["sets"][0, one]]
-        for row in found if isinstance(found, list) else [found]:
-            row.update(own)
-        return found
+            added["set"] = [model.config.id2label[place] for place in order if model_outputs["sets"][0, place]]
+        for row in answer if isinstance(answer, list) else [answer]:
+            row.update(added)
+        return answer
 
 
 class ImagePipeline(_Typical, transformers.ImageClassificationPipeline):  # type: ignore[misc]
@@ -53,17 +53,17 @@ class ImagePipeline(_Typical, transformers.ImageClassificationPipeline):  # type
     def preprocess(self, image: Any, timeout: float | None = None) -> Any:  # type: ignore[override]
         if isinstance(image, str) and not os.path.isfile(image):
             image = _fetched(image, timeout)
-        own: Any = self  # what transformers' classes have is untyped
-        channels = own.model.hydra.spec.towers[0].embeddings.channels
-        pixels = own.image_processor(images=[with_channels(image, channels)], return_tensors="pt")
-        return pixels.to(own.dtype)
+        pipeline: Any = self  # what transformers' classes have is untyped
+        channels = pipeline.model.hydra.spec.towers[0].embeddings.channels
+        pixels = pipeline.image_processor(images=[with_channels(image, channels)], return_tensors="pt")
+        return pixels.to(pipeline.dtype)
 
 
 def _fetched(text: str, timeout: float | None) -> bytes | str:
     """Returns the image file that a URL names or base64 spells, as the pipelines of transformers take them."""
     if text.startswith(("http://", "https://")):
-        found: bytes = get_session().get(text, timeout=timeout).raise_for_status().content
-        return found
+        content: bytes = get_session().get(text, timeout=timeout).raise_for_status().content
+        return content
     try:
         return base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True)
     except ValueError:

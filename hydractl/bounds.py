@@ -43,7 +43,7 @@ def real(text: object, low: float, high: float) -> float | None:
     return number if low <= number <= high and isfinite(number) else None
 
 
-def parse_ratio(name: str, given: object) -> float:
+def parse_ratio(name: str, ratio: object) -> float:
     """Returns a multiple of the network's cost, given as a number or such as 1.3x.
 
     Args:
@@ -53,7 +53,7 @@ def parse_ratio(name: str, given: object) -> float:
         OptionError: it is not a multiple.
     """
     # Python spells no number of many digits.
-    text = "(beyond reason)" if isinstance(given, int) and abs(given) > DEAREST else str(given)
+    text = "(beyond reason)" if isinstance(ratio, int) and abs(ratio) > DEAREST else str(ratio)
     value = real(text.removesuffix("x"), CHEAPEST, DEAREST)
     if value is None:
         raise OptionError(f"`{name}` {text[:40]}: expected a multiple of the network's, as in 1.3x")
@@ -75,7 +75,7 @@ def parse_share(name: str, text: str) -> float:
         OptionError: the text is no share.
     """
     percent = text.endswith("%")
-    found = real(text.removesuffix("%"), 0, 100 if percent else 1)
-    if not found:
+    share = real(text.removesuffix("%"), 0, 100 if percent else 1)
+    if not share:
         raise OptionError(f"`{name}` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
-    return found / 100 if percent else found
+    return share / 100 if percent else share

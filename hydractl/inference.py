@@ -94,10 +94,10 @@ def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> Batch
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
         every = reads == "layers"
         output = model(**inputs, every_layer=True) if every else model(**inputs)
-        own = model.ood_head is not None and model.ood_head.row.reads == "layers" and output.ood_score is not None
+        scored = model.ood_head is not None and model.ood_head.row.reads == "layers" and output.ood_score is not None
         return BatchAnswers(
             finite_on_cpu(batch.answered(output.member_logits), "logits"),
-            finite_on_cpu(output.ood_score, "OOD scores") if own else None,
+            finite_on_cpu(output.ood_score, "OOD scores") if scored else None,
             features=None if reads == "logits" else finite_on_cpu(output.features, "features"),
             hidden=[finite_on_cpu(layer, "hidden states") for layer in output.hidden] if every else (),
             places=batch.places,

@@ -209,11 +209,11 @@ def _entry(field: Field[Any], hint: Any) -> _Entry:
 def _without_none(hint: Any) -> tuple[Any, list[Any]]:
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
-        inner, found = _without_none(kind)
-        return inner, found + notes
+        inner, metadata = _without_none(kind)
+        return inner, metadata + notes
     if get_origin(hint) in (Union, UnionType):
         parts = [_without_none(part) for part in get_args(hint) if part is not NoneType]
-        notes = [note for _, found in parts for note in found]
+        notes = [note for _, metadata in parts for note in metadata]
         return (parts[0][0] if len(parts) == 1 else Union[tuple(kind for kind, _ in parts)]), notes  # noqa: UP007
     return hint, []
 
@@ -232,7 +232,7 @@ def declared(step: Any) -> tuple[Declared, ...]:
 def _declared(kind: Any, start: Any) -> Iterator[Declared]:
     for entry in _entries(kind, start):
         if entry.option is None:
-            yield from (one for one in _declared(entry.type, entry.default) if one.name not in entry.without)
+            yield from (option for option in _declared(entry.type, entry.default) if option.name not in entry.without)
         elif entry.rows is not None:
             chosen = entry.default if entry.default in (None, MISSING) else name_of(entry.default)
             names = tuple(map(name_of, entry.rows.rows))
@@ -245,72 +245,72 @@ def _declared(kind: Any, start: Any) -> Iterator[Declared]:
 
 def _of_rows(choice: str, rows: Rows) -> Iterator[Declared]:
     """Yields the options of the rows, each once."""
-    found: dict[str, Declared] = {}
+    options: dict[str, Declared] = {}
     takers: dict[str, list[str]] = {}
     for row in rows.rows:
-        for one in _declared(row, None):
-            found.setdefault(one.name, one)
-            takers.setdefault(one.name, []).append(name_of(row))
-    for name, one in found.items():
-        shown = None if one.required else one.default
-        yield replace(one, default=None, choice=choice, takers=tuple(takers[name]), row_default=shown)
+        for option in _declared(row, None):
+            options.setdefault(option.name, option)
+            takers.setdefault(option.name, []).append(name_of(row))
+    for name, option in options.items():
+        shown = None if option.required else option.default
+        yield replace(option, default=None, choice=choice, takers=tuple(takers[name]), row_default=shown)
 
 
 def _or_empty(default: Any) -> Any:
     return inspect.Parameter.empty if default is MISSING else default
 
 
-def make(step: type[T], given: Mapping[str, Any]) -> T:
+def make(step: type[T], values: Mapping[str, Any]) -> T:
     """Returns a command's options from flat names.
 
     Raises:
         OptionError: an option that must be given is missing, a value is out of range or not one of the choices, or
             an option has no effect with the chosen row.
     """
-    given = dict(given)
+    values = dict(values)
     for option in declared(step):
-        if option.name in given:
-            given[option.name] = option.parsed(given[option.name])
-            option.check(given[option.name])
+        if option.name in values:
+            values[option.name] = option.parsed(values[option.name])
+            option.check(values[option.name])
         elif option.required:
             raise OptionError(f"`{option.name}` is missing: give it")
-    made: T = _made(step, None, given)
+    made: T = _made(step, None, values)
     return made
 
 
-def _made(kind: Any, start: Any, given: Mapping[str, Any]) -> Any:
+def _made(kind: Any, start: Any, options: Mapping[str, Any]) -> Any:
     values = {}
     for entry in _entries(kind, start):
         if entry.option is None:
-            own = {name: value for name, value in given.items() if name not in entry.without}
-            values[entry.name] = _made(entry.type, entry.default, own)
+            options_of_group = {name: value for name, value in options.items() if name not in entry.without}
+            values[entry.name] = _made(entry.type, entry.default, options_of_group)
         elif entry.rows is not None:
-            values[entry.name] = _chosen(entry, entry.rows, given)
-        elif entry.name in given:
-            values[entry.name] = given[entry.name]
+            values[entry.name] = _chosen(entry, entry.rows, options)
+        elif entry.name in options:
+            values[entry.name] = options[entry.name]
     return kind(**values) if start is None else replace(start, **values)
 
 
-def _chosen(entry: _Entry, rows: Rows, given: Mapping[str, Any]) -> Any:
+def _chosen(entry: _Entry, rows: Rows, options: Mapping[str, Any]) -> Any:
     """Returns the chosen row with its options."""
     default = None if entry.default is MISSING else entry.default
-    wanted = given.get(entry.name)
-    if wanted is None and rows.guess is not None:
-        wanted = rows.guess(given)
-    if wanted is None or (isinstance(wanted, str) and default is not None and wanted == name_of(default)):
+    chosen = options.get(entry.name)
+    if chosen is None and rows.guess is not None:
+        chosen = rows.guess(options)
+    if chosen is None or (isinstance(chosen, str) and default is not None and chosen == name_of(default)):
         start = default
     else:
-        start = wanted if is_dataclass(wanted) and not isinstance(wanted, type) else None
-    row: Any = type(start) if start is not None else None if wanted is None else rows.named(wanted)
-    own = {one.name for one in _declared(row, None)} if row is not None else set()
+        start = chosen if is_dataclass(chosen) and not isinstance(chosen, type) else None
+    row: Any = type(start) if start is not None else None if chosen is None else rows.named(chosen)
+    taken = {option.name for option in _declared(row, None)} if row is not None else set()
     for option in _of_rows(entry.name, rows):
-        if given.get(option.name) is not None and option.name not in own:
+        if options.get(option.name) is not None and option.name not in taken:
             now = f"without `{entry.name}`" if row is None else f"with `{entry.name}` {name_of(row)}"
             advice = f"leave it out, or choose {' or '.join(option.takers)}"
             raise OptionError(f"`{option.name}` has no effect {now}: {advice}")
     if row is None:
         return None
-    values = {name: given[name] for name in own if given.get(name) is not None}
+    values = {name: options[name] for name in taken if options.get(name) is not None}
     for inner in _entries(row, start):
         if inner.default is MISSING and inner.name not in values:
             raise OptionError(f"`{entry.name}` {name_of(row)} needs `{inner.name}`: give it")
@@ -319,16 +319,16 @@ def _chosen(entry: _Entry, rows: Rows, given: Mapping[str, Any]) -> Any:
 
 def flat(value: Any) -> dict[str, Any]:
     """Returns a command's options by flat name; `make` turns them back into the same value."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for entry in _entries(type(value), value):
         inner = entry.default
         if entry.option is None:
-            found |= {name: one for name, one in flat(inner).items() if name not in entry.without}
+            options |= {name: option for name, option in flat(inner).items() if name not in entry.without}
         elif entry.rows is not None:
-            found |= {entry.name: None} if inner is None else {entry.name: name_of(inner), **flat(inner)}
+            options |= {entry.name: None} if inner is None else {entry.name: name_of(inner), **flat(inner)}
         else:
-            found[entry.name] = inner
-    return found
+            options[entry.name] = inner
+    return options
 
 
 def with_options(value: T, changes: Mapping[str, Any]) -> T:
@@ -344,13 +344,13 @@ def remembered(value: Any, **changes: Any) -> dict[str, Any]:
     Args:
         changes: values that replace an option's own, such as a budget in heads for one in percent.
     """
-    given, found = flat(value) | changes, {}
+    values, kept = flat(value) | changes, {}
     for option in declared(type(value)):
-        inner = given.get(option.name)
+        inner = values.get(option.name)
         if not option.option.remembered or inner is None or (option.chooses and inner == option.default):
             continue
-        found[option.name] = option.option.plain(inner) if option.option.plain else _plain_json(inner)
-    return found
+        kept[option.name] = option.option.plain(inner) if option.option.plain else _plain_json(inner)
+    return kept
 
 
 def _plain_json(value: Any) -> Any:
@@ -378,9 +378,9 @@ def function(step: type[Step[R_co]]) -> Callable[..., R_co]:
     signature = inspect.Signature([*sorted(map(_parameter, options), key=_position), WATCH])
 
     def call(*args: Any, **kwargs: Any) -> R_co:
-        given = dict(signature.bind(*args, **kwargs).arguments)
-        watch = given.pop("watch", LOG)
-        return run_step(make(step, given), watch)
+        values = dict(signature.bind(*args, **kwargs).arguments)
+        watch = values.pop("watch", LOG)
+        return run_step(make(step, values), watch)
 
     call.__name__ = call.__qualname__ = re.sub(r"(?<!^)(?=[A-Z])", "_", step.__name__).lower()
     call.__module__ = step.__module__

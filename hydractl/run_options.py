@@ -64,13 +64,13 @@ def choose_device(device: Any) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu")
     try:
-        found = torch.device(device)
+        place = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise OptionError(f"`device` {device}: {NO_DEVICE}") from error
-    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.mps.is_available())}.get(found.type, 0)
-    if (found.index or 0) >= here:
+    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.mps.is_available())}.get(place.type, 0)
+    if (place.index or 0) >= here:
         raise OptionError(f"`device` {device}: this machine has {here} such devices: choose another, or auto")
-    return found
+    return place
 
 
 def _device_name(name: str, device: Any) -> Any:

@@ -245,11 +245,11 @@ def _finite(text: str) -> float:
 
 def _problem(error: ValidationError) -> str:
     """Returns the first problem, with the dotted path of its key."""
-    found = error.errors(include_url=False)
+    problems = error.errors(include_url=False)
     # If several forms are allowed, pydantic lists the problems of each; a wrong value says more than a key that only
     # another form has.
     absent = ("missing", "missing_argument", "extra_forbidden", "unexpected_keyword_argument")
-    first = next((problem for problem in found if problem["type"] not in absent), found[0])
+    first = next((problem for problem in problems if problem["type"] not in absent), problems[0])
     key = shortened(".".join(str(part) for part in first["loc"] if part != "[key]"), 80)
     place = f"{key} is" if key else "is"
     if first["type"].startswith("missing"):
@@ -260,9 +260,9 @@ def _problem(error: ValidationError) -> str:
         return f"is not readable JSON ({first['msg']})"
     if first["type"] == "value_error":
         return f"{key}: {first['ctx']['error']}" if key else str(first["ctx"]["error"])
-    _, should, wanted = first["msg"].partition("should")
-    wanted = wanted.replace("a valid dictionary", "an object").replace(" after validation", "")
-    return f"{place} {shown(first['input'])}, {should}{wanted}" if should else f"{key}: {first['msg']}"
+    _, should, expected = first["msg"].partition("should")
+    expected = expected.replace("a valid dictionary", "an object").replace(" after validation", "")
+    return f"{place} {shown(first['input'])}, {should}{expected}" if should else f"{key}: {first['msg']}"
 
 
 def shown(value: Any) -> str:

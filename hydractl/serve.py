@@ -98,7 +98,7 @@ def _images(checkpoint: Checkpoint) -> Prepare:
         raise _needs_torch(checkpoint, "its image processor")
 
     def prepare(images: Sequence[Any]) -> Arrays:
-        return {"pixel_values": np.stack([processor.without_torch(with_channels(one, channels)) for one in images])}
+        return {"pixel_values": np.stack([processor.without_torch(with_channels(image, channels)) for image in images])}
 
     return prepare
 
@@ -112,13 +112,16 @@ def prepare_texts(checkpoint: Checkpoint) -> Prepare:
     parts = {name: part for name, part in PARTS.items() if name in settings.model_input_names}
 
     def prepare(texts: Sequence[Any]) -> Arrays:
-        if wrong := [one for one in texts if not isinstance(one, str | tuple)]:
+        if wrong := [text for text in texts if not isinstance(text, str | tuple)]:
             raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}")
         with failing_as(lambda reason: _unusable(checkpoint, f"fails on a text ({reason})")):
             encodings = tokenizer.encode_batch(texts)
         if strange:
             refuse_unembedded((number for encoding in encodings for number in encoding.ids), strange)
-        return {name: np.array([getattr(one, part) for one in encodings], np.int64) for name, part in parts.items()}
+        return {
+            name: np.array([getattr(encoding, part) for encoding in encodings], np.int64)
+            for name, part in parts.items()
+        }
 
     return prepare
 

@@ -140,7 +140,7 @@ def wrapped(line: str, width: int) -> list[str]:
     """
     if len(line) <= width or "\t" in line:
         return [line]
-    starts = [found.end() for found in re.finditer(r"\S? {2,}(?=\S)", line) if 3 * found.end() <= 2 * width]
+    starts = [gap.end() for gap in re.finditer(r"\S? {2,}(?=\S)", line) if 3 * gap.end() <= 2 * width]
     indent = " " * (starts[-1] if starts else 0)
     return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 

@@ -13,7 +13,7 @@ logger = logging.getLogger("hydractl")
 class Advance(Protocol):
     """Receives how much more is done, in the unit of the total, and a text to show beside it."""
 
-    def __call__(self, done: float, said: str | None = None, /) -> None: ...
+    def __call__(self, done: float, text: str | None = None, /) -> None: ...
 
 
 class Watcher(Protocol):
@@ -44,7 +44,7 @@ class Log:
 
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        yield lambda done, said=None: None
+        yield lambda done, text=None: None
 
 
 LOG = Log()

@@ -116,7 +116,7 @@ class Terminal:
         """Draws a bar on stderr if it is a terminal; the bar of a part takes the place of the whole's."""
         self._done = (what, 0, total) if total else self._done
         if not self._is_watched:
-            yield lambda done, said=None: self._advance(done)
+            yield lambda done, text=None: self._advance(done)
             return
         bars = self._bars = self._bars or _bars()
         outer = [task.id for task in bars.tasks if task.visible]
@@ -126,9 +126,9 @@ class Terminal:
         bars.start()
         try:
 
-            def advance(done: float, said: str | None = None) -> None:
+            def advance(done: float, text: str | None = None) -> None:
                 self._advance(done)
-                bars.update(task, advance=done, description=printable(said or what))
+                bars.update(task, advance=done, description=printable(text or what))
 
             yield advance
         finally:

@@ -68,13 +68,13 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
     from hydractl.model.assembly import to_checkpoint
     from hydractl.model.hydra import Hydra
 
-    found = to_checkpoint(model) if isinstance(model, Hydra) else getattr(model, "checkpoint", model)
-    if not isinstance(found, Checkpoint):
+    checkpoint = to_checkpoint(model) if isinstance(model, Hydra) else getattr(model, "checkpoint", model)
+    if not isinstance(checkpoint, Checkpoint):
         raise OptionError(
-            f"expected a model (a path, or what hydractl.load returns), got {type(found).__name__}: open one of "
+            f"expected a model (a path, or what hydractl.load returns), got {type(checkpoint).__name__}: open one of "
             "transformers by hydractl.load(model, processor)"
         )
-    return found
+    return checkpoint
 
 
 def as_several(models: ModelLike | Sequence[ModelLike]) -> Sequence[ModelLike]:

@@ -37,22 +37,22 @@ class Form:
     join: Callable[[Path, Sequence[Path], bool], None]  # writes the file from its parts; the last is `force`
 
 
-def _csv(found: Predictions) -> bytes:
-    return found.to_csv().encode()
+def _csv(predictions: Predictions) -> bytes:
+    return predictions.to_csv().encode()
 
 
-def _json_lines(found: Predictions) -> bytes:
-    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found).encode(errors="backslashreplace")
+def _json_lines(predictions: Predictions) -> bytes:
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in predictions).encode(errors="backslashreplace")
 
 
-def _parquet(found: Predictions) -> bytes:
+def _parquet(predictions: Predictions) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
     from hydractl.reports.prediction_rows import flat_rows
 
     out = BytesIO()
-    parquet.write_table(pa.Table.from_pylist(list(flat_rows(found))), out)
+    parquet.write_table(pa.Table.from_pylist(list(flat_rows(predictions))), out)
     return out.getvalue()
 
 
@@ -159,22 +159,24 @@ class Bulk:
         """
         form, names = self.check(), sha256()
         for first in range(0, len(entries), self.part):
-            for one in entries[first : first + self.part]:
-                names.update(json.dumps([one.name, one.row, str(one.id)]).encode())
+            for entry in entries[first : first + self.part]:
+                names.update(json.dumps([entry.name, entry.row, str(entry.id)]).encode())
         conditions = {**conditions, "inputs": len(entries), "names": names.hexdigest(), "form": self.output.suffix}
         with claim(self.output):
             state = StateFolder(Path(f"{self.output}.state"), conditions, self.resume, self.force)
             counts, parts = Counts(), list[Path]()
             with watch.progress("predict", len(entries)) as advance:
-                told = _Told(advance)
+                on_batch = _Told(advance)
                 for first in range(0, len(entries), self.part):
                     parts.append(part := state.folder / f"{first:09}")
-                    own = _known_counts(part)
-                    if own is None:
-                        own = _write_part(part, answer(entries[first : first + self.part], first, told), form)
+                    part_counts = _known_counts(part)
+                    if part_counts is None:
+                        part_counts = _write_part(
+                            part, answer(entries[first : first + self.part], first, on_batch), form
+                        )
                     else:
-                        advance(own.inputs)
-                    counts = Counts(*map(add, astuple(counts), astuple(own)))
+                        advance(part_counts.inputs)
+                    counts = Counts(*map(add, astuple(counts), astuple(part_counts)))
             if counts.unreadable == counts.inputs:
                 state.remove()
                 raise DataError(f"none of {counts.inputs} inputs can be read: see the notes")
@@ -200,9 +202,9 @@ def _known_counts(part: Path) -> Counts | None:
     return Counts(**json.loads(sign.read_bytes())) if sign.exists() else None
 
 
-def _write_part(part: Path, found: Predictions, form: Form) -> Counts:
+def _write_part(part: Path, predictions: Predictions, form: Form) -> Counts:
     """Writes one part, then its counts, which are the sign that it is whole."""
-    counts = Counts().plus(found)
-    write_bytes(part, form.encode(found), force=True)
+    counts = Counts().plus(predictions)
+    write_bytes(part, form.encode(predictions), force=True)
     write_bytes(part.with_suffix(".json"), json.dumps(asdict(counts)).encode(), force=True)
     return counts

@@ -50,8 +50,8 @@ class Limits:
         limits = {"budget_macs": (self.budget_macs, macs), "budget_params": (self.budget_params, stored[0] / stored[1])}
         for name, (most, fewest) in limits.items():
             if most is not None and most < fewest:
-                told = f"{members} members without any head have {fewest:.2f}x"
-                raise OptionError(f"`{name}` {most:g}x: {told}: give more, or fewer `members`")
+                fact = f"{members} members without any head have {fewest:.2f}x"
+                raise OptionError(f"`{name}` {most:g}x: {fact}: give more, or fewer `members`")
 
     def trunks(self, network: Checkpoint) -> str:
         """Returns the trunk depths to try by default: several where the cost is limited, else no trunk."""

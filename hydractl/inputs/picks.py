@@ -38,9 +38,9 @@ def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: b
             if not Path(name).is_file():
                 raise DataError(f"{name}: is no file that a table could name: watch a folder of images to pick from")
             shown = os.path.relpath(name, path.parent)
-        said = [spreadsheet(", ".join(answer.labels))] if predicted else []
-        found = (f"{number:.4f}" for number in answer.shares.values())
-        table.writerow([spreadsheet(shown), "", *said, *found, Seen(name, answer).why])
+        labels = [spreadsheet(", ".join(answer.labels))] if predicted else []
+        numerals = (f"{number:.4f}" for number in answer.shares.values())
+        table.writerow([spreadsheet(shown), "", *labels, *numerals, Seen(name, answer).why])
     write_bytes(path, out.getvalue().encode(), force)
 
 

@@ -248,13 +248,13 @@ class Counts:
         """Returns the counts with those of more predictions."""
         answers, count = more.answers, len(more.good)
         flags = (answers.ood, answers.columns.get("sure"), answers.columns.get("sets"))
-        flagged, sure, named = (0 if values is None else int(values[:count].sum()) for values in flags)
+        flagged, sure, in_sets = (0 if values is None else int(values[:count].sum()) for values in flags)
         return Counts(
             self.inputs + len(more),
             self.unreadable + len(more.unreadable),
             flagged=self.flagged + flagged,
             sure=self.sure + sure,
-            named=self.named + named,
+            named=self.named + in_sets,
         )
 
     def line(self, promise: Promise) -> str:

@@ -39,9 +39,9 @@ class _Batches:
         span, good, bad = self.plan[number], list[int](), dict[int, str]()
 
         def read() -> Iterator[Any]:
-            for place, one in enumerate(self.entries[span.first : span.end], span.first - span.part):
+            for place, entry in enumerate(self.entries[span.first : span.end], span.first - span.part):
                 try:
-                    value = one.read()
+                    value = entry.read()
                 except DataError as error:
                     if not self.skip_bad:
                         raise

@@ -22,7 +22,7 @@ def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Check
     Raises:
         ArtifactError: a circuit cannot be read or is of another model.
     """
-    read = [as_circuit(one) for one in as_several(circuits)]
+    read = [as_circuit(circuit) for circuit in as_several(circuits)]
     for circuit in read:
         require_same_model(network, circuit.name, circuit.model)
     names = [circuit.objective or "circuit" for circuit in read]
@@ -51,11 +51,11 @@ def _task(model: Checkpoint) -> tuple[str, int | None]:
     return model.spec.task, len(model.labels or ()) or model.spec.classes
 
 
-def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
+def follow(selection: SelectionLike, models: Sequence[ModelLike]) -> Followed:
     """Returns a selection and the networks that it names.
 
     Args:
-        given: the network or members, if they have moved since.
+        models: the network or members, if they have moved since.
 
     Raises:
         ArtifactError: the file cannot be read, or is no selection; a network that it names has changed.
@@ -68,12 +68,12 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
         followed = selection_of(content)
     else:
         raise OptionError(f"expected a selection (a path or the result of select), got {type(selection).__name__}")
-    known = {identity(model): model for model in map(as_member, given)}
-    named = [member.file for member in followed.members if member.file is not None]
-    files = {file.sha256: _found(followed, file, known) for file in named}
-    others = [model for sha256, model in known.items() if sha256 not in files]
+    by_hash = {identity(model): model for model in map(as_member, models)}
+    references = [member.file for member in followed.members if member.file is not None]
+    files = {file.sha256: _found(followed, file, by_hash) for file in references}
+    others = [model for sha256, model in by_hash.items() if sha256 not in files]
     if followed.model is not None:
-        network = _found(followed, followed.model, known)
+        network = _found(followed, followed.model, by_hash)
     elif others:
         network = others[0]
     else:
@@ -83,10 +83,10 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
     return Followed(followed, network, files)
 
 
-def _found(selection: Selection, wanted: ModelReference, known: Mapping[str, Checkpoint]) -> Checkpoint:
+def _found(selection: Selection, reference: ModelReference, by_hash: Mapping[str, Checkpoint]) -> Checkpoint:
     """Returns a network that a selection names, from those given or from where the selection says it lies."""
-    if wanted.sha256 in known:
-        return known[wanted.sha256]
-    found = as_member(wanted.reference)
-    require_same_model(found, selection.name, wanted)
-    return found
+    if reference.sha256 in by_hash:
+        return by_hash[reference.sha256]
+    network = as_member(reference.reference)
+    require_same_model(network, selection.name, reference)
+    return network

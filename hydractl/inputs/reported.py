@@ -54,8 +54,8 @@ class Reported(Result):
         """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
         from hydractl.reports.artifact import report_json
 
-        found: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
-        return found
+        models: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
+        return models
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report without the curves, which only pictures need."""
@@ -116,14 +116,14 @@ class Outputs:
         from hydractl.artifacts import write_json
         from hydractl.reports.page import write_report
 
-        found = Reported(report, self.full)
+        reported = Reported(report, self.full)
         if self.report is not None:
-            told = replace(report, command=watch.command or report.command)
-            page = write_report(Path(self.report), told, self.force, self.full)
+            with_command = replace(report, command=watch.command or report.command)
+            page = write_report(Path(self.report), with_command, self.force, self.full)
             watch.note(f"report: {page}")
         if self.json is not None:
-            write_json(Path(self.json), found.to_json(), self.force)
-        return found
+            write_json(Path(self.json), reported.to_json(), self.force)
+        return reported
 
 
 def columns() -> list[Column]:
@@ -171,7 +171,9 @@ class SuiteReported(Result):
         from hydractl.text import aligned
 
         rows: list[tuple[str, str, Any]] = [
-            (task, name, system) for task, one in self.reports.items() for name, system in one.report.models.items()
+            (task, name, system)
+            for task, reported in self.reports.items()
+            for name, system in reported.report.models.items()
         ]
         if len(self.reports) > 1:
             rows += [(f"mean of {len(self.reports)}", name, means) for name, means in self.means.items()]
@@ -186,13 +188,13 @@ def _mean(systems: Sequence[SystemResult]) -> dict[str, Any]:
     from hydractl.reports.columns import at
     from hydractl.systems.description import plain
 
-    found: dict[str, Any] = {}
+    means: dict[str, Any] = {}
     for *above, part in AVERAGED:
         parts = [at(system, (*above, part)) for system in systems]
         if all(parts):
-            place = found.setdefault(above[0], {}) if above else found
+            place = means.setdefault(above[0], {}) if above else means
             place[part] = plain(replace(mean(parts), samples=None))
-    return found
+    return means
 
 
 def _cell(column: Column, entry: Any) -> str:

@@ -70,9 +70,9 @@ class MadeModel(Result):
 
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
-    def __call__(self, *inputs: Any, **named: Any) -> HydraOutput:
+    def __call__(self, *inputs: Any, **tensors: Any) -> HydraOutput:
         """Classifies a batch of tensors; see `Hydra.forward`."""
-        output: HydraOutput = self._loaded(*inputs, **named)
+        output: HydraOutput = self._loaded(*inputs, **tensors)
         return output
 
     def predict(self, samples: Any, batch_size: int = 64) -> Answers:

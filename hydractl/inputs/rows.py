@@ -105,11 +105,11 @@ class JoinedRows(Sequence[InputRow]):
         places = range(len(self))[index]
         if isinstance(places, int):
             return self[places : places + 1][0]
-        found = list[InputRow]()
+        rows = list[InputRow]()
         for piece, end in zip(self.pieces, self.ends, strict=True):
             start = end - len(piece)
-            found += piece[max(places.start - start, 0) : max(places.stop - start, 0)]
-        return found
+            rows += piece[max(places.start - start, 0) : max(places.stop - start, 0)]
+        return rows
 
 
 class Readable:
@@ -127,9 +127,9 @@ class Readable:
     def __iter__(self) -> Iterator[Any]:
         from hydractl.data.open import is_empty
 
-        for at, one in enumerate(self._entries):
+        for at, entry in enumerate(self._entries):
             try:
-                value = one.read()
+                value = entry.read()
             except DataError as error:
                 if not self._skip_bad:
                     raise
@@ -137,7 +137,7 @@ class Readable:
                 self._watch.note(f"note: unreadable: {error}")
                 continue
             if isinstance(value, str | tuple) and is_empty(value):
-                self.bad[at] = f"row {one.row}: empty text"
+                self.bad[at] = f"row {entry.row}: empty text"
             else:
                 self.good.append(at)
                 yield value
@@ -176,10 +176,10 @@ def read_lines(file: str) -> list[str]:
     """Returns the lines of a file, blank ones too, which keep the place of those behind them."""
     text = decode_text(_content(file), file, "one text a line")
     # Lines as `datasets` and Python's files have them: `splitlines` would cut a text at U+2028 or a form feed too.
-    found = [line.rstrip("\n") for line in StringIO(text, newline=None)]
-    if not any(map(str.strip, found)):
+    lines = [line.rstrip("\n") for line in StringIO(text, newline=None)]
+    if not any(map(str.strip, lines)):
         raise DataError(f"{file}: no text in it: write one text a line")
-    return found
+    return lines
 
 
 def lines_as_they_come() -> Iterator[list[str]]:

@@ -106,10 +106,10 @@ def _separator(line: str) -> str:
     return "\t" if "\t" in line else ","
 
 
-def _answer(row: Mapping[str, Any], known: Known) -> OneAnswer:
-    layers = row.get("profile") or [row.get(f"typicality(layer {at})") for at in range(known.layers)]
-    profile = np.array(layers, dtype=np.float64) if known.layers and None not in layers else None
-    answer = known.task.read_row(row, known.classes)
+def _answer(row: Mapping[str, Any], model: Known) -> OneAnswer:
+    layers = row.get("profile") or [row.get(f"typicality(layer {at})") for at in range(model.layers)]
+    profile = np.array(layers, dtype=np.float64) if model.layers and None not in layers else None
+    answer = model.task.read_row(row, model.classes)
     return answer._replace(typicality=share_of(row, "typicality"), profile=profile)
 
 

@@ -100,10 +100,10 @@ def open_materials(
         name: (open_samples(id_data, modality, reading, name="ID data"), open_ood_sets(ood, id_data, modality, reading))
         for name, (id_data, ood) in tasks.items()
     }
-    for inside, outside in opened.values():
-        tell_oddities([inside, *outside.values()], watch)
+    for id_samples, ood_sets in opened.values():
+        tell_oddities([id_samples, *ood_sets.values()], watch)
     network = load_to_compute(checkpoint, local_device(compute.torch_device), compute.torch_dtype)
-    found = {}
+    materials = {}
     for name, (samples, ood) in opened.items():
         set_classes(network, reading.classes, reading.template, samples)
         names = network.labels or unnamed(network.spec.classes)
@@ -115,8 +115,8 @@ def open_materials(
         prompts = network.class_prompts or {}
         material = Material(checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=prompts)
         targets = network.task.taught_only and not by_loss
-        found[name] = material.with_targets(compute.batch_size) if targets else material
-    return found
+        materials[name] = material.with_targets(compute.batch_size) if targets else material
+    return materials
 
 
 def modality_of(checkpoint: Checkpoint, reading: Reading) -> Modality:
@@ -140,11 +140,11 @@ def open_ood_sets(
     from hydractl.data.open import open_samples
     from hydractl.data.sources import parse_data, parse_data_sets, refuse_same
 
-    found: dict[str, Samples] = {}
+    sets: dict[str, Samples] = {}
     for source in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
-        if source.name in found:
+        if source.name in sets:
             raise OptionError(f"`ood_data` {source}: there is already a set called {source.name}: give it another name")
         refuse_same(source, parse_data(id_data))
         # An OOD set need not have the columns named for the ID data.
-        found[source.name] = open_samples(source, modality, reading, strict=False, skip_bad=skip_bad)
-    return found
+        sets[source.name] = open_samples(source, modality, reading, strict=False, skip_bad=skip_bad)
+    return sets

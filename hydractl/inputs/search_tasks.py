@@ -60,16 +60,16 @@ class Tasks:
 
     def used(self) -> dict[str, Samples]:
         """Returns all samples by what they were used as."""
-        return _by_task({name: one.used("id", "ood") for name, one in self.materials.items()})
+        return _by_task({name: material.used("id", "ood") for name, material in self.materials.items()})
 
     def data_identity(self) -> dict[str, Any]:
         """Returns everything that results depend on besides the model and the options, as plain JSON."""
-        return _by_task({name: one.data_identity() for name, one in self.materials.items()})
+        return _by_task({name: material.data_identity() for name, material in self.materials.items()})
 
 
-def _by_task(named: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _by_task(by_task: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        f"{task} {what}" if task else what: value for task, values in named.items() for what, value in values.items()
+        f"{task} {what}" if task else what: value for task, values in by_task.items() for what, value in values.items()
     }
 
 
@@ -85,16 +85,16 @@ def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: Dat
         return {"": (id_data, ood_data)}
     if id_data is not None or ood_data is not None:
         raise OptionError("a `task` names its own data: leave `id_data` and `ood_data` out")
-    found: dict[str, Sources] = {}
-    named = tasks.items() if isinstance(tasks, Mapping) else map(_named, as_several(tasks))
-    for name, sources in named:
-        inside, *outside = as_several(sources)
-        if not name or not inside:
+    by_name: dict[str, Sources] = {}
+    pairs = tasks.items() if isinstance(tasks, Mapping) else map(_named, as_several(tasks))
+    for name, sources in pairs:
+        id_source, *ood_sources = as_several(sources)
+        if not name or not id_source:
             raise OptionError(f"`task` {name}: expected NAME=ID,OOD as in pets=data/pets:test,data/noise")
-        if name in found:
+        if name in by_name:
             raise OptionError(f"`task` {name}: is there already: give it another name")
-        found[name] = (inside, outside or None)
-    return found
+        by_name[name] = (id_source, ood_sources or None)
+    return by_name
 
 
 def _named(text: str) -> tuple[str, list[str]]:

@@ -75,7 +75,7 @@ class Monitor:
         """
         return self.add(prediction.each())
 
-    def add(self, found: Iterable[OneAnswer]) -> bool:
+    def add(self, answers: Iterable[OneAnswer]) -> bool:
         """Adds answers one by one, and returns whether there has been an alarm.
 
         Raises:
@@ -83,18 +83,18 @@ class Monitor:
                 not.
         """
         known = self.known
-        for one in map(known.watched, found):
-            wrong = [name for name in one.labels if known.classes is not None and name not in known.classes]
-            if wrong or (known.task.label_type is not None and not isinstance(one.label, known.task.label_type)):
-                given = shortened(str(wrong[0] if wrong else one.label), 40)
-                raise OptionError(f"the model has no class {given!r}: watch its own predictions")
-            self.streams[0].add(one)
+        for answer in map(known.watched, answers):
+            wrong = [name for name in answer.labels if known.classes is not None and name not in known.classes]
+            if wrong or (known.task.label_type is not None and not isinstance(answer.label, known.task.label_type)):
+                label = shortened(str(wrong[0] if wrong else answer.label), 40)
+                raise OptionError(f"the model has no class {label!r}: watch its own predictions")
+            self.streams[0].add(answer)
         return self.alarmed
 
     @property
     def alarmed(self) -> bool:
         """True once there has been an alarm."""
-        return max(one.highest for one in self.streams) >= len(self.streams) / self.alpha
+        return max(stream.highest for stream in self.streams) >= len(self.streams) / self.alpha
 
     def findings(self) -> Findings:
         """Returns what the answers show."""
@@ -115,7 +115,7 @@ class Monitor:
             "version": VERSION,
             "calibration": self.known.calibration,
             "alpha": self.alpha,
-            "streams": [one.state() for one in self.streams],
+            "streams": [stream.state() for stream in self.streams],
         }
         write_bytes(Path(path), f"{json.dumps(content, default=vars)}\n".encode(), force=True)
 
@@ -126,7 +126,7 @@ class Monitor:
             ArtifactError: a state is damaged, or of another calibration or alpha.
         """
         others = [stream for path in states for stream in self._read(path)]
-        self.streams = [one for one in [*self.streams, *others] if one.evidence.seen] or self.streams[:1]
+        self.streams = [stream for stream in [*self.streams, *others] if stream.evidence.seen] or self.streams[:1]
 
     def _read(self, path: str | Path) -> list[Stream]:
         document = open_artifact(str(path), FORMAT, VERSION)
@@ -136,7 +136,7 @@ class Monitor:
         if form.alpha != self.alpha:
             raise document.origin.refusal(f"has alpha {form.alpha:g}, not {self.alpha:g}", "give the same alpha")
         try:
-            return [Stream.of(one, self.known, self.alpha) for one in form.streams]
+            return [Stream.of(state, self.known, self.alpha) for state in form.streams]
         except ValueError as error:
             raise document.origin.refusal(str(error)) from None
 
