@@ -228,7 +228,7 @@ def _measured(held: Held, request: Wanted, on_note: Callable[[str], None]) -> tu
             on_note(f"OOD score {row.name} is not tried: {error}")
     id_scores = {name: totals(fit.welcome) for name, fit in fits.items()}
     ood_scores = {name: {of: totals(layers) for of, layers in fit.outside.items()} for name, fit in fits.items()}
-    choice = choose_score(id_scores, ood_scores, named=score)
+    choice = choose_score(id_scores, ood_scores, fixed=score)
     return fits[choice.score], choice
 
 

@@ -13,10 +13,10 @@ from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentences, as fine-tuning recipes pad
 
 
-def input_tokens(spec: ModelSpec, wanted: int = TEXT_TOKENS) -> int:
-    """Returns the tokens of an image, or of a text of the wanted length as far as the model takes it."""
+def input_tokens(spec: ModelSpec, length: int = TEXT_TOKENS) -> int:
+    """Returns the tokens of an image, or of a text of that length as far as the model takes it."""
     embeddings = spec.towers[0].embeddings
-    return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(wanted, embeddings.max_tokens)
+    return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(length, embeddings.max_tokens)
 
 
 def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
@@ -53,9 +53,9 @@ class _Count:
 
     def differs(self, prefix: str) -> bool:
         """Returns whether a tensor of this name is each member's own; from then on members have seen other numbers."""
-        own = any(name.startswith(prefix) and name not in self.shared for name in self.table)
-        self.copies = self.members if own else self.copies
-        return own
+        separate = any(name.startswith(prefix) and name not in self.shared for name in self.table)
+        self.copies = self.members if separate else self.copies
+        return separate
 
     def add(self, name: str, tokens: int = 1, copies: int | None = None) -> None:
         """Adds a linear map, if there is one, of so many tokens."""
@@ -70,9 +70,9 @@ class _Count:
 def _add_tower(count: _Count, tower: TowerSpec, tokens: int) -> None:
     prefix, embeddings = tower.name, tower.embeddings
     if isinstance(embeddings, ImageEmbeddings):
-        own = count.differs(f"{prefix}.embeddings.patch.")
+        separate = count.differs(f"{prefix}.embeddings.patch.")
         products = embeddings.patches * prod(count.table[f"{prefix}.embeddings.patch.weight"].shape)
-        count.total += products * (count.members if own else 1)
+        count.total += products * (count.members if separate else 1)
     for name in [name for name in count.table if name.startswith(f"{prefix}.embeddings.")]:
         if ".projection." not in name:
             count.differs(name)
@@ -104,12 +104,12 @@ def _add_layer(count: _Count, tower: TowerSpec, layer: int, tokens: int) -> None
     prefix, heads = f"{tower.name}.layers.{layer}.", count.layout.heads[tower.name][layer]
     if tower.pre_norm:
         count.differs(f"{prefix}attention_norm.")
-    own = f"{prefix}attention.q.weight" not in count.shared
-    rows = sum(map(len, heads)) if own else len(heads[0]) * count.copies
+    separate = f"{prefix}attention.q.weight" not in count.shared
+    rows = sum(map(len, heads)) if separate else len(heads[0]) * count.copies
     count.total += rows * tower.head_width * tokens * (4 * tower.width + 2 * tokens)
     if (spec := tower.disentangled) is not None:
         names = {n for n in count.table if n.startswith(f"{tower.name}.embeddings.distance")}
-        mapped = rows if own else len(heads[0]) * (1 if names <= count.shared else count.members)
+        mapped = rows if separate else len(heads[0]) * (1 if names <= count.shared else count.members)
         met = rows * 2 * tokens * tokens + mapped * 2 * spec.distances * tower.width
         count.total += len(spec.parts) * tower.head_width * met
     count.differs(f"{prefix}attention")  # also the norm behind it

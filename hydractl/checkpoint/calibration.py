@@ -139,9 +139,9 @@ class FittedOod:
             )
             kinds = ("F16", "F32") if key in row.half else ("F32",)
             if not fits or tensor.kind not in kinds:
-                wanted = " x ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
+                expected = " x ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
                 raise CheckpointError(
-                    f"{name}: {PREFIX}{key} is {list(tensor.shape)} of {DTYPES[tensor.kind]}, expected {wanted} of "
+                    f"{name}: {PREFIX}{key} is {list(tensor.shape)} of {DTYPES[tensor.kind]}, expected {expected} of "
                     f"{' or '.join(str(DTYPES[kind]) for kind in kinds)}: calibrate the model again"
                 )
         for key in (QUANTILES, PROFILE):
@@ -176,7 +176,7 @@ class Calibration:
 
     @property
     def fit(self) -> OodFit | None:
-        """What the OOD score was fitted on; None without one."""
+        """The conditions of the OOD score's fit; None without one."""
         return None if self.ood is None else self.ood.fit
 
     @property
@@ -238,4 +238,4 @@ class WrittenCalibration(Schema):
             if len(self.sets.least) not in (1, classes):
                 raise ValueError(f"sets.least are {len(self.sets.least)}, the network has {classes} classes")
         ood = None if self.ood is None else FittedOod(self.ood, tensors)
-        return Calibration(self.temperature, self.thresholds, self.intervals, self.sets, ood)
+        return Calibration(self.temperature, self.thresholds, self.intervals, self.sets, ood=ood)

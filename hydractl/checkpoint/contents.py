@@ -82,9 +82,9 @@ class Checkpoint:
         if extra := sorted(self.tensors.keys() - expected.keys()):
             raise CheckpointError(f"{self.name}: tensors that no part of a {self.family} claims: {shorten(extra)}")
         for name, shape in expected.items():
-            if (found := self.tensors[name].shape) != shape:
+            if (stored := self.tensors[name].shape) != shape:
                 raise CheckpointError(
-                    f"{self.name}: {name} has shape {list(found)}, expected {list(shape)}: "
+                    f"{self.name}: {name} has shape {list(stored)}, expected {list(shape)}: "
                     "do the weights belong to this config or manifest?"
                 )
             kind = self.tensors[name].kind
@@ -113,9 +113,9 @@ class Checkpoint:
         adapted = {name: slot for name, slot in table.items() if is_adapted(spec.adapter, name, slot)}
         divided = [slot for slot in adapted.values() if layout.division(slot, spec) is not None]
         layers = {(slot.group, slot.tower, slot.layer) for slot in divided if slot.group != ADAPTER}
-        own = {name for name, slot in table.items() if slot.group == ADAPTER}
+        of_adapter = {name for name, slot in table.items() if slot.group == ADAPTER}
         within = {name for name, slot in table.items() if (slot.group, slot.tower, slot.layer) in layers}
-        wrong = sorted((own & self.shared) | ((adapted.keys() | within) - own - self.shared))
+        wrong = sorted((of_adapter & self.shared) | ((adapted.keys() | within) - of_adapter - self.shared))
         if wrong:
             raise CheckpointError(f"{self.name}: {wrong[0]} is stored as no adapted map is: write the file again")
         for slot in divided:

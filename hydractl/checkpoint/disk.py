@@ -84,9 +84,9 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
         raise CheckpointError(
             f"{path}: holds a LoRA adapter and no network: name the network first: hydractl fuse NETWORK {path} -o FILE"
         )
-    for pattern, found in FOREIGN.items():
+    for pattern, advice in FOREIGN.items():
         if (left := next(path.glob(pattern), None)) is not None:
-            remedy = found.replace("{folder}", str(left.parent))
+            remedy = advice.replace("{folder}", str(left.parent))
             raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder, but {remedy}")
     raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: {ANOTHER}")
 
@@ -113,9 +113,9 @@ def folder_of_weights(folder: Path) -> Path:
         return folder
     if (inner := folder / SENTENCE_FOLDER).is_dir():
         return inner
-    found = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*") if path.is_dir()}
-    steps = [step for step in found if step.isdecimal()]
-    return found[max(steps, key=int)] if steps else folder
+    folders = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*") if path.is_dir()}
+    steps = [step for step in folders if step.isdecimal()]
+    return folders[max(steps, key=int)] if steps else folder
 
 
 def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:

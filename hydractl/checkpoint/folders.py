@@ -80,8 +80,8 @@ def foreign_file(folder: Path, kind: str) -> str | None:
     """Returns a file in a folder that we did not put there; None if all of it is ours."""
     if not is_ours(folder, kind):
         return next((str(child.name) for child in sorted(folder.iterdir())), None) if folder.is_dir() else None
-    known = {*_read(folder).get("files", []), MARK}
-    return next((name for name in _files(folder) if name not in known), None)
+    ours = {*_read(folder).get("files", []), MARK}
+    return next((name for name in _files(folder) if name not in ours), None)
 
 
 def _read(folder: Path) -> dict[str, Any]:

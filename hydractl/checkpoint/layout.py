@@ -32,11 +32,11 @@ class Division(NamedTuple):
         """Returns where the entries of each member are stored along the axis."""
         if shared:
             stored = {piece: place for place, piece in enumerate(union(self.members))}
-            own: Iterable[Iterable[int]] = ([stored[piece] for piece in kept] for kept in self.members)
+            by_member: Iterable[Iterable[int]] = ([stored[piece] for piece in kept] for kept in self.members)
         else:
             ends = accumulate(map(len, self.members))
-            own = (range(end - len(kept), end) for end, kept in zip(ends, self.members, strict=True))
-        return [self._entries(pieces) for pieces in own]
+            by_member = (range(end - len(kept), end) for end, kept in zip(ends, self.members, strict=True))
+        return [self._entries(pieces) for pieces in by_member]
 
     def entries(self, member: int) -> list[int]:
         """Returns the entries of a member in the dense network."""
@@ -111,9 +111,9 @@ class Layout:
 
 def every_unit(layout: Layout, spec: ModelSpec, tower: str) -> list[Kept]:
     """Returns the kept units of each layer and member of a tower, also where members keep all."""
-    whole = (tuple(range(spec.tower(tower).mlp_width)),) * layout.members
+    every = (tuple(range(spec.tower(tower).mlp_width)),) * layout.members
     kept = (layout.units_of(tower, layer) for layer in range(spec.tower(tower).layers))
-    return [whole if units is None else units for units in kept]
+    return [every if units is None else units for units in kept]
 
 
 def member_units(layout: Layout, spec: ModelSpec, member: int) -> list[Unit]:
@@ -128,15 +128,15 @@ def member_units(layout: Layout, spec: ModelSpec, member: int) -> list[Unit]:
 
 def tidy(units: Mapping[str, Sequence[Kept | None]], spec: ModelSpec) -> KeptUnits:
     """Returns kept units with None for layers where members keep all, and no towers of such layers."""
-    found: dict[str, tuple[Kept | None, ...]] = {}
+    tidied: dict[str, tuple[Kept | None, ...]] = {}
     for tower in spec.towers:
         layers = tuple(
-            None if kept is None or all(len(own) == tower.mlp_width for own in kept) else kept
+            None if kept is None or all(len(member) == tower.mlp_width for member in kept) else kept
             for kept in units.get(tower.name, ())
         )
         if any(kept is not None for kept in layers):
-            found[tower.name] = layers
-    return found
+            tidied[tower.name] = layers
+    return tidied
 
 
 def side_by_side(spec: ModelSpec, layouts: Sequence[Layout], shared: frozenset[str]) -> Layout:

@@ -175,8 +175,8 @@ def _check_kept(origin: Origin, place: str, layers: Sequence[Kept | None], sizes
             raise origin.refusal(f"{place}.{layer} has {len(members)} members, the file has {count}")
         for kept in members or ():
             if list(kept) != sorted(set(kept)) or any(not 0 <= piece < most for piece in kept):
-                found = shortened(str(list(kept)), 80)
-                raise origin.refusal(f"{place}.{layer} keeps {found}, possible are 0 to {most - 1}, ascending")
+                listed = shortened(str(list(kept)), 80)
+                raise origin.refusal(f"{place}.{layer} keeps {listed}, possible are 0 to {most - 1}, ascending")
 
 
 def read(path: str | Path) -> Checkpoint:

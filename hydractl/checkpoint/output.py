@@ -73,7 +73,7 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
     if os.path.lexists(path):
         if path.exists() and not path.is_file():
             raise OutputError(f"{path}: is no regular file: name another output")
-        if any(_is_read(path, one) for one in (inputs if isinstance(inputs, list | tuple) else [inputs])):
+        if any(_is_read(path, source) for source in (inputs if isinstance(inputs, list | tuple) else [inputs])):
             raise OutputError(f"{path}: is read by this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
@@ -101,13 +101,13 @@ def require_folder_of(path: Path, parents: bool = False) -> None:
         raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
 
 
-def _is_read(path: Path, given: object) -> bool:
+def _is_read(path: Path, source: object) -> bool:
     """Returns whether a file is an input, or the weights in a folder that is one."""
-    if not isinstance(given, str | Path) or not path.exists() or not os.path.exists(given):
+    if not isinstance(source, str | Path) or not path.exists() or not os.path.exists(source):
         return False
-    if os.path.isdir(given):
-        return path.match("*model*.safetensors") and os.path.samefile(given, path.parent)
-    return os.path.samefile(given, path)
+    if os.path.isdir(source):
+        return path.match("*model*.safetensors") and os.path.samefile(source, path.parent)
+    return os.path.samefile(source, path)
 
 
 @contextmanager
@@ -290,29 +290,29 @@ def goes_on(path: Path, resume: bool, force: bool) -> bool:
     return resume
 
 
-def refuse_other(origin: Origin, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def refuse_other(origin: Origin, past: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     """Raises the origin's error if a run was made under other conditions; names the first difference."""
-    if other := difference(found, wanted):
+    if other := difference(past, present):
         raise origin.refusal(f"was made with {other}")
 
 
-def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+def difference(past: Mapping[str, Any], present: Mapping[str, Any]) -> str | None:
     """Returns the first difference between two runs, as `another seed (0, now 1)`; None if there is none.
 
     Args:
-        found: the conditions of the earlier run as its file holds them, plain JSON from outside.
-        wanted: those of this run; what either lacks counts as null.
+        past: the conditions of the earlier run as its file holds them, plain JSON from outside.
+        present: those of this run; what either lacks counts as null.
     """
-    if (change := first_change(found, json.loads(json.dumps(wanted)))) is None:
+    if (change := first_change(past, json.loads(json.dumps(present)))) is None:
         return None
     name, old, new = change
     return f"another {name} ({old}, now {new})"
 
 
-def first_change(found: Mapping[Any, Any], wanted: Mapping[Any, Any], within: str = "") -> tuple[str, str, str] | None:
+def first_change(past: Mapping[Any, Any], present: Mapping[Any, Any], within: str = "") -> tuple[str, str, str] | None:
     """Returns the name, and both values in short, of the first entry of plain JSON that differs; None if none does."""
-    for name in {**wanted, **found}:
-        old, new = found.get(name), wanted.get(name)
+    for name in {**present, **past}:
+        old, new = past.get(name), present.get(name)
         if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):

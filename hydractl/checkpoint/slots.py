@@ -88,9 +88,9 @@ def _adapted(table: Mapping[str, Slot], adapter: Adapter) -> Iterator[tuple[str,
             yield name, slot
         elif part == "weight":
             yield name, slot
-            for own, shape, axis in _own(adapter, slot):
+            for factor, shape, axis in _own(adapter, slot):
                 axes = (axis.get(slot.head_axis), axis.get(slot.unit_axis))
-                yield f"{linear}.{own}", Slot(shape, ADAPTER, slot.tower, slot.layer, *axes)
+                yield f"{linear}.{factor}", Slot(shape, ADAPTER, slot.tower, slot.layer, *axes)
         else:
             yield name, replace(slot, group=ADAPTER) if adapter.kind == "rank-one" else slot
 

@@ -152,8 +152,8 @@ class ModelSpec:
     @property
     def problem_type(self) -> str | None:
         """The name in transformers of a task among those on the same inputs; None where it needs or has none."""
-        found = PROBLEM_TYPES.get(self.task)
-        return None if found == SIGMOID else found
+        problem = PROBLEM_TYPES.get(self.task)
+        return None if problem == SIGMOID else problem
 
     @property
     def one_class(self) -> bool:
@@ -209,11 +209,11 @@ def _to_json(value: Any) -> Any:
         return tuple(map(_to_json, value))
     if not is_dataclass(value):
         return value
-    found = {each: getattr(value, each.name) for each in fields(value)}
+    values = {each: getattr(value, each.name) for each in fields(value)}
     return {
-        each.name: _to_json(own)
-        for each, own in found.items()
-        if not (each.metadata.get("later") and own == each.default)
+        each.name: _to_json(entry)
+        for each, entry in values.items()
+        if not (each.metadata.get("later") and entry == each.default)
     }
 
 

@@ -129,8 +129,8 @@ def torch_dtype(kind: str) -> torch.dtype:
     """Returns the dtype that a file calls by this name."""
     import torch
 
-    found: torch.dtype = getattr(torch, DTYPES[kind])
-    return found
+    dtype: torch.dtype = getattr(torch, DTYPES[kind])
+    return dtype
 
 
 def float32_numbers(tensor: LazyTensor) -> NDArray[np.float32]:
@@ -140,8 +140,8 @@ def float32_numbers(tensor: LazyTensor) -> NDArray[np.float32]:
     load = tensor.load
     if isinstance(load, StoredNumbers):
         return np.frombuffer(load.raw(), np.float32).reshape(tensor.shape)
-    found: NDArray[np.float32] = load().numpy()
-    return found
+    numbers: NDArray[np.float32] = load().numpy()
+    return numbers
 
 
 def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

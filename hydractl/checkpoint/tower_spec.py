@@ -72,11 +72,11 @@ def later(default: Any) -> Any:
 
 def check_ranges(value: Any) -> None:
     for each in fields(value):
-        found = getattr(value, each.name)
-        if each.name not in RANGES or found is None:
+        setting = getattr(value, each.name)
+        if each.name not in RANGES or setting is None:
             continue
         least, most = RANGES[each.name]
-        for number in found if isinstance(found, tuple) else (found,):
+        for number in setting if isinstance(setting, tuple) else (setting,):
             if not least <= number <= most:
                 raise ValueError(f"{each.name} is {number}, should be from {least} to {most}")
 
@@ -286,8 +286,8 @@ class TowerSpec:
         if isinstance(self.embeddings, ImageEmbeddings) != (self.name == "vision"):
             raise ValueError(f"embeddings of a {self.name} tower are of the other kind")
         if self.pool not in POOLS_OF[self.name]:
-            wanted = " or ".join(POOLS_OF[self.name])
-            raise ValueError(f"pool is {self.pool}, should be {wanted} in a {self.name} tower")
+            pools = " or ".join(POOLS_OF[self.name])
+            raise ValueError(f"pool is {self.pool}, should be {pools} in a {self.name} tower")
 
     @property
     def tokens_read(self) -> int:

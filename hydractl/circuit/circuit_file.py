@@ -94,10 +94,10 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
         ArtifactError: the file cannot be read, or is no circuit.
         OptionError: not a circuit.
     """
-    found = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
-    if not isinstance(found, Circuit):
-        raise OptionError(f"expected a circuit (a path, or the result of extract_circuit), got {type(found).__name__}")
-    return found
+    opened = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
+    if not isinstance(opened, Circuit):
+        raise OptionError(f"expected a circuit (a path, or the result of extract_circuit), got {type(opened).__name__}")
+    return opened
 
 
 PLACEHOLDER = "{objective}"

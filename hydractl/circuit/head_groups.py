@@ -34,28 +34,28 @@ class Separated:
     all: Mapping[str, Group]  # the same over all layers
 
 
-def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Separated:
+def separated(gaps: Mapping[Head, Separation], ranking: Sequence[Head]) -> Separated:
     """Averages over the heads that a circuit keeps and drops.
 
     Args:
-        found: the separation of each head.
+        gaps: the separation of each head.
         ranking: the dropped heads, first dropped first; those of a tower that reads no sample are ignored.
 
     Raises:
         OptionError: the circuit drops none of the heads, or all of them.
     """
-    dropped = tuple(head for head in ranking if head in found)
-    if not dropped or len(dropped) == len(found):
+    dropped = tuple(head for head in ranking if head in gaps)
+    if not dropped or len(dropped) == len(gaps):
         which = "all" if dropped else "none"
-        raise OptionError(f"the circuit drops {which} of the {len(found)} heads: there is nothing to compare them with")
-    top = max(head.layer for head in found)
+        raise OptionError(f"the circuit drops {which} of the {len(gaps)} heads: there is nothing to compare them with")
+    top = max(head.layer for head in gaps)
     groups = {
-        "kept": [head for head in found if head not in dropped],
-        "dropped": [head for head in found if head in dropped],
+        "kept": [head for head in gaps if head not in dropped],
+        "dropped": [head for head in gaps if head in dropped],
     }
-    every = {name: _group([found[head] for head in heads]) for name, heads in groups.items()}
-    last = {name: _group([found[head] for head in heads if head.layer == top]) for name, heads in groups.items()}
-    return Separated(found, dropped, last, every)
+    every = {name: _group([gaps[head] for head in heads]) for name, heads in groups.items()}
+    last = {name: _group([gaps[head] for head in heads if head.layer == top]) for name, heads in groups.items()}
+    return Separated(gaps, dropped, last, every)
 
 
 def shown_heads(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:

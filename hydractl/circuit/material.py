@@ -41,8 +41,8 @@ class Material:
         """Returns the same with the network's own embeddings of the ID samples as targets."""
         from hydractl.inference import collect_logits
 
-        found = collect_logits(self.model, self.batches(self.id, batch_size))
-        return replace(self, targets=found.member_logits[0].numpy())
+        outputs = collect_logits(self.model, self.batches(self.id, batch_size))
+        return replace(self, targets=outputs.member_logits[0].numpy())
 
     def scoring_data(
         self, batch_size: int, ranks: Ranks, share: int = 1, advance: Callable[[float], None] = lambda samples: None
@@ -56,21 +56,21 @@ class Material:
         from hydractl.data.batching import JoinedBatches
 
         sizes = tuple(map(len, self.ood.values()))
-        own = self.id if self.targets is None else replace(self.id, labels=self.targets)
-        inside = JoinedBatches([self.batches(own, batch_size, share)], [len(own)], advance)
+        id_samples = self.id if self.targets is None else replace(self.id, labels=self.targets)
+        id_batches = JoinedBatches([self.batches(id_samples, batch_size, share)], [len(id_samples)], advance)
         # Of texts whose words are labelled, those with a label would count alone.
         sets = [self.batches(replace(samples, labels=None), batch_size, share) for samples in self.ood.values()]
-        outside = JoinedBatches(sets, sizes, advance)
+        ood_batches = JoinedBatches(sets, sizes, advance)
         prompts = prompt_batches(self.prompts, batch_size)
         return ScoringData(
-            inside,
-            len(own),
-            outside,
+            id_batches,
+            len(id_samples),
+            ood_batches,
             sum(sizes),
             prompts=prompts,
             ranks=ranks,
             ood_sets=sizes,
-            variance=None if own.labels is None else self.model.task.variance(own.labels),
+            variance=None if id_samples.labels is None else self.model.task.variance(id_samples.labels),
         )
 
     @property
@@ -97,14 +97,14 @@ class Material:
         """The device that the network computes on."""
         return next(self.model.parameters()).device
 
-    def used(self, inside: str, outside: str) -> dict[str, Samples]:
+    def used(self, id_name: str, ood_name: str) -> dict[str, Samples]:
         """Returns all samples by use; several OOD sets have their own names behind it.
 
         The name of a single set does not matter: no result depends on it.
         """
         alone = len(self.ood) == 1
-        return {inside: self.id} | {
-            outside if alone else f"{outside} {name}": samples for name, samples in self.ood.items()
+        return {id_name: self.id} | {
+            ood_name if alone else f"{ood_name} {name}": samples for name, samples in self.ood.items()
         }
 
     def data_identity(self) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class Shortlist:
             )
 
     def round(self, search: Search, done: int) -> Round:
-        whole = greedy_round(search, done, self.heads_per_step)
-        return whole._replace(passes=min(1.0, self.shortlist / whole.left)) if done else whole
+        full = greedy_round(search, done, self.heads_per_step)
+        return full._replace(passes=min(1.0, self.shortlist / full.left)) if done else full
 
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress

@@ -30,41 +30,41 @@ OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
 
 def parse_objectives(text: str) -> list[Objective]:
     """Returns the objectives that are named with commas between, in the order of `OBJECTIVES`."""
-    wanted = [name.strip() for name in text.split(",")]
-    known = [name for name in OBJECTIVES if name in wanted]
-    if len(known) != len(wanted):
+    names = [name.strip() for name in text.split(",")]
+    objectives = [name for name in OBJECTIVES if name in names]
+    if len(objectives) != len(names):
         raise OptionError(f"`objective` {text}: expected acc, ood, avg or several of them with commas between")
-    return known
+    return objectives
 
 
-def settle_objectives(text: str | None, task: Task, given: Sequence[object]) -> list[Objective]:
+def settle_objectives(text: str | None, task: Task, ood_data: Sequence[object]) -> list[Objective]:
     """Returns the objectives that are named; by default avg, or acc where answers have no confidence.
 
     Args:
-        given: the OOD data of each set of ID data, None for none.
+        ood_data: the OOD data of each set of ID data, None for none.
 
     Raises:
         OptionError: see `parse_objectives` and `require_confidence`, or an objective without the OOD data it needs.
     """
     objectives = parse_objectives(text or task.objective)
     comparing = [name for name in objectives if name != "acc"]
-    for outside in given:
-        require_confidence(task, objectives, outside)
-        if comparing and outside is None:
+    for ood in ood_data:
+        require_confidence(task, objectives, ood)
+        if comparing and ood is None:
             raise OptionError(
                 f"`objective` {comparing[0]} needs `ood_data`: name some, or choose acc, which needs none"
             )
     return objectives
 
 
-def require_confidence(task: Task, objectives: Sequence[str], given: object) -> None:
+def require_confidence(task: Task, objectives: Sequence[str], ood: object) -> None:
     """Raises OptionError for what needs a confidence, if answers of the task have none."""
     if task.objective == "avg":
         return
     for objective in objectives:
         if objective in ("ood", "avg"):
             raise OptionError(f"`objective` {objective} needs a confidence, {task.name} has none: choose acc")
-    if given is not None:
+    if ood is not None:
         raise OptionError(f"`ood_data` is told apart by a confidence, {task.name} has none: leave it out")
 
 
@@ -124,8 +124,8 @@ Measures = Mapping[Head | None, Measure]
 
 def measure(
     quality: NDArray[np.float64],
-    inside: NDArray[np.float64],
-    outside: Sequence[NDArray[np.float64]],
+    id_scores: NDArray[np.float64],
+    ood_scores: Sequence[NDArray[np.float64]],
     nll: float,
     *,
     parts: int = 1,
@@ -134,20 +134,20 @@ def measure(
 
     Args:
         quality: [N] of the answers for ID samples.
-        inside: [N] MSP of ID samples, or minus another OOD score.
-        outside: [N'] of the samples of each OOD set.
+        id_scores: [N] MSP of ID samples, or minus another OOD score.
+        ood_scores: [N'] of the samples of each OOD set.
         nll: the mean over ID samples.
         parts: how many a quality is counted in: each ID sample counts as so many.
     """
-    ordered, ood_samples = detection(inside, outside)
+    ordered, ood_samples = detection(id_scores, ood_scores)
     correct = int((quality * parts).round().sum())
     return Measure(correct, len(quality) * parts, ordered * parts, ood_samples=ood_samples, nll=nll)
 
 
-def detection(inside: NDArray[np.float64], outside: Sequence[NDArray[np.float64]]) -> tuple[int, int]:
+def detection(id_scores: NDArray[np.float64], ood_scores: Sequence[NDArray[np.float64]]) -> tuple[int, int]:
     """Returns the ordered pairs and OOD samples of a measure; see `measure`."""
-    size = lcm(*map(len, outside))
-    return sum(_ordered(inside, one) * (size // len(one)) for one in outside), size * len(outside)
+    size = lcm(*map(len, ood_scores))
+    return sum(_ordered(id_scores, scores) * (size // len(scores)) for scores in ood_scores), size * len(ood_scores)
 
 
 def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
@@ -160,23 +160,23 @@ def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
     >>> mean_over_tasks([Measure(1, 2, 3, 4, 0.5), Measure(2, 3, 6, 2, 1.5)])._asdict()
     {'correct': 7, 'id_samples': 12, 'ordered': 33, 'ood_samples': 4, 'nll': 1.0}
     """
-    inside = lcm(*(one.id_samples for one in measures))
-    outside = lcm(*(one.ood_samples for one in measures))  # 0 where a task has none: there is no AUROC then
-    times = [inside // one.id_samples for one in measures]
-    pairs = [time * (outside // one.ood_samples) if outside else 0 for time, one in zip(times, measures, strict=True)]
+    id_all = lcm(*(row.id_samples for row in measures))
+    ood_all = lcm(*(row.ood_samples for row in measures))  # 0 where a task has none: there is no AUROC then
+    times = [id_all // row.id_samples for row in measures]
+    pairs = [time * (ood_all // row.ood_samples) if ood_all else 0 for time, row in zip(times, measures, strict=True)]
     return Measure(
-        sum(one.correct * time for one, time in zip(measures, times, strict=True)),
-        inside * len(measures),
-        sum(one.ordered * time for one, time in zip(measures, pairs, strict=True)),
-        ood_samples=outside,
-        nll=fmean(one.nll for one in measures),
+        sum(row.correct * time for row, time in zip(measures, times, strict=True)),
+        id_all * len(measures),
+        sum(row.ordered * time for row, time in zip(measures, pairs, strict=True)),
+        ood_samples=ood_all,
+        nll=fmean(row.nll for row in measures),
     )
 
 
-def _ordered(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> int:
+def _ordered(id_scores: NDArray[np.float64], ood_scores: NDArray[np.float64]) -> int:
     from hydractl.metrics.ood_detection import count_scores, ordered_pairs
 
-    id_counts, ood_counts = count_scores(-inside, -outside)
+    id_counts, ood_counts = count_scores(-id_scores, -ood_scores)
     return ordered_pairs(id_counts, ood_counts)
 
 
@@ -214,9 +214,9 @@ SearchData = Sequence[ScoringData]
 
 def prompt_batches(prompts: Mapping[str, Tensor] | None, batch_size: int) -> list[dict[str, Tensor]]:
     """Returns the class prompts `[C,T]` of a zero-shot model in batches; an empty list for other models."""
-    given = prompts or {}
-    count = len(next(iter(given.values()), ()))
+    tensors = prompts or {}
+    count = len(next(iter(tensors.values()), ()))
     return [
-        {name: tensor[start : start + batch_size] for name, tensor in given.items()}
+        {name: tensor[start : start + batch_size] for name, tensor in tensors.items()}
         for start in range(0, count, batch_size)
     ]

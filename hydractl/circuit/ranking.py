@@ -173,10 +173,10 @@ class Restriction:
         require_heads(kept, "the model")
         if self.towers:
             require_towers(self.towers, kept)
-        found = self.among(member_heads(kept, 0))
-        if not found:
+        heads = self.among(member_heads(kept, 0))
+        if not heads:
             raise OptionError(f"`layers` {self.layers}: the model has no head there: name others")
-        return found
+        return heads
 
     def _range(self) -> tuple[float, float]:
         if self.layers is None:

@@ -140,8 +140,8 @@ class Replay:
         parts: dict[Head | None, list[Tensor]] = {}
         for batch in prompts:
             for group, pooled in self._replay("text", batch):
-                for head, one in zip(group or (None,), self.model.embed("text", pooled), strict=True):
-                    parts.setdefault(head, []).append(one)
+                for head, embedding in zip(group or (None,), self.model.embed("text", pooled), strict=True):
+                    parts.setdefault(head, []).append(embedding)
         for head, rows in parts.items():
             self.classes[(head,) if head else ()] = torch.cat(rows)[None]
 

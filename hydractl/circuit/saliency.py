@@ -96,9 +96,9 @@ def saliencies(model: Hydra, data: ScoringData, names: Sequence[str], order: int
 
 def oba_scores(model: Hydra, data: ScoringData, order: int = 2) -> dict[Head, float]:
     """Returns the sum of the saliencies of each head's query, key, value and output weights."""
-    found = saliencies(model, data, linear_weights(model.spec), order)
+    by_weight = saliencies(model, data, linear_weights(model.spec), order)
     return {
-        head: float(torch.stack([part.sum() for part in _of_head(model, found, head, "qkvo")]).sum())
+        head: float(torch.stack([part.sum() for part in _of_head(model, by_weight, head, "qkvo")]).sum())
         for head in member_heads(model.heads, 0)
     }
 
@@ -116,7 +116,7 @@ def magnitudes_of_units(checkpoint: Checkpoint) -> dict[Unit, float]:
         weight = checkpoint.tensors[name].load().double().movedim(slot.unit_axis, 0)
         place = slot.tower, slot.layer
         squares[place] = squares.get(place, torch.zeros(())) + weight.square().sum(1)
-    return _by_unit(checkpoint.layout, checkpoint.spec, {place: found.sqrt() for place, found in squares.items()})
+    return _by_unit(checkpoint.layout, checkpoint.spec, {place: square.sqrt() for place, square in squares.items()})
 
 
 def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict[Unit, float]]:
@@ -145,21 +145,21 @@ def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[
                 for hook in hooks:
                     hook.remove()
             slopes = torch.autograd.grad(loss, list(read.values()))
-        found = []
-        for a, slope, (own, width) in zip(read.values(), slopes, kept, strict=True):
-            products = (a * slope).unflatten(-1, (len(own), width)).sum(-1)
-            found.append(products.abs().flatten(0, -2).sum(0, dtype=torch.float64))
-        return torch.cat(found)
+        sums = []
+        for a, slope, (pieces, width) in zip(read.values(), slopes, kept, strict=True):
+            products = (a * slope).unflatten(-1, (len(pieces), width)).sum(-1)
+            sums.append(products.abs().flatten(0, -2).sum(0, dtype=torch.float64))
+        return torch.cat(sums)
 
     mine = range(data.ranks.rank, len(data.id), data.ranks.size)
-    sizes = [len(own) for own, _ in kept]
+    sizes = [len(pieces) for pieces, _ in kept]
     zeros = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
     # One batch after the other: hooks belong to the model.
     total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split(sizes)
     of_heads = {
         Head(*place, head): value
-        for place, (own, _), values in zip(places, heads, total[: len(places)], strict=True)
-        for head, value in zip(own, values.tolist(), strict=True)
+        for place, (pieces, _), values in zip(places, heads, total[: len(places)], strict=True)
+        for head, value in zip(pieces, values.tolist(), strict=True)
     }
     return of_heads, _by_unit(model.layout, model.spec, dict(zip(places, total[len(places) :], strict=True)))
 
@@ -173,8 +173,8 @@ def _follow(read: dict[torch.nn.Module, Tensor], module: torch.nn.Module, inputs
 def _by_unit(layout: Layout, spec: ModelSpec, values: Mapping[tuple[str, int], Tensor]) -> dict[Unit, float]:
     return {
         Unit(tower, layer, unit): value
-        for (tower, layer), found in values.items()
-        for unit, value in zip(every_unit(layout, spec, tower)[layer][0], found.tolist(), strict=True)
+        for (tower, layer), of_layer in values.items()
+        for unit, value in zip(every_unit(layout, spec, tower)[layer][0], of_layer.tolist(), strict=True)
     }
 
 

@@ -190,9 +190,9 @@ class Separating(ScoreMethod):
     def score(self, scoring: Scoring) -> Scored:
         from hydractl.circuit.separation import separations
 
-        found = separations(*scoring.network)
+        by_head = separations(*scoring.network)
         details = {
-            name: {head: getattr(distances, name) for head, distances in found.items()}
+            name: {head: getattr(distances, name) for head, distances in by_head.items()}
             for name in ("mahalanobis", "euclidean", "mean")
         }
         return Scored(details["mahalanobis"], details)

@@ -51,14 +51,14 @@ class ScoreTable(Artifact):
         """Returns the score of every head that was there."""
         return dict(_pieces(Head, self.towers))
 
-    def _found(self, known: Mapping[Piece, float], wanted: Iterable[Piece]) -> dict[Piece, float]:
-        found = {}
-        for piece in wanted:
-            if piece not in known:
+    def _found(self, scores: Mapping[Piece, float], pieces: Iterable[Piece]) -> dict[Piece, float]:
+        chosen = {}
+        for piece in pieces:
+            if piece not in scores:
                 advice = "score the heads of this model" + ("" if isinstance(piece, Head) else " with `units`")
                 raise ArtifactError(f"{self.name}: has no score of {piece}: {advice}")
-            found[piece] = known[piece]
-        return found
+            chosen[piece] = scores[piece]
+        return chosen
 
 
 def _pieces(kind: type[Piece], towers: Towers) -> Iterator[tuple[Piece, float]]:
@@ -83,11 +83,11 @@ def scores_json(
 
 def as_towers(values: Mapping[Piece, float], spec: ModelSpec) -> dict[str, list[list[float | None]]]:
     """Returns a value per head or unit, [L][H] or [L][F] for each tower that has any; None for one not there."""
-    known, names = {piece[:3]: value for piece, value in values.items()}, {piece.tower for piece in values}
+    by_place, names = {piece[:3]: value for piece, value in values.items()}, {piece.tower for piece in values}
     units = any(isinstance(piece, Unit) for piece in values)
     return {
         tower.name: [
-            [known.get((tower.name, layer, n)) for n in range(tower.mlp_width if units else tower.heads)]
+            [by_place.get((tower.name, layer, n)) for n in range(tower.mlp_width if units else tower.heads)]
             for layer in range(tower.layers)
         ]
         for tower in spec.towers
@@ -117,8 +117,8 @@ def as_scores(scores: ScoresLike) -> ScoreTable:
         ArtifactError: the file cannot be read, or holds no scores.
         OptionError: not head scores.
     """
-    found = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
-    if not isinstance(found, ScoreTable):
-        kind = type(found).__name__
+    opened = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
+    if not isinstance(opened, ScoreTable):
+        kind = type(opened).__name__
         raise OptionError(f"expected head scores (a path, or the result of score_heads), got {kind}")
-    return found
+    return opened

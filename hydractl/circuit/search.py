@@ -43,8 +43,8 @@ def ablation_scores(
     """Returns the objective of the model minus that of the model with each head off, higher = keep."""
     heads = member_heads(model.heads, 0)
     measures = ablate(model, [data], heads, progress)
-    whole = measures[None].score(objective)
-    return {head: whole - measures[head].score(objective) for head in heads}
+    intact = measures[None].score(objective)
+    return {head: intact - measures[head].score(objective) for head in heads}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,9 @@ class _Answers:
         quality, loss = (np.zeros((networks, data.id_samples)) for _ in range(2))
         return cls(quality, loss, np.zeros((networks, data.id_samples + data.ood_samples)))
 
-    def note(self, row: int, columns: Places, found: Judged) -> None:
+    def note(self, row: int, columns: Places, judged: Judged) -> None:
         """Notes how good a network's answers for some samples are."""
-        for name, values in found._asdict().items():
+        for name, values in judged._asdict().items():
             if values is not None:
                 getattr(self, name)[row, columns] = values
 
@@ -105,8 +105,8 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
 
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
         batches, number, offset = job
-        whole = batches[number]
-        for batch in whole.parts(network.at_once(whole.inputs)):
+        unsplit = batches[number]
+        for batch in unsplit.parts(network.at_once(unsplit.inputs)):
             columns, labels = batch.positions.numpy() + offset, None if offset else required_labels(batch).numpy()
             counts = batch.word_counts()
             with torch.inference_mode():
@@ -114,9 +114,9 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
                     if stop.is_set():
                         return
                     scaled = _wide(batch.answered(logits)).astype(np.float64) / model.temperature
-                    for head, own in zip(group or (None,), scaled, strict=True):
-                        found = model.task.judge(own[None], labels, data.variance)
-                        answers.note(rows[head], columns, found if counts is None else found.of_sentences(counts))
+                    for head, head_logits in zip(group or (None,), scaled, strict=True):
+                        judged = model.task.judge(head_logits[None], labels, data.variance)
+                        answers.note(rows[head], columns, judged if counts is None else judged.of_sentences(counts))
                     progress(group, len(columns))
 
     jobs = [(data.id, n, 0) for n in range(len(data.id))]
@@ -131,10 +131,10 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
 
 def _wide(values: Tensor) -> NDArray[Any]:
     # Half precision ends here: decisions are made in float64 of float32.
-    found: NDArray[Any] = values.to("cpu", torch.promote_types(values.dtype, torch.float32)).numpy()
-    if not np.isfinite(found).all():
+    wide: NDArray[Any] = values.to("cpu", torch.promote_types(values.dtype, torch.float32)).numpy()
+    if not np.isfinite(wide).all():
         raise DataError("the model's logits are not finite on this data: try `dtype` float32")
-    return found
+    return wide
 
 
 def _measures(
@@ -143,11 +143,11 @@ def _measures(
     # What comes before each OOD set: the ID samples, and the sets before it.
     sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
     starts = list(accumulate(sets, initial=data.id_samples))[:-1]
-    found = {}
+    rated = {}
     for head, row in rows.items():
-        inside, *outside = np.split(answers.confidence[row], starts)
-        found[head] = measure(answers.quality[row], inside, outside, float(answers.loss[row].mean()), parts=parts)
-    return found
+        id_scores, *ood_scores = np.split(answers.confidence[row], starts)
+        rated[head] = measure(answers.quality[row], id_scores, ood_scores, float(answers.loss[row].mean()), parts=parts)
+    return rated
 
 
 def extract_circuits(
@@ -171,17 +171,17 @@ def extract_circuits(
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
     """
-    found = list(rankings)
-    while unfinished := [ranking for ranking in found if len(ranking.steps) < search.budget]:
+    current = list(rankings)
+    while unfinished := [ranking for ranking in current if len(ranking.steps) < search.budget]:
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
         network = without_heads(model, dropped)
-        growing = [ranking for ranking in found if ranking.dropped == dropped]
+        growing = [ranking for ranking in current if ranking.dropped == dropped]
         measured = search.mode.measure(search, network, data, growing=growing, progress=on_round(growing))
         for ranking, (accounted, measures) in zip(growing, measured, strict=True):
             grown = _grown(accounted, measures, search)
-            found[found.index(ranking)] = grown
-            on_step(found, grown)
-    return found
+            current[current.index(ranking)] = grown
+            on_step(current, grown)
+    return current
 
 
 def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:

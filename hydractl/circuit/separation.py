@@ -44,14 +44,14 @@ def separations(model: Hydra, data: ScoringData) -> dict[Head, Separation]:
     id_mean, id_covariance = _moments(model, data.id, tower, data.ranks)
     ood_mean, _ = _moments(model, data.ood, tower, data.ranks)
     gaps = (id_mean - ood_mean).split([count * width for count in counts])
-    found = {}
+    by_head = {}
     covariances = iter(id_covariance)
     for layer, gap in enumerate(gaps):
         for place, head in enumerate(model.heads[tower][layer][0]):
-            own = gap[place * width : (place + 1) * width]
-            squared = own @ torch.linalg.pinv(next(covariances), hermitian=True) @ own
-            found[Head(tower, layer, head)] = Separation(float(own.norm()), float(squared.clamp(min=0).sqrt()))
-    return found
+            head_gap = gap[place * width : (place + 1) * width]
+            squared = head_gap @ torch.linalg.pinv(next(covariances), hermitian=True) @ head_gap
+            by_head[Head(tower, layer, head)] = Separation(float(head_gap.norm()), float(squared.clamp(min=0).sqrt()))
+    return by_head
 
 
 def extremes(scores: Mapping[Head, float], count: int = 2) -> dict[Head, str]:
@@ -81,8 +81,8 @@ def outputs_of(
         return batches[number].positions, every[:, places]
 
     with batch_workers(next(model.parameters()).device) as in_parallel:
-        for positions, found in in_parallel(own, range(ranks.rank, len(batches), ranks.size)):
-            outputs[positions] = found
+        for positions, values in in_parallel(own, range(ranks.rank, len(batches), ranks.size)):
+            outputs[positions] = values
     gathered = ranks.total(outputs).numpy()
     return {head: gathered[:, place] for place, head in enumerate(heads)}
 

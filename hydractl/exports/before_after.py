@@ -52,20 +52,20 @@ class Change:
     @property
     def beyond_chance(self) -> Mapping[str, Difference]:
         """The changes whose paired 95 % interval leaves out zero, by metric, on ID data and as means over OOD sets."""
-        found = self.report.models[AFTER].difference
-        if found is None:
+        difference = self.report.models[AFTER].difference
+        if difference is None:
             return {}
-        outside = (found.ood_means or {}).get("all", {})
-        each = {**found.id, **{f"mean {name}": outside[name] for name in ("auroc", "fpr95") if name in outside}}
-        return {name: one for name, one in each.items() if one.beyond_chance}
+        means = (difference.ood_means or {}).get("all", {})
+        each = {**difference.id, **{f"mean {name}": means[name] for name in ("auroc", "fpr95") if name in means}}
+        return {name: change for name, change in each.items() if change.beyond_chance}
 
     @property
     def warnings(self) -> list[str]:
-        """What was not fitted again, and each change beyond chance."""
+        """Names what was not fitted again, and each change beyond chance."""
         lines = [] if self.unfitted is None else [self.unfitted]
-        for name, found in self.beyond_chance.items():
-            span = "{:+.4f} to {:+.4f}".format(*found.interval)
-            lines.append(f"int8 changes {name} by {found.value:+.4f} beyond chance (paired 95 % {span})")
+        for name, change in self.beyond_chance.items():
+            span = "{:+.4f} to {:+.4f}".format(*change.interval)
+            lines.append(f"int8 changes {name} by {change.value:+.4f} beyond chance (paired 95 % {span})")
         return lines
 
 
@@ -118,5 +118,5 @@ def refuse_drop(change: Change, most: float | None, path: Path) -> None:
     if most is None or change.accuracy_drop <= most or "accuracy" not in change.beyond_chance:
         return
     low, high = (-100 * bound for bound in reversed(change.beyond_chance["accuracy"].interval))
-    found = f"accuracy falls by {change.accuracy_drop:.2f} points (95 % {low:.2f} to {high:.2f})"
-    raise OutputError(f"{path}: not written, {found}, `max_accuracy_drop` is {most:g}: export in float")
+    drop = f"accuracy falls by {change.accuracy_drop:.2f} points (95 % {low:.2f} to {high:.2f})"
+    raise OutputError(f"{path}: not written, {drop}, `max_accuracy_drop` is {most:g}: export in float")

@@ -27,19 +27,19 @@ def write_code(folder: Path, force: bool = False) -> None:
 
 def flat_modules() -> dict[str, str]:
     """Returns the source of each module by name, with relative and flat imports of this project's modules."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     waiting = sorted(ENTRIES)
     while waiting:
         module = waiting.pop()
-        if module in found:
+        if module in sources:
             continue
         source = _source(module)
         needed = _imports(source)
         waiting += needed
         for other in needed:
             source = re.sub(rf"^from {re.escape(other)} import", f"from .{file_name(other)} import", source, flags=re.M)
-        found[module] = NOTE.format(module=module) + source
-    return {**found, MODELING: found[MODELING] + _named(sorted(found))}
+        sources[module] = NOTE.format(module=module) + source
+    return {**sources, MODELING: sources[MODELING] + _named(sorted(sources))}
 
 
 def file_name(module: str) -> str:

@@ -78,7 +78,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
 def _ood(fitted: FittedOod) -> dict[str, Any]:
     return {
         "fit": replace(fitted.fit, baseline=None).to_json(),
-        "shapes": {name: list(one.shape) for name, one in fitted.tensors.items()},
+        "shapes": {name: list(tensor.shape) for name, tensor in fitted.tensors.items()},
     }
 
 
@@ -154,10 +154,10 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, object]]:
 def _results(checkpoint: Checkpoint, report: Mapping[str, Any] | None) -> Iterator[str]:
     if report is None:
         return
-    own = identity(checkpoint)
-    named = {name: model for name, model in report["models"].items() if model.get("model", {}).get("sha256") == own}
-    for name, model in (named or report["models"]).items():
-        yield from (f"## Results{'' if named else f' of {markdown(name)}'}", "", "| metric | value |", "|---|---|")
+    sha = identity(checkpoint)
+    same = {name: model for name, model in report["models"].items() if model.get("model", {}).get("sha256") == sha}
+    for name, model in (same or report["models"]).items():
+        yield from (f"## Results{'' if same else f' of {markdown(name)}'}", "", "| metric | value |", "|---|---|")
         for place, value in _leaves({part: model.get(part) or {} for part in ("id", "ood", "cost")}, ""):
             shown = f"{value:.4g}" if isinstance(value, float) else markdown(str(value))
             yield f"| {markdown(place.strip())} | {shown} |"

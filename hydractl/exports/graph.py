@@ -109,9 +109,9 @@ def trace(model: Hydra, fitting: bool = False) -> Traced:
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():
-        whole = _TensorModel(model, fitting).eval()
-        program = torch.export.export(whole, (), inputs, dynamic_shapes=_open_sizes(model, inputs))
-        outputs = whole.outputs
+        network = _TensorModel(model, fitting).eval()
+        program = torch.export.export(network, (), inputs, dynamic_shapes=_open_sizes(model, inputs))
+        outputs = network.outputs
         if fitting:
             hidden = model(**inputs, every_layer=True).hidden
             outputs = ("member_logits", FEATURES, *(f"{HIDDEN}{layer}" for layer in range(len(hidden))))
@@ -123,13 +123,13 @@ def _metadata(model: Hydra, outputs: tuple[str, ...]) -> dict[str, str]:
     # Classes of a zero-shot model may have taken its score away.
     checkpoint = replace(to_checkpoint(model), calibration=model.calibration)
     checkpoint = replace(checkpoint, preprocessing=as_opened(checkpoint))
-    found = {**to_metadata(checkpoint), "outputs": ", ".join(outputs), "cost": json.dumps(asdict(cost(model)))}
-    found["precision"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    metadata = {**to_metadata(checkpoint), "outputs": ", ".join(outputs), "cost": json.dumps(asdict(cost(model)))}
+    metadata["precision"] = str(next(model.parameters()).dtype).removeprefix("torch.")
     if model.labels is not None:
-        found["labels"] = json.dumps(model.labels)
+        metadata["labels"] = json.dumps(model.labels)
     if model.ood_head is not None:
-        found[QUANTILES] = json.dumps(model.ood_head.get_buffer(QUANTILES).tolist())
-    return found
+        metadata[QUANTILES] = json.dumps(model.ood_head.get_buffer(QUANTILES).tolist())
+    return metadata
 
 
 def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inputs:
@@ -168,8 +168,8 @@ def require_same_answers(path: str, model: Hydra, run: Callable[[Inputs], Tensor
         worst = max(worst, float(((run(inputs) - expected).abs() / expected.abs().clamp(min=1)).max()))
     tolerance = TOLERANCES[next(model.parameters()).dtype]
     if not worst <= tolerance:
-        found = f"answers differ from the model's by {worst:.2g}, at most {tolerance:g} is rounding"
-        raise OutputError(f"{path}: not written, its {found}: {REPORT}")
+        problem = f"answers differ from the model's by {worst:.2g}, at most {tolerance:g} is rounding"
+        raise OutputError(f"{path}: not written, its {problem}: {REPORT}")
     return worst
 
 
@@ -214,8 +214,8 @@ def to_onnx(traced: Traced) -> ModelProto:
     names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(traced.outputs)}
     with _without_remarks():
         program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
-    inside = (value for node in program.model.graph for value in node.outputs if not value.is_graph_output())
-    for value in inside:
+    values = (value for node in program.model.graph for value in node.outputs if not value.is_graph_output())
+    for value in values:
         if value.name in traced.outputs:  # as that of a table of embeddings, whose operator gives it its name
             value.name = f"{value.name}_inside"
     proto: ModelProto = program.model_proto

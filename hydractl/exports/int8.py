@@ -63,7 +63,7 @@ class Refit:
         """Returns the network as `calibrate` fits it by default, unless it has an OOD score already."""
         if checkpoint.calibration.ood is not None:
             return checkpoint
-        found = fit_network(
+        fitted = fit_network(
             checkpoint,
             self.data,
             self.running,
@@ -72,12 +72,12 @@ class Refit:
             keep=None,
             on_batch=self.on_batch,
         )
-        return calibrated(checkpoint, found, self.data, options={})
+        return calibrated(checkpoint, fitted, self.data, options={})
 
     def int8_fit(self, checkpoint: Checkpoint) -> Checkpoint:
         """Returns the network with all that `calibrate` fits fitted to the answers of its graph of eight bits."""
-        model, wanted, classifier = self.load(checkpoint), _wanted(checkpoint), None
-        if wanted.fixed:
+        model, plan, classifier = self.load(checkpoint), _wanted(checkpoint), None
+        if plan.fixed:
             classifier = Classifier(*(part.detach().double() for part in model.classifier_weights()))
         traced = trace(model, fitting=True)
         with TemporaryDirectory() as folder:
@@ -85,10 +85,10 @@ class Refit:
             path.write_bytes(quantized(traced).SerializeToString())
             data = EvaluationData(self.data.sets, self.running.reading.match_labels)
             network = OnnxSystem(path, tuple(traced.outputs), data, self.running)
-            inside = network.answers(next(iter(self.data.sets)), wanted.reads, self.on_batch)
-        held = Held(inside, {}, classifier, {})
-        found = fit_answers(held, _fit(checkpoint), wanted, self.running.on_note)
-        return calibrated(checkpoint, found, self.data, options={"precision": "int8"})
+            answers = network.answers(next(iter(self.data.sets)), plan.reads, self.on_batch)
+        held = Held(answers, {}, classifier, {})
+        fitted = fit_answers(held, _fit(checkpoint), plan, self.running.on_note)
+        return calibrated(checkpoint, fitted, self.data, options={"precision": "int8"})
 
 
 def write_int8(
@@ -176,15 +176,15 @@ def quantized(traced: Traced) -> ModelProto:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     proto = to_onnx(traced)
-    wanted = {node.name for node in proto.graph.node if node.op_type in ("MatMul", "Gemm") and _of_tower(node)}
+    linear = {node.name for node in proto.graph.node if node.op_type in ("MatMul", "Gemm") and _of_tower(node)}
     with TemporaryDirectory() as folder:
         prepared = _folded(without_notes(proto), Path(folder))
         # A layer without heads or units has weights without numbers.
         matrices = {each.name for each in prepared.graph.initializer if len(each.dims) == 2 and prod(each.dims)}
         products = [node for node in prepared.graph.node if node.op_type in ("MatMul", "Gemm")]
-        if lost := wanted - {node.name for node in products}:
+        if lost := linear - {node.name for node in products}:
             raise OutputError(f"the int8 graph lacks the products {', '.join(sorted(lost)[:3])}: {REPORT}")
-        kept = [node.name for node in products if node.name not in wanted or node.input[1] not in matrices]
+        kept = [node.name for node in products if node.name not in linear or node.input[1] not in matrices]
         prepared.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # else it warns
         quantize_dynamic(
             prepared,
@@ -195,8 +195,8 @@ def quantized(traced: Traced) -> ModelProto:
             nodes_to_exclude=[*kept, *(f"{name}_MatMul" for name in kept)],  # its name for what a Gemm becomes
             extra_options={"MatMulConstBOnly": True},
         )
-        found = onnx.load(written)
-    return _finished(found, traced)
+        loaded = onnx.load(written)
+    return _finished(loaded, traced)
 
 
 def _of_tower(node: NodeProto) -> bool:

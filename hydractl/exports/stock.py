@@ -67,15 +67,15 @@ def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
     if family.to_source is not None:
         return family.to_source(checkpoint.config, labels)
     dtype = str(checkpoint.dtype).removeprefix("torch.")
-    named = list(family.architectures[:1]) or checkpoint.config["architectures"]
-    config = {**checkpoint.config, "architectures": named, "dtype": dtype}
+    architectures = list(family.architectures[:1]) or checkpoint.config["architectures"]
+    config = {**checkpoint.config, "architectures": architectures, "dtype": dtype}
     return config | (label_fields(labels) if labels is not None else {})
 
 
 def library_labels(checkpoint: Checkpoint) -> tuple[str, ...] | None:
     """Returns the names of its classes as the config has them, where two may be equal, unless it has others."""
-    named = read_config(checkpoint.name, checkpoint.config, ClassNames).labels
-    return named if checkpoint.labels == distinct(named) else checkpoint.labels
+    names = read_config(checkpoint.name, checkpoint.config, ClassNames).labels
+    return names if checkpoint.labels == distinct(names) else checkpoint.labels
 
 
 def label_fields(labels: Sequence[str]) -> dict[str, Any]:
@@ -123,14 +123,14 @@ def _agreed(checkpoint: Checkpoint, name: str, first: LazyTensor, second: LazyTe
     """
 
     def load() -> Tensor:
-        one, two = first.load(), second.load()
-        dropped = [(table == 0).all(1, keepdim=True) for table in (one, two)]
-        if not (dropped[0] | dropped[1] | (one == two).all(1, keepdim=True)).all():
+        left, right = first.load(), second.load()
+        dropped = [(table == 0).all(1, keepdim=True) for table in (left, right)]
+        if not (dropped[0] | dropped[1] | (left == right).all(1, keepdim=True)).all():
             raise OptionError(
                 f"{checkpoint.name}: its layers differ in what {name} holds for all of them in its library: "
                 "export it as a hydra"
             )
-        return torch.where(dropped[0], two, one)
+        return torch.where(dropped[0], right, left)
 
     return LazyTensor(first.shape, first.dtype, load)
 

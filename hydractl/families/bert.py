@@ -137,16 +137,16 @@ class DebertaV2Config(KinConfig):
         if self.conv_kernel_size > 0:
             raise ValueError("conv_kernel_size is set: a convolution over tokens is not supported")
         head = read.head_width(self.hidden_size, self.num_attention_heads)
-        for field, wanted in (("pooler_hidden_size", self.hidden_size), ("embedding_size", self.hidden_size),
+        for field, expected in (("pooler_hidden_size", self.hidden_size), ("embedding_size", self.hidden_size),
                               ("attention_head_size", head)):  # fmt: skip
-            if getattr(self, field) not in (None, wanted):
-                raise ValueError(f"{field} is {getattr(self, field)}, should be {wanted}")
+            if getattr(self, field) not in (None, expected):
+                raise ValueError(f"{field} is {getattr(self, field)}, should be {expected}")
         return replace(super().encoder(), pooler=self.pooler_hidden_act, disentangled=self.distances())
 
     def distances(self) -> Disentangled | None:
         """Returns how attention depends on distances."""
-        given = self.pos_att_type.split("|") if isinstance(self.pos_att_type, str) else self.pos_att_type or []
-        types = {name.strip().lower() for name in given} - {""}
+        entries = self.pos_att_type.split("|") if isinstance(self.pos_att_type, str) else self.pos_att_type or []
+        types = {name.strip().lower() for name in entries} - {""}
         if types - {"c2p", "p2c"} or self.relative_attention != bool(types):
             raise ValueError(
                 "pos_att_type should be c2p, p2c or both where relative_attention is true, and none elsewhere"

@@ -52,9 +52,9 @@ def complete(config: Any) -> Any:
 
 def _part(config: dict[str, Any], key: str) -> Any:
     # Early configs repeat each part under `..._config_dict`, and that copy wins in transformers.
-    given = [config[name] for name in (key, f"{key}_dict") if config.get(name) is not None]
-    wrong = next((part for part in given if not isinstance(part, dict)), None)
-    return {name: value for part in given for name, value in part.items()} if wrong is None else wrong
+    copies = [config[name] for name in (key, f"{key}_dict") if config.get(name) is not None]
+    wrong = next((part for part in copies if not isinstance(part, dict)), None)
+    return {name: value for part in copies for name, value in part.items()} if wrong is None else wrong
 
 
 class PartsConfig(read.ArchitectureConfig):

@@ -114,8 +114,8 @@ class ClassNames(Fields):
     @property
     def logit_activation(self) -> str | None:
         """The activation that sentence-transformers puts after logits; None where it names none."""
-        named = self.sentence_transformers and self.sentence_transformers.activation_fn
-        return named or self.sbert_ce_default_activation_function
+        activation = self.sentence_transformers and self.sentence_transformers.activation_fn
+        return activation or self.sbert_ce_default_activation_function
 
     @property
     def labels(self) -> tuple[str, ...]:

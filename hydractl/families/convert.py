@@ -127,21 +127,21 @@ def complete_base(
 
     architectures = set(config.get("architectures") or family.architectures)
     config = _classifier_config(family, family.base, config)
-    inside = _inside_classifier(family.base, tensors)
+    placed = _inside_classifier(family.base, tensors)
     spec = model_spec(name, family, config)
-    table, groups = fitting_table(family.names(config), spec, inside.keys()), slots(spec)
-    if table["classifier.weight"].name not in inside or not architectures & set(family.architectures):
+    table, groups = fitting_table(family.names(config), spec, placed.keys()), slots(spec)
+    if table["classifier.weight"].name not in placed or not architectures & set(family.architectures):
         # Its own last layers answer another task, all but a pooler that a classifier has, too.
         poolers = {source.name for ours, source in table.items() if groups[ours].group == "pooler"}
-        inside = {key: tensor for key, tensor in inside.items() if key.startswith(family.base.prefix) or key in poolers}
-    dtype = next((inside[source.name].dtype for source in table.values() if source.name in inside), torch.float32)
+        placed = {key: tensor for key, tensor in placed.items() if key.startswith(family.base.prefix) or key in poolers}
+    dtype = next((placed[source.name].dtype for source in table.values() if source.name in placed), torch.float32)
     fresh = {
         table[ours].name: LazyTensor(slot.shape, dtype, Untrained(ours, slot, dtype))
         for ours, slot in groups.items()
-        if table[ours].name not in inside
+        if table[ours].name not in placed
         and (slot.group in ("classifier", "pooler") or ours.rpartition(".")[0] in family.base.untrained)
     }
-    return config, inside | fresh
+    return config, placed | fresh
 
 
 def _classifier_config(family: Family, base: Base, config: Mapping[str, Any]) -> Mapping[str, Any]:

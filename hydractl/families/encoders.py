@@ -26,14 +26,14 @@ def embedding_family(
         families: those of its model type.
         sentences: whether it is one of sentence-transformers, whose other last layers count for nothing.
     """
-    named = read_config(name, config, Kind).architectures
+    listed = read_config(name, config, Kind).architectures
     for family in families:
         if family.base is None or not family.base.embeds:
             continue
-        own = set(family.architectures)
-        ends = {locate(one, f"{end}.weight").name for one in family.names(config) for end in ENDS[:2] if end in one}
-        is_bare = sentences or (named is not None and all(each.endswith("Model") for each in named))
-        is_bare = is_bare or (family.library == "timm" and (named is None or bool(own & set(named))))
+        classifiers = set(family.architectures)
+        ends = {locate(form, f"{end}.weight").name for form in family.names(config) for end in ENDS[:2] if end in form}
+        is_bare = sentences or (listed is not None and all(each.endswith("Model") for each in listed))
+        is_bare = is_bare or (family.library == "timm" and (listed is None or bool(classifiers & set(listed))))
         if is_bare and not ends & tensors.keys():
             return bare(family, family.base)
     return None
@@ -43,8 +43,8 @@ def bare(family: Family, base: Base) -> Family:
     """Returns the table of a family's networks without a classifier, whose tensors may lack the prefix."""
 
     def forms(spellings: tuple[Mapping[str, str], ...]) -> tuple[Mapping[str, str], ...]:
-        whole = [{ours: name for ours, name in one.items() if ours not in ENDS} for one in spellings]
-        return (*whole, *({ours: name.removeprefix(base.prefix) for ours, name in one.items()} for one in whole))
+        kept = [{ours: name for ours, name in form.items() if ours not in ENDS} for form in spellings]
+        return (*kept, *({ours: name.removeprefix(base.prefix) for ours, name in form.items()} for form in kept))
 
     spelled_by, start = family.spelled_by, re.escape(base.prefix)
     return replace(

@@ -73,8 +73,8 @@ class Family:
     @property
     def model_types(self) -> tuple[str, ...]:
         """Every `model_type` that a config.json of the family or of its base network may have."""
-        own = self.base.model_type if self.base else None
-        return (self.model_type, own) if own else (self.model_type,)
+        base_type = self.base.model_type if self.base else None
+        return (self.model_type, base_type) if base_type else (self.model_type,)
 
 
 def layer_names(
@@ -89,8 +89,8 @@ def layer_names(
         mlp: theirs for the two maps.
     """
     parts = ("attention.q", "attention.k", "attention.v", "attention.o", "attention_norm", "mlp_norm")
-    named = zip((*parts, "mlp.fc1", "mlp.fc2"), (*attention, *norms, *mlp), strict=True)
-    return {f"{ours}.layers.{{i}}.{part}": theirs + name for part, name in named}
+    pairs = zip((*parts, "mlp.fc1", "mlp.fc2"), (*attention, *norms, *mlp), strict=True)
+    return {f"{ours}.layers.{{i}}.{part}": theirs + name for part, name in pairs}
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def read_from(name: str, source: Source, tensor: LazyTensor) -> LazyTensor:
     return LazyTensor(shape, tensor.kind, lambda: tensor.load()[start : start + rows])
 
 
-def _misshapen(name: str, source: Source, tensor: LazyTensor, wanted: str) -> CheckpointError:
+def _misshapen(name: str, source: Source, tensor: LazyTensor, expected: str) -> CheckpointError:
     shape = list(tensor.shape)
     return CheckpointError(
-        f"{name}: {source.name} has shape {shape}, expected {wanted}: is this the right config.json?"
+        f"{name}: {source.name} has shape {shape}, expected {expected}: is this the right config.json?"
     )

@@ -122,15 +122,15 @@ def _without_losses(name: str, tensors: TensorMap) -> TensorMap:
 
 def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:
     """Returns the tensors without what torch.compile, DataParallel and training frames put before their names."""
-    found = {key.replace(COMPILED, ""): tensor for key, tensor in tensors.items()}
-    removed = [COMPILED] if len(found) == len(tensors) and found.keys() != tensors.keys() else []
-    found = found if removed else dict(tensors)
-    while frame := next((frame for frame in FRAMES if found and all(key.startswith(frame) for key in found)), None):
-        found = {key.removeprefix(frame): tensor for key, tensor in found.items()}
+    plain = {key.replace(COMPILED, ""): tensor for key, tensor in tensors.items()}
+    removed = [COMPILED] if len(plain) == len(tensors) and plain.keys() != tensors.keys() else []
+    plain = plain if removed else dict(tensors)
+    while frame := next((frame for frame in FRAMES if plain and all(key.startswith(frame) for key in plain)), None):
+        plain = {key.removeprefix(frame): tensor for key, tensor in plain.items()}
         removed.append(frame)
     if removed:
         LOG.warn(f"note: {name}: names of its tensors are read without {' and '.join(removed)}")
-    return found
+    return plain
 
 
 def _claims_model_type(folder: Path) -> bool:
@@ -154,16 +154,16 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     readable = [family for family in families if set(architectures) & set(family.architectures)]
     if without_classifier:
         # A tagger is read as a classifier of texts, which becomes a tagger again when its data have tags.
-        fitting = (one for one in readable if one.task not in EMBEDDINGS.values() and one not in TAGGERS)
+        fitting = (family for family in readable if family.task not in EMBEDDINGS.values() and family not in TAGGERS)
         classifiers = [family for family in fitting if len(TOWERS_OF[family.task]) == 1]
         readable = classifiers or [family for family in families if family.base is not None] or readable
     if readable:
         return readable[0]
-    wanted = " or ".join(architecture for family in families for architecture in family.architectures)
+    supported = " or ".join(architecture for family in families for architecture in family.architectures)
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
         f"{name}: is a {called}, not a classifier this project reads: "
-        f"train a classifier for it by finetune with `new_classifier` zeros, or save it as {wanted}"
+        f"train a classifier for it by finetune with `new_classifier` zeros, or save it as {supported}"
     )
 
 
@@ -172,10 +172,10 @@ def _of_model_type(name: str, config: Mapping[str, Any]) -> list[Family]:
     families = [family for family in FAMILIES if model_type in family.model_types]
     if not families:
         near = get_close_matches(str(model_type), {family.model_type for family in FAMILIES}, 1)
-        found = [f"model_type {shortened(repr(model_type), 60)} is not supported"]
+        clauses = [f"model_type {shortened(repr(model_type), 60)} is not supported"]
         reason = REFUSED.get(str(model_type)) or _decodes(model_type)
-        found += [reason] if reason else [f"the nearest known is {kind}" for kind in near]
-        raise CheckpointError(f"{name}: {', '.join(found)}: `hydractl list families` shows those that are")
+        clauses += [reason] if reason else [f"the nearest known is {kind}" for kind in near]
+        raise CheckpointError(f"{name}: {', '.join(clauses)}: `hydractl list families` shows those that are")
     return families
 
 

@@ -158,14 +158,14 @@ def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         CheckpointError: see `read_config`.
     """
     fields = read.read_config(name, config, OpenClipConfig, FAMILY.config_file)
-    given = fields.preprocess_cfg or _Transform()
+    settings = fields.preprocess_cfg or _Transform()
     transform = {
         "input_size": [3, *fields.model_cfg.vision_cfg.image_size],
-        "interpolation": given.interpolation or "bicubic",
+        "interpolation": settings.interpolation or "bicubic",
         "crop_pct": 1.0,
-        "crop_mode": {"shortest": "center", "squash": "squash"}[given.resize_mode or "shortest"],
-        "mean": list(given.mean or (0.48145466, 0.4578275, 0.40821073)),
-        "std": list(given.std or (0.26862954, 0.26130258, 0.27577711)),
+        "crop_mode": {"shortest": "center", "squash": "squash"}[settings.resize_mode or "shortest"],
+        "mean": list(settings.mean or (0.48145466, 0.4578275, 0.40821073)),
+        "std": list(settings.std or (0.26862954, 0.26130258, 0.27577711)),
     }
     return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": transform}
 

@@ -78,19 +78,19 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     """
     if base.members > 1 or base.spec.adapter is not None:
         raise OptionError(f"{base.name}: has {base.members} members: give adapters a network with one member")
-    named = _our_names(base)
-    read = [_read_adapter(Path(folder), named) for folder in folders]
+    our_names = _our_names(base)
+    read = [_read_adapter(Path(folder), our_names) for folder in folders]
     spec = replace(base.spec, adapter=_agreed(read, base.spec))
-    table, tensors, own = slots(spec), dict(base.tensors), set[str]()
+    table, tensors, adapted = slots(spec), dict(base.tensors), set[str]()
     for name in sorted({name for adapter in read for name in adapter.tensors}):
         if name not in table:
             raise CheckpointError(f"{read[0].name}: {name} belongs to a map that not all adapters change")
-        own.add(name)
+        adapted.add(name)
         tensors[name] = _stacked(name, table[name], base, read)
-    layout = replace(base.layout.pick(spec, [0] * len(read)), shared=frozenset(table) - own)
-    whole = base.with_layout(layout, spec, tensors)
-    whole.verify()
-    return whole
+    layout = replace(base.layout.pick(spec, [0] * len(read)), shared=frozenset(table) - adapted)
+    ensemble = base.with_layout(layout, spec, tensors)
+    ensemble.verify()
+    return ensemble
 
 
 def base_for_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
@@ -99,8 +99,8 @@ def base_for_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkp
     Raises:
         CheckpointError: an adapter lacks what the network lacks, or cannot be read.
     """
-    named = _our_names(base)
-    read = [_read_adapter(Path(folder), named) for folder in folders]
+    our_names = _our_names(base)
+    read = [_read_adapter(Path(folder), our_names) for folder in folders]
     lacks = {name: tensor.load for name, tensor in base.tensors.items() if isinstance(tensor.load, Untrained)}
     for adapter in read:
         if missing := sorted(lacks.keys() - adapter.tensors.keys()):
@@ -116,31 +116,31 @@ def base_for_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkp
     }
     names = {str(i): label for i, label in enumerate(labels)}
     config = {**base.config, "id2label": names, "label2id": {label: i for i, label in enumerate(labels)}}
-    known = base if base.spec.classes == classes else replace(base, labels=labels, config=config)
-    return replace(known, spec=spec, tensors={**base.tensors, **grown})
+    labelled = base if base.spec.classes == classes else replace(base, labels=labels, config=config)
+    return replace(labelled, spec=spec, tensors={**base.tensors, **grown})
 
 
 def _our_names(base: Checkpoint) -> dict[str, str]:
     """Maps their tensor names to ours, in each spelling that a release of the library has used."""
-    known = next(each for each in FAMILIES if each.name == base.family)
-    spellings = known.names(base.config)
+    family = next(each for each in FAMILIES if each.name == base.family)
+    spellings = family.names(base.config)
     places = [(name, locate(spelling, name)) for spelling in spellings for name in slots(base.spec)]
     # A tensor of theirs that holds several maps of ours, or one transposed, takes no factors.
     return {place.name: name for name, place in places if place.parts == 1 and not place.transposed}
 
 
-def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
+def _read_adapter(folder: Path, our_names: Mapping[str, str]) -> _SavedAdapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
-    given = document(read_json_object(folder / CONFIG), origin)
-    config = given.read(_AdapterConfig)
+    settings = document(read_json_object(folder / CONFIG), origin)
+    config = settings.read(_AdapterConfig)
     other = sorted(
-        name for name, value in given.fields.items() if value and name not in DESCRIPTIVE | vars(config).keys()
+        name for name, value in settings.fields.items() if value and name not in DESCRIPTIVE | vars(config).keys()
     )
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
     tensors, unknown = {}, []
     for key, tensor in _weights(folder).items():
-        ours = _our_name(key, named)
+        ours = _our_name(key, our_names)
         unknown += [key] if ours is None or ours in tensors else []
         if ours is not None:
             tensors[ours] = tensor
@@ -150,22 +150,22 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
 
 
 def _weights(folder: Path) -> TensorMap:
-    found = next((folder / name for name in (WEIGHTS, PICKLE) if (folder / name).is_file()), None)
-    if found is None:
+    file = next((folder / name for name in (WEIGHTS, PICKLE) if (folder / name).is_file()), None)
+    if file is None:
         raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again")
-    return open_weights(found)[0]
+    return open_weights(file)[0]
 
 
-def _our_name(key: str, named: Mapping[str, str]) -> str | None:
+def _our_name(key: str, our_names: Mapping[str, str]) -> str | None:
     """Returns our name of an adapter's tensor: a factor beside a weight, or a tensor that was trained whole."""
     if not key.startswith(PREFIX):
         return None
     theirs = key.removeprefix(PREFIX)
     for ending, factor in FACTORS.items():
         if theirs.endswith(f".{ending}"):
-            weight = named.get(f"{theirs.removesuffix(ending)}weight")
+            weight = our_names.get(f"{theirs.removesuffix(ending)}weight")
             return None if weight is None else f"{weight.removesuffix('weight')}{factor}"
-    return named.get(theirs)
+    return our_names.get(theirs)
 
 
 def _agreed(adapters: Sequence[_SavedAdapter], spec: ModelSpec) -> Adapter:
@@ -183,11 +183,11 @@ def _agreed(adapters: Sequence[_SavedAdapter], spec: ModelSpec) -> Adapter:
     linear = {name.rpartition(".")[0]: plain[f"{name.rpartition('.')[0]}.weight"] for name in _factors(first)}
     layers = [slot.layer for slot in linear.values() if slot.layer is not None]
     parts = {name.removeprefix(f"{s.tower}.").removeprefix(f"layers.{s.layer}.") for name, s in linear.items()}
-    known = tuple(part for part in get_args(AdaptedPart) if part in parts)
-    adapter = Adapter("low-rank", cast(tuple[AdaptedPart, ...], known), min(layers, default=0), first.config.r,
+    adapted = tuple(part for part in get_args(AdaptedPart) if part in parts)
+    adapter = Adapter("low-rank", cast(tuple[AdaptedPart, ...], adapted), min(layers, default=0), first.config.r,
                       first.config.scale)  # fmt: skip
-    wanted = {name for name in slots(replace(spec, adapter=adapter)) if name.endswith((".lora_a", ".lora_b"))}
-    if uneven := wanted ^ _factors(first):
+    expected = {name for name in slots(replace(spec, adapter=adapter)) if name.endswith((".lora_a", ".lora_b"))}
+    if uneven := expected ^ _factors(first):
         raise CheckpointError(
             f"{first.name}: does not change the same maps in every layer from {adapter.first} on: "
             f"{shorten(sorted(uneven))}: train it on all of them"
@@ -234,33 +234,33 @@ def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str
         raise OptionError(f"{checkpoint.name}: is not a LoRA-Ensemble, which adapters are for: export it as hf")
     family = next(each for each in FAMILIES if each.name == checkpoint.family)
     theirs = _their_names(family, checkpoint)
-    own = sorted(checkpoint.tensors.keys() - checkpoint.shared)
-    modules = sorted({theirs[name].rpartition(".")[0] for name in own if not name.endswith((".lora_a", ".lora_b"))})
+    names = sorted(checkpoint.tensors.keys() - checkpoint.shared)
+    modules = sorted({theirs[name].rpartition(".")[0] for name in names if not name.endswith((".lora_a", ".lora_b"))})
     config = {
         "peft_type": "LORA",
         "r": adapter.size,
         "lora_alpha": adapter.size * adapter.scale,
-        "target_modules": [theirs[name].removesuffix(".lora_A.weight") for name in own if name.endswith("lora_a")],
+        "target_modules": [theirs[name].removesuffix(".lora_A.weight") for name in names if name.endswith("lora_a")],
         "modules_to_save": modules or None,
         "bias": "none",
         "inference_mode": True,
         "base_model_name_or_path": None,
     }  # fmt: skip
-    return [(config, {PREFIX + theirs[name]: _row(checkpoint.tensors[name], m) for name in own})
+    return [(config, {PREFIX + theirs[name]: _row(checkpoint.tensors[name], m) for name in names})
             for m in range(checkpoint.members)]  # fmt: skip
 
 
 def _their_names(family: Family, checkpoint: Checkpoint) -> dict[str, str]:
     """Maps our names of members' tensors to peft's, which follow the library's names of modules in memory."""
-    spelling, found = family.names(checkpoint.config)[-1], {}
+    spelling, theirs = family.names(checkpoint.config)[-1], {}
     for name in sorted(checkpoint.tensors.keys() - checkpoint.shared):
         linear, _, part = name.rpartition(".")
         factor = next((ending for ending, ours in FACTORS.items() if ours == part), None)
         source = locate(spelling, name if factor is None else f"{linear}.weight")
         if source.parts > 1 or source.transposed or family.library != "transformers":
             raise OptionError(f"{checkpoint.name}: {family.title} has {linear} in one map with others: export it as hf")
-        found[name] = source.name if factor is None else source.name.removesuffix("weight") + factor
-    return found
+        theirs[name] = source.name if factor is None else source.name.removesuffix("weight") + factor
+    return theirs
 
 
 def _row(tensor: LazyTensor, member: int) -> LazyTensor:

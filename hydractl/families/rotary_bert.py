@@ -36,8 +36,8 @@ class JinaConfig(KinConfig):
         return replace(super().embeddings(), token_types=self.type_vocab_size, learned=False)
 
     def encoder(self) -> TowerSpec:
-        given = None if self.rope_parameters is None else self.rope_parameters.rope_theta
-        return replace(super().encoder(), rotary=Rotary(self.base if given is None else given))
+        theta = None if self.rope_parameters is None else self.rope_parameters.rope_theta
+        return replace(super().encoder(), rotary=Rotary(self.base if theta is None else theta))
 
 
 class NomicBertConfig(JinaConfig):

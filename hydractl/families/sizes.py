@@ -51,10 +51,10 @@ def processed_size(preprocessing: Mapping[str, Any]) -> tuple[int, int] | None:
     if not isinstance(settings, dict):
         return None
     try:
-        found = document(settings, Origin("preprocessor_config.json", CheckpointError, "")).read(_Processor)
+        saved = document(settings, Origin("preprocessor_config.json", CheckpointError, "")).read(_Processor)
     except CheckpointError:  # whoever reads images by them reports it
         return None
-    sides = found.crop_size if found.do_center_crop and found.crop_size else found.size if found.do_resize else None
+    sides = saved.crop_size if saved.do_center_crop and saved.crop_size else saved.size if saved.do_resize else None
     return (sides.height, sides.width) if sides and sides.height and sides.width else None
 
 
@@ -102,8 +102,8 @@ def _relative(table: Tensor, before: TowerSpec, after: TowerSpec, how: Interpola
     from torch.nn import functional as F
 
     old, new = ([2 * side - 1 for side in _grid(tower)] for tower in (before, after))
-    inside, rest = table.split([table.shape[1] - 3, 3], 1)
-    grid = F.interpolate(inside.unflatten(1, old)[None], size=new, mode="bilinear")
+    distances, rest = table.split([table.shape[1] - 3, 3], 1)
+    grid = F.interpolate(distances.unflatten(1, old)[None], size=new, mode="bilinear")
     return torch.cat([grid[0].flatten(1), rest], 1)
 
 

@@ -99,8 +99,8 @@ def _label_names(config: Foreign) -> Mapping[int, str]:
     if config.id2label is not None or not config.num_classes:
         return dict(enumerate(config.labels))
     wrapped: Any = TimmWrapperConfig
-    named: Mapping[int, str] = wrapped.from_dict({"num_classes": config.num_classes}).id2label
-    return named
+    names: Mapping[int, str] = wrapped.from_dict({"num_classes": config.num_classes}).id2label
+    return names
 
 
 def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,9 +124,9 @@ def _reasons_against(model: Any) -> Iterator[str]:
         yield f"is a {type(model).__name__}, not a plain VisionTransformer"
         return
     for part, (called, kinds) in PARTS.items():
-        found = next((kind for block in model.blocks if (kind := _kind(block.get_submodule(part))) not in kinds), None)
-        if found is not None:
-            yield f"has {called} of kind {found}"
+        other = next((kind for block in model.blocks if (kind := _kind(block.get_submodule(part))) not in kinds), None)
+        if other is not None:
+            yield f"has {called} of kind {other}"
             return
     yield from _reasons_against_block(model.blocks[0], model)
     checks = {

@@ -62,11 +62,11 @@ def label_tokens(checkpoint: Checkpoint) -> Checkpoint:
     Raises:
         OptionError: not a network of texts that transformers has so.
     """
-    family = next((one for one in FAMILIES if one.name == checkpoint.family + ENDING), None)
+    family = next((candidate for candidate in FAMILIES if candidate.name == checkpoint.family + ENDING), None)
     if family is None:
         raise OptionError(f"{checkpoint.name}: a {checkpoint.family} labels no tokens: choose a family of texts")
     spec = family.described(checkpoint.spec)
     tensors = {name: checkpoint.tensors[name] for name in slots(spec)}
     config = {key: value for key, value in checkpoint.config.items() if key != "problem_type"}
-    whole = replace(checkpoint, family=family.name, config=config)
-    return replace(whole, spec=spec, tensors=tensors, shared=checkpoint.shared & tensors.keys())
+    tagger = replace(checkpoint, family=family.name, config=config)
+    return replace(tagger, spec=spec, tensors=tensors, shared=checkpoint.shared & tensors.keys())

@@ -139,11 +139,11 @@ HEADS = [f"attention.{part}_proj" for part in "qkvo"]
 
 def _spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the names of the encoder `model` as saved, and as in memory."""
-    outside, norms = _outside(model), ("layernorm_before", "layernorm_after")
+    common, norms = _outside(model), ("layernorm_before", "layernorm_after")
     layer = f"{model}.encoder.layer.{{i}}."
     return (
-        outside | layer_names("vision", layer, SAVED_HEADS, norms=norms, mlp=("intermediate.dense", "output.dense")),
-        outside | layer_names("vision", f"{model}.layers.{{i}}.", HEADS, norms=norms, mlp=("mlp.fc1", "mlp.fc2")),
+        common | layer_names("vision", layer, SAVED_HEADS, norms=norms, mlp=("intermediate.dense", "output.dense")),
+        common | layer_names("vision", f"{model}.layers.{{i}}.", HEADS, norms=norms, mlp=("mlp.fc1", "mlp.fc2")),
     )
 
 

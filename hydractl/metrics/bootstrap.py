@@ -104,13 +104,13 @@ def sets_replicates(
         ood_scores: [N'] of each set likewise, at least one set.
     """
     ranked = {name: rank_scores(id_scores, scores) for name, scores in ood_scores.items()}
-    found: dict[str, list[OodMetrics]] = {name: [] for name in ood_scores}
+    drawn: dict[str, list[OodMetrics]] = {name: [] for name in ood_scores}
     sizes = [len(id_scores), *map(len, ood_scores.values())]
-    for inside, *outside in draw_places(sizes, replicates, seed):
-        for (name, (levels, id_ranks, ood_ranks)), places in zip(ranked.items(), outside, strict=True):
-            id_counts = np.bincount(id_ranks[inside], minlength=levels)
-            found[name].append(metrics_of_counts(id_counts, np.bincount(ood_ranks[places], minlength=levels)))
-    return {name: by_field(OodMetrics, values) for name, values in found.items()}
+    for id_places, *ood_places in draw_places(sizes, replicates, seed):
+        for (name, (levels, id_ranks, ood_ranks)), places in zip(ranked.items(), ood_places, strict=True):
+            id_counts = np.bincount(id_ranks[id_places], minlength=levels)
+            drawn[name].append(metrics_of_counts(id_counts, np.bincount(ood_ranks[places], minlength=levels)))
+    return {name: by_field(OodMetrics, values) for name, values in drawn.items()}
 
 
 def by_field(metrics: type[Any], values: Sequence[Any]) -> dict[str, FloatArray]:

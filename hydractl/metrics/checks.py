@@ -38,9 +38,9 @@ def check_labels(member_logits: Logits, labels: NDArray[np.integer]) -> IntArray
         raise DataError(f"labels of shape {labels.shape} for {samples} samples: expected one per sample")
     if not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"labels of type {labels.dtype}: expected integers")
-    outside = np.flatnonzero((labels < 0) | (labels >= classes))
-    if outside.size:
-        first = int(outside[0])
+    invalid = np.flatnonzero((labels < 0) | (labels >= classes))
+    if invalid.size:
+        first = int(invalid[0])
         raise DataError(f"sample {first} has label {int(labels[first])}: expected 0 to {classes - 1}")
     return labels.astype(np.int64)
 

@@ -71,10 +71,10 @@ def prediction_sets(
     chosen = (p >= np.asarray(least, p.dtype)) | (p == p.max(-1, keepdims=True))
     covered, sizes = chosen[np.arange(len(labels)), labels], chosen.sum(-1)
     counts = np.bincount(labels, minlength=len(classes))
-    found, named = (np.bincount(labels, numbers, len(classes)) for numbers in (covered, sizes))
+    hits, widths = (np.bincount(labels, numbers, len(classes)) for numbers in (covered, sizes))
     by_class = {
-        classes[one]: ClassSets(int(counts[one]), float(found[one] / counts[one]), float(named[one] / counts[one]))
-        for one in np.flatnonzero(counts).tolist()
+        classes[at]: ClassSets(int(counts[at]), float(hits[at] / counts[at]), float(widths[at] / counts[at]))
+        for at in np.flatnonzero(counts).tolist()
     }
-    worst = min(one.coverage for one in by_class.values())
+    worst = min(sets.coverage for sets in by_class.values())
     return ConformalMetrics(float(covered.mean()), float(sizes.mean()), promised, worst_class=worst, by_class=by_class)

@@ -60,11 +60,11 @@ class Choice:
         sets = list(self.rated[0].auroc)
         yield "AUROC (FPR95) in % by OOD score, on the data given; * the score that is stored"
         rows = [["OOD score", "mean", *sets]]
-        for one in self.rated:
-            mark = " *" if one.score == self.score else ""
-            fpr95 = float(np.mean(list(one.fpr95.values())))
-            numbers = [(one.mean_auroc, fpr95), *zip(one.auroc.values(), one.fpr95.values(), strict=True)]
-            rows.append([one.score + mark, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
+        for rated in self.rated:
+            mark = " *" if rated.score == self.score else ""
+            fpr95 = float(np.mean(list(rated.fpr95.values())))
+            numbers = [(rated.mean_auroc, fpr95), *zip(rated.auroc.values(), rated.fpr95.values(), strict=True)]
+            rows.append([rated.score + mark, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
         yield from aligned(rows, left=len(rows[0]))
         for name, other in self.left_out.items():
             yield (
@@ -74,39 +74,39 @@ class Choice:
 
     def warnings(self) -> Iterator[str]:
         """Yields where the score does harm: sets on which it is worse than the MSP, and those worse than a coin."""
-        for one in self.worse:
-            change = f"{one.metric} {100 * one.baseline:.1f} to {100 * one.chosen:.1f} %"
-            yield f"OOD score {self.score} is worse than {BASELINE} on {one.set}: {change}"
-        [chosen] = (one for one in self.rated if one.score == self.score)
+        for worse in self.worse:
+            change = f"{worse.metric} {100 * worse.baseline:.1f} to {100 * worse.chosen:.1f} %"
+            yield f"OOD score {self.score} is worse than {BASELINE} on {worse.set}: {change}"
+        [chosen] = (rated for rated in self.rated if rated.score == self.score)
         for of, auroc in chosen.auroc.items():
             if auroc < 0.5:
                 yield f"OOD score {self.score} is worse than a coin on {of}: AUROC {100 * auroc:.1f} %"
 
 
 def choose_score(
-    inside: Mapping[str, FloatArray],
-    outside: Mapping[str, Mapping[str, FloatArray]],
+    id_scores: Mapping[str, FloatArray],
+    ood_scores: Mapping[str, Mapping[str, FloatArray]],
     replicates: int = 1000,
-    named: str | None = None,
+    fixed: str | None = None,
 ) -> Choice:
     """Returns the first score whose mean AUROC is the best, or is below the best by no more than chance.
 
     Chance is a paired bootstrap: 0 lies in the 95 % interval of the difference. Each set is left out once.
 
     Args:
-        inside: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
-        outside: `[N']` of each OOD set by score, at least one set.
-        named: the score to take instead.
+        id_scores: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
+        ood_scores: `[N']` of each OOD set by score, at least one set.
+        fixed: the score to take instead.
     """
-    sets = list(outside[BASELINE])
-    measured = {name: {of: ood_metrics(inside[name], outside[name][of]) for of in sets} for name in inside}
-    auroc = {name: np.array([found[of].auroc for of in sets]) for name, found in measured.items()}
-    draws = {name: sets_replicates(inside[name], outside[name], replicates) for name in inside}
-    drawn = {name: np.stack([found[of]["auroc"] for of in sets]) for name, found in draws.items()}  # [sets,draws]
+    sets = list(ood_scores[BASELINE])
+    measured = {name: {of: ood_metrics(id_scores[name], ood_scores[name][of]) for of in sets} for name in id_scores}
+    auroc = {name: np.array([by_set[of].auroc for of in sets]) for name, by_set in measured.items()}
+    draws = {name: sets_replicates(id_scores[name], ood_scores[name], replicates) for name in id_scores}
+    drawn = {name: np.stack([by_set[of]["auroc"] for of in sets]) for name, by_set in draws.items()}  # [sets,draws]
     every = range(len(sets))
     best = _best(auroc, every)
     left_out = {}
-    for place, of in enumerate(sets if len(sets) > 1 and named is None else ()):
+    for place, of in enumerate(sets if len(sets) > 1 and fixed is None else ()):
         name = _simplest(auroc, drawn, [other for other in every if other != place])
         left_out[of] = LeftOut(name, float(auroc[name][place]), float(auroc[BASELINE][place]))
     rated = tuple(
@@ -116,9 +116,9 @@ def choose_score(
             {of: measured[name][of].fpr95 for of in sets},
             percentile_interval((drawn[best] - drawn[name]).mean(0)),
         )
-        for name in inside
+        for name in id_scores
     )
-    score = named or _simplest(auroc, drawn, every)
+    score = fixed or _simplest(auroc, drawn, every)
     worse = []
     for of, field in ((of, field) for of in sets for field in ("auroc", "fpr95")):
         before, after = (getattr(measured[name][of], field) for name in (BASELINE, score))

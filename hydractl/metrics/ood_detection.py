@@ -77,10 +77,10 @@ def rank_scores(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating
     Raises:
         DataError: a set is empty or a score is not finite.
     """
-    inside = check_scores(id_scores, "ID score")
-    outside = check_scores(ood_scores, "OOD score")
-    distinct, ranks = np.unique(np.concatenate([inside, outside]), return_inverse=True)
-    return distinct.size, ranks[: inside.size], ranks[inside.size :]
+    id_checked = check_scores(id_scores, "ID score")
+    ood_checked = check_scores(ood_scores, "OOD score")
+    distinct, ranks = np.unique(np.concatenate([id_checked, ood_checked]), return_inverse=True)
+    return distinct.size, ranks[: id_checked.size], ranks[id_checked.size :]
 
 
 def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
@@ -96,10 +96,10 @@ def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
 
 def _average_precision(positives: IntArray, negatives: IntArray) -> float:
     """Returns the step-wise average precision, from the counts at each threshold, the strictest first."""
-    found = np.cumsum(positives)
-    flagged = found + np.cumsum(negatives)
+    caught = np.cumsum(positives)
+    flagged = caught + np.cumsum(negatives)
     # A resample can leave the strictest thresholds without samples.
-    return float((positives * (found / np.maximum(flagged, 1))).sum() / positives.sum())
+    return float((positives * (caught / np.maximum(flagged, 1))).sum() / positives.sum())
 
 
 def _fpr95(id_counts: IntArray, ood_counts: IntArray) -> float:

@@ -79,11 +79,11 @@ def far_from_one(temperature: float, exposed: Iterable[str] = ()) -> str | None:
     """
     if FAR[0] <= temperature <= FAR[1]:
         return None
-    found = f"the temperature {temperature:.3g} is far"
+    finding = f"the temperature {temperature:.3g} is far"
     if temperature > FAR[1]:
-        return f"{found} above 1: the model is much too sure on this data, or the labels are not its own"
+        return f"{finding} above 1: the model is much too sure on this data, or the labels are not its own"
     cause = ", ".join(exposed) or "outlier exposure, label smoothing, or with logits of a small scale"
-    return f"{found} below 1, as after {cause}: confidences may round to 1, their ranks do not"
+    return f"{finding} below 1, as after {cause}: confidences may round to 1, their ranks do not"
 
 
 def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperature:
@@ -96,7 +96,7 @@ def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperatur
     Source: Guo et al. 2017; on ensembles Rahaman & Thiery 2021 ("pool, then calibrate" with the pool inside).
     """
 
-    temperature, before, nll, at_bound = lowest_temperature(lambda one: _nll(member_logits, labels, one))
+    temperature, before, nll, at_bound = lowest_temperature(lambda candidate: _nll(member_logits, labels, candidate))
     changed = 0.0 if temperature == 1 else _changed(member_logits, temperature)
     return FittedTemperature(temperature, before, nll, at_bound=at_bound, argmax_changed=changed)
 
@@ -116,10 +116,10 @@ def lowest_temperature(nll: Callable[[float], float]) -> tuple[float, float, flo
     losses = [loss(point) for point in grid]
     best = int(np.argmin(losses))
     valley = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    found = minimize_scalar(loss, bounds=valley, method="bounded", options={"xatol": 1e-7})
+    minimum = minimize_scalar(loss, bounds=valley, method="bounded", options={"xatol": 1e-7})
     before = loss(0.0)
     # The search never sees the ends of its range; and where the NLL is flat, no temperature is the best one.
-    candidates = [(before, 0.0), (losses[best], float(grid[best])), (float(found.fun), float(found.x))]
+    candidates = [(before, 0.0), (losses[best], float(grid[best])), (float(minimum.fun), float(minimum.x))]
     lowest, log_temperature = min(candidates, key=lambda candidate: candidate[0])
     at_bound = bool(np.isclose(log_temperature, np.log(BOUNDS), rtol=0, atol=1e-3).any())
     if at_bound and log_temperature < 0:
@@ -230,9 +230,9 @@ def _penalised(member_logits: Logits, labels: IntArray, coolness: float, ridges:
 
     options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-7}
     first = np.zeros(int(free.sum()) * classes)
-    found = np.zeros((2, classes))
-    found[free] = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x.reshape(-1, classes)
-    return found
+    changes = np.zeros((2, classes))
+    changes[free] = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x.reshape(-1, classes)
+    return changes
 
 
 def _nll_and_gradient(
@@ -251,16 +251,16 @@ def _slopes(
 ) -> Iterator[tuple[float, FloatArray]]:
     """Yields the sum of the NLL over some samples, and its gradient by scales and shifts for each, `[2,n,C]`."""
     for samples in sample_chunks(member_logits):
-        logits, own = scaled_logits(member_logits, samples, 1.0), labels[samples]
+        logits, truth = scaled_logits(member_logits, samples, 1.0), labels[samples]
         changed = logits * scale + shift
         p = member_probabilities(changed)  # [M,n,C]
-        places = np.arange(len(own))
+        places = np.arange(len(truth))
         # A member answers for a sample by its share of the mean probability of the label.
-        of_label = np.maximum(p[:, places, own], np.finfo(np.float64).tiny)
+        of_label = np.maximum(p[:, places, truth], np.finfo(np.float64).tiny)
         share = of_label / of_label.sum(axis=0)
         slope = p * share[:, :, None]
-        slope[:, places, own] -= share
-        yield -float(label_log_probabilities(changed, own).sum()), np.stack([(slope * logits).sum(0), slope.sum(0)])
+        slope[:, places, truth] -= share
+        yield -float(label_log_probabilities(changed, truth).sum()), np.stack([(slope * logits).sum(0), slope.sum(0)])
 
 
 def _changed(
@@ -271,6 +271,6 @@ def _changed(
     for samples in sample_chunks(member_logits):
         before = scaled_logits(member_logits, samples, 1.0)
         after = scaled_logits(member_logits, samples, temperature) * scale + shift
-        classes = [mean_over_members(member_probabilities(one)).argmax(axis=-1) for one in (before, after)]
+        classes = [mean_over_members(member_probabilities(logits)).argmax(axis=-1) for logits in (before, after)]
         changed += int((classes[0] != classes[1]).sum())
     return float(changed / member_logits.shape[1])

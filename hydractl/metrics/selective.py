@@ -107,5 +107,5 @@ def error_metrics(scores: FloatArray, correct: BoolArray) -> ErrorMetrics | None
     """
     if correct.all() or not correct.any():
         return None
-    found = ood_metrics(scores[correct], scores[~correct])
-    return ErrorMetrics(found.auroc, found.aupr_out, found.fpr95)
+    detection = ood_metrics(scores[correct], scores[~correct])
+    return ErrorMetrics(detection.auroc, detection.aupr_out, detection.fpr95)

@@ -106,31 +106,31 @@ class Fitting:
         """Returns `score_samples` of this score."""
         return score_samples(self.row, state, samples, self.temperature)
 
-    def held_out(self, outside: Sequence[FitSamples] = ()) -> list[FloatArray]:
+    def held_out(self, ood_sets: Sequence[FitSamples] = ()) -> list[FloatArray]:
         """Returns the scores of the ID samples and of each OOD set, `[...,n]`, by fits that do not know them.
 
         Each ID sample is scored by a fit on all others, or on the other folds. In that case the same fits score the
         samples of an OOD set, equally many each.
         """
-        sets = [(self.inside, self.fold), *((one, np.arange(one.samples) % self.folds) for one in outside)]
+        sets = [(self.inside, self.fold), *((samples, np.arange(samples.samples) % self.folds) for samples in ood_sets)]
         if self.row.fit is None or self._leaves_out is not None:
             state = self.whole  # refuses samples that are too few
-            inside = self.scores(state, self.inside) if self._leaves_out is None else self._leaves_out(self.inside)
-            return [inside, *(self.scores(state, samples) for samples in outside)]
-        found: list[FloatArray | None] = [None] * len(sets)
+            id_scores = self.scores(state, self.inside) if self._leaves_out is None else self._leaves_out(self.inside)
+            return [id_scores, *(self.scores(state, samples) for samples in ood_sets)]
+        filled: list[FloatArray | None] = [None] * len(sets)
         for number in range(self.folds):
             state = self.state(number)
-            for place, (samples, own) in enumerate(sets):
-                if len(places := np.flatnonzero(own == number)):
-                    found[place] = _put(found[place], places, self.scores(state, samples.subset(places)), len(own))
-        return [one if one is not None else np.empty(0) for one in found]
+            for place, (samples, fold) in enumerate(sets):
+                if len(places := np.flatnonzero(fold == number)):
+                    filled[place] = _put(filled[place], places, self.scores(state, samples.subset(places)), len(fold))
+        return [scores if scores is not None else np.empty(0) for scores in filled]
 
     def _quantiles(self, fresh: IntArray) -> FloatArray:
         """Returns the scores of the samples outside some folds, each by a fit without it and without those folds."""
         others = np.setdiff1d(self.fold, fresh)
         if self._leaves_out is not None:
             return totals(self._leaves_out(self._within(others)))
-        scores = (self.scores(self.state(*fresh, one), self._within(one)) for one in others)
+        scores = (self.scores(self.state(*fresh, fold), self._within(fold)) for fold in others)
         return np.concatenate([np.empty(0), *map(totals, scores)])  # folds may have no others
 
     def _within(self, folds: IntArray | int) -> FitSamples:
@@ -150,8 +150,8 @@ class Fitting:
         return kept
 
 
-def _put(found: FloatArray | None, places: IntArray, scores: FloatArray, count: int) -> FloatArray:
-    room = np.empty((*scores.shape[:-1], count)) if found is None else found
+def _put(filled: FloatArray | None, places: IntArray, scores: FloatArray, count: int) -> FloatArray:
+    room = np.empty((*scores.shape[:-1], count)) if filled is None else filled
     room[..., places] = scores
     return room
 

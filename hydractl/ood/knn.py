@@ -59,8 +59,8 @@ def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
     counts = np.bincount(classes)
     first, second = np.partition(np.append(counts, [most] * 2), 1)[:2]
     # Without a sample of the smallest class that is one smaller; a class of one sample is none then.
-    own = np.where(counts[classes] == first, first - 1 or second, first)
-    return np.asarray(2 - 2 * np.take_along_axis(ordered, own.clip(1, most)[:, None] - 1, -1)[:, 0])
+    smallest = np.where(counts[classes] == first, first - 1 or second, first)
+    return np.asarray(2 - 2 * np.take_along_axis(ordered, smallest.clip(1, most)[:, None] - 1, -1)[:, 0])
 
 
 def knn(state: State, answers: Outputs) -> Tensor:

@@ -36,13 +36,13 @@ def fit_layers(samples: FitSamples) -> Fitted:
         raise DataError(f"{samples.samples} samples to fit on: all-layers needs {LEAST} at least: give more data")
     logarithms = _left_out_logarithms(samples)
     deviation = logarithms.std(axis=-1)
-    found = {"location": logarithms.mean(axis=-1), "scale": np.where(deviation > 0, deviation, 1)}
+    fitted = {"location": logarithms.mean(axis=-1), "scale": np.where(deviation > 0, deviation, 1)}
     for name, rows in (("hidden", [copy for layer in samples.hidden for copy in layer]), ("last", samples.features)):
         width = (rows[0] if len(rows) else samples.features).shape[-1]
-        each = [_gaussian(one) for one in rows]
-        found[f"{name}_mean"] = np.reshape([mean for mean, _ in each], (len(each), width))
-        found[f"{name}_whiten"] = np.reshape([whiten for _, whiten in each], (len(each), width, width))
-    return found
+        each = [_gaussian(row) for row in rows]
+        fitted[f"{name}_mean"] = np.reshape([mean for mean, _ in each], (len(each), width))
+        fitted[f"{name}_whiten"] = np.reshape([whiten for _, whiten in each], (len(each), width, width))
+    return fitted
 
 
 def _gaussian(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -63,9 +63,9 @@ def _left_out_logarithms(samples: FitSamples) -> NDArray[np.float64]:
 
 def _left_out(samples: FitSamples) -> NDArray[np.float64]:
     """Returns what `by_layer` gives for each sample by a fit on all others, `[L,N]`."""
-    found = _left_out_logarithms(samples)
-    deviation = found.std(axis=-1, keepdims=True)
-    return (found - found.mean(axis=-1, keepdims=True)) / (deviation + (deviation == 0))
+    logarithms = _left_out_logarithms(samples)
+    deviation = logarithms.std(axis=-1, keepdims=True)
+    return (logarithms - logarithms.mean(axis=-1, keepdims=True)) / (deviation + (deviation == 0))
 
 
 def _distances(x: Tensor, mean: Tensor, whiten: Tensor) -> Tensor:
@@ -81,12 +81,12 @@ def by_layer(state: State, answers: Outputs) -> Tensor:
     """
     import torch
 
-    found = [_distances(answers.read(), state["last_mean"], state["last_whiten"])]
+    squared = [_distances(answers.read(), state["last_mean"], state["last_whiten"])]
     if answers.hidden:
         every = _distances(torch.cat([*answers.hidden]), state["hidden_mean"], state["hidden_whiten"])
-        found = [*every.split([len(layer) for layer in answers.hidden]), *found]
-    found = [distances.mean(0) for distances in found]
-    logarithms = torch.stack(found).clamp(min=SMALLEST).log()
+        squared = [*every.split([len(layer) for layer in answers.hidden]), *squared]
+    squared = [distances.mean(0) for distances in squared]
+    logarithms = torch.stack(squared).clamp(min=SMALLEST).log()
     return (logarithms - state["location"].unsqueeze(-1)) / state["scale"].unsqueeze(-1)
 
 

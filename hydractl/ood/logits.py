@@ -64,8 +64,8 @@ def mutual_information(_state: State, answers: Outputs) -> Tensor:
     members = member_logarithms(answers)
     if len(members) == 1:
         return torch.zeros_like(members[0, :, 0])
-    whole, expected = _log_entropy(mean_logarithms(members)), mean_logarithms(_log_entropy(members))
-    return whole + (-(expected - whole).expm1()).clamp(min=torch.finfo(whole.dtype).tiny).log()
+    total, expected = _log_entropy(mean_logarithms(members)), mean_logarithms(_log_entropy(members))
+    return total + (-(expected - total).expm1()).clamp(min=torch.finfo(total.dtype).tiny).log()
 
 
 def energy(_state: State, answers: Outputs) -> Tensor:

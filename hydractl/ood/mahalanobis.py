@@ -81,20 +81,20 @@ def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
     means = np.stack([samples.features[labels == label].mean(0) for label in range(len(counts))])
     covariance = shrunk_covariance(samples.features - means[labels])
     root = inverse_root(covariance.matrix(count / (count - 1)))
-    white, centres, own = (samples.features - means.mean(0)) @ root, (means - means.mean(0)) @ root, counts[labels]
+    white, centres, sizes = (samples.features - means.mean(0)) @ root, (means - means.mean(0)) @ root, counts[labels]
     away = white - centres[labels]  # r
-    more = own / np.maximum(own - 1, 1)
+    more = sizes / np.maximum(sizes - 1, 1)
     change = (1 - covariance.share) * more / (count - 1)
     lengths = np.square(away).sum(-1)
-    found = np.full(count, np.inf)
+    nearest = np.full(count, np.inf)
     for label, centre in enumerate(centres):
         to_centre = white - centre
         factor = np.where(labels == label, more, 1.0)
         cross = factor * (to_centre * away).sum(-1)
         distance = factor**2 * np.square(to_centre).sum(-1) + change * cross**2 / (1 - change * lengths)
-        gone = (labels == label) & (own == 1)
-        found = np.minimum(found, np.where(gone, np.inf, distance))
-    return found
+        gone = (labels == label) & (sizes == 1)
+        nearest = np.minimum(nearest, np.where(gone, np.inf, distance))
+    return nearest
 
 
 def relative_left_out(samples: MemberSamples) -> NDArray[np.float64]:
@@ -109,8 +109,8 @@ def combined_left_out(samples: MemberSamples) -> NDArray[np.float64]:
     fitted = fit_combined(samples)
     parts = (-logsumexp(samples.logits, axis=-1), _left_out(samples))
     (first, second), (by, scale) = fitted["location"], fitted["scale"]
-    found: NDArray[np.float64] = (parts[0] - first) / by + (parts[1] - second) / scale
-    return found
+    combined: NDArray[np.float64] = (parts[0] - first) / by + (parts[1] - second) / scale
+    return combined
 
 
 def to_nearest(state: State, features: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ class Shrunk(NamedTuple):
         """Returns it, with S times a scale."""
         import numpy as np
 
-        found = (1 - self.share) * scale * self.sample
-        found[np.diag_indices_from(found)] += self.share * self.mean
-        return found
+        scaled = (1 - self.share) * scale * self.sample
+        scaled[np.diag_indices_from(scaled)] += self.share * self.mean
+        return scaled
 
 
 def shrunk_covariance(centred: NDArray[np.float64]) -> Shrunk:
@@ -63,8 +63,8 @@ def inverse_root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
     if np.square(lower.diagonal()).min() > smallest:
         return np.ascontiguousarray(solve_triangular(lower, np.eye(width), lower=True).T)
     variances, directions = np.linalg.eigh(covariance)
-    known = variances > max(variances[-1] * width * np.finfo(np.float64).eps, 0)
-    return np.asarray(directions * np.where(known, 1 / np.sqrt(np.where(known, variances, 1)), 0))
+    varying = variances > max(variances[-1] * width * np.finfo(np.float64).eps, 0)
+    return np.asarray(directions * np.where(varying, 1 / np.sqrt(np.where(varying, variances, 1)), 0))
 
 
 def left_out_distances(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -60,10 +60,10 @@ def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, se
     """
     if pool is not None and pool < budget:
         raise OptionError(f"`pool` {pool} is smaller than `budget` {budget}: draw from more heads, or drop fewer")
-    wanted = budget if pool is None else pool
-    if len(ranking) < wanted:
+    needed = budget if pool is None else pool
+    if len(ranking) < needed:
         raise OptionError(
-            f"the circuit ranks {len(ranking)} heads, but {wanted} are needed: extract it with a larger budget"
+            f"the circuit ranks {len(ranking)} heads, but {needed} are needed: extract it with a larger budget"
         )
     if pool is None:
         return list(ranking[:budget])
@@ -106,24 +106,24 @@ def by_price(
     Raises:
         OptionError: more is left without all of them.
     """
-    whole = plain_multiply_adds(checkpoint.spec, checkpoint.layout)
+    total = plain_multiply_adds(checkpoint.spec, checkpoint.layout)
     pieces = [*_priced(checkpoint, heads, comparable), *_priced(checkpoint, units, comparable)]
-    over, gone = whole - int(share * whole), list[_Priced]()
-    for one in sorted(pieces, key=lambda one: one.price):
+    over, gone = total - int(share * total), list[_Priced]()
+    for priced in sorted(pieces, key=lambda priced: priced.price):
         if over > 0:
-            gone.append(one)
-            over -= one.saved
+            gone.append(priced)
+            over -= priced.saved
     if over > 0:
-        least = share + over / whole
+        least = share + over / total
         raise OptionError(f"`budget_macs` {share:g}x: without all heads and MLP units {least:.3f}x are left: give more")
-    found: list[Head | Unit] = []
-    for one in reversed(gone):
-        if over + one.saved <= 0:
-            over += one.saved
+    confirmed: list[Head | Unit] = []
+    for priced in reversed(gone):
+        if over + priced.saved <= 0:
+            over += priced.saved
         else:
-            found.append(one.piece)
-    dropped = found[::-1]
-    return [one for one in dropped if isinstance(one, Head)], [one for one in dropped if isinstance(one, Unit)]
+            confirmed.append(priced.piece)
+    dropped = confirmed[::-1]
+    return [each for each in dropped if isinstance(each, Head)], [each for each in dropped if isinstance(each, Unit)]
 
 
 def _priced(checkpoint: Checkpoint, scores: Mapping[Piece, float], comparable: bool) -> list[_Priced]:
@@ -133,9 +133,9 @@ def _priced(checkpoint: Checkpoint, scores: Mapping[Piece, float], comparable: b
         if piece.tower not in saved:
             saved[piece.tower] = saved_without(checkpoint.spec, checkpoint.layout, piece)
     counting = [piece for piece in in_candidate_order(scores) if saved[piece.tower]]
-    found = [_Priced(piece, scores[piece] / saved[piece.tower], saved[piece.tower]) for piece in counting]
-    mean = 1.0 if comparable else sum(one.price for one in found) / max(len(found), 1)
-    return [one._replace(price=one.price / (mean or 1.0)) for one in found]
+    entries = [_Priced(piece, scores[piece] / saved[piece.tower], saved[piece.tower]) for piece in counting]
+    mean = 1.0 if comparable else sum(entry.price for entry in entries) / max(len(entries), 1)
+    return [entry._replace(price=entry.price / (mean or 1.0)) for entry in entries]
 
 
 def dealt(scores: Mapping[Unit, float], dropped: Sequence[Unit], members: int) -> list[list[Unit]]:
@@ -149,7 +149,7 @@ def dealt(scores: Mapping[Unit, float], dropped: Sequence[Unit], members: int) -
         dropped: those that one member would drop.
     """
     gone = set(dropped)
-    found: list[list[Unit]] = [[] for _ in range(members)]
+    by_member: list[list[Unit]] = [[] for _ in range(members)]
     layers: dict[tuple[str, int], list[Unit]] = {}
     for unit in sorted(in_candidate_order(scores), key=lambda unit: -scores[unit]):
         layers.setdefault(unit[:2], []).append(unit)
@@ -159,10 +159,10 @@ def dealt(scores: Mapping[Unit, float], dropped: Sequence[Unit], members: int) -
         rest = units[common:]
         for member in range(members):
             hand = rest[member::members]
-            own = [*hand, *(unit for i, unit in enumerate(rest) if i % members != member)][: keep - common]
-            kept = {*units[:common], *own}
-            found[member] += [unit for unit in units if unit not in kept]
-    return found
+            extra = [*hand, *(unit for i, unit in enumerate(rest) if i % members != member)][: keep - common]
+            kept = {*units[:common], *extra}
+            by_member[member] += [unit for unit in units if unit not in kept]
+    return by_member
 
 
 def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "global") -> list[Head]:

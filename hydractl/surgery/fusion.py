@@ -150,10 +150,10 @@ def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _together(spec: ModelSpec) -> Iterable[list[str]]:
     """Groups the names of tensors that can only be shared together: those of one layer's attention, or a single one."""
-    found: dict[object, list[str]] = {}
+    groups: dict[object, list[str]] = {}
     for name, slot in slots(spec).items():
-        found.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)
-    return found.values()
+        groups.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)
+    return groups.values()
 
 
 def _merges(checkpoint: Checkpoint, name: str, separate: frozenset[str]) -> bool:
@@ -168,42 +168,42 @@ def _fuse(
     spec = members[0].spec
     table = slots(spec)
     divided = [(name, table[name], layout.division(table[name], spec)) for name in names]
-    own = {name: [member.tensors[name] for member in members] for name in names}
-    if all(_identical(own[name], slot, division) for name, slot, division in divided):
-        return {name: _joined(own[name], division) for name, _, division in divided}, True
+    by_name = {name: [member.tensors[name] for member in members] for name in names}
+    if all(_identical(by_name[name], slot, division) for name, slot, division in divided):
+        return {name: _joined(by_name[name], division) for name, _, division in divided}, True
     if merged:
-        return {name: _mean(own[name], division, dtype) for name, _, division in divided}, True
-    return {name: packed(own[name], slot, division) for name, slot, division in divided}, False
+        return {name: _mean(by_name[name], division, dtype) for name, _, division in divided}, True
+    return {name: packed(by_name[name], slot, division) for name, slot, division in divided}, False
 
 
-def _identical(own: Sequence[LazyTensor], slot: Slot, division: Division | None) -> bool:
+def _identical(tensors: Sequence[LazyTensor], slot: Slot, division: Division | None) -> bool:
     """Tells whether members hold the same bits; of units, the same wherever several members keep one."""
     if division is None or len(set(division.members)) == 1:
-        first = own[0].load()
-        return all(_same_bits(first, tensor.load()) for tensor in own[1:])
+        first = tensors[0].load()
+        return all(_same_bits(first, tensor.load()) for tensor in tensors[1:])
     if slot.is_attention:
         return False
-    whole = _joined(own, division).load()
+    joined = _joined(tensors, division).load()
     places = map(torch.tensor, division.places(shared=True))
     return all(
-        _same_bits(whole.index_select(division.axis, there.long()), tensor.load())
-        for there, tensor in zip(places, own, strict=True)
+        _same_bits(joined.index_select(division.axis, there.long()), tensor.load())
+        for there, tensor in zip(places, tensors, strict=True)
     )
 
 
-def _joined(own: Sequence[LazyTensor], division: Division | None) -> LazyTensor:
+def _joined(tensors: Sequence[LazyTensor], division: Division | None) -> LazyTensor:
     """Returns one tensor of all units, each as the first member that keeps it has it; undivided, the first tensor."""
     if division is None or len(set(division.members)) == 1:
-        return own[0]
-    shape = _shape(own[0], division)
+        return tensors[0]
+    shape = _shape(tensors[0], division)
 
     def load() -> Tensor:
-        whole = torch.empty(shape, dtype=own[0].dtype)
-        for places, tensor in reversed(list(zip(division.places(shared=True), own, strict=True))):
-            whole.index_copy_(division.axis, torch.tensor(places, dtype=torch.long), tensor.load())
-        return whole
+        joined = torch.empty(shape, dtype=tensors[0].dtype)
+        for places, tensor in reversed(list(zip(division.places(shared=True), tensors, strict=True))):
+            joined.index_copy_(division.axis, torch.tensor(places, dtype=torch.long), tensor.load())
+        return joined
 
-    return LazyTensor(shape, own[0].dtype, load)
+    return LazyTensor(shape, tensors[0].dtype, load)
 
 
 def _shape(tensor: LazyTensor, division: Division) -> tuple[int, ...]:
@@ -216,16 +216,16 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(first, second)
 
 
-def _mean(own: Sequence[LazyTensor], division: Division | None, dtype: torch.dtype | None) -> LazyTensor:
+def _mean(tensors: Sequence[LazyTensor], division: Division | None, dtype: torch.dtype | None) -> LazyTensor:
     """Returns the mean of members' tensors, and of a unit's entries over the members that keep it."""
-    result = dtype or own[0].dtype
+    result = dtype or tensors[0].dtype
     if division is None or len(set(division.members)) == 1:
-        return LazyTensor(own[0].shape, result, lambda: rounded(_sum(own) / len(own), result))
-    shape, axis = _shape(own[0], division), division.axis
+        return LazyTensor(tensors[0].shape, result, lambda: rounded(_sum(tensors) / len(tensors), result))
+    shape, axis = _shape(tensors[0], division), division.axis
 
     def load() -> Tensor:
         total, counts = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape[axis])
-        for there, tensor in zip(map(torch.tensor, division.places(shared=True)), own, strict=True):
+        for there, tensor in zip(map(torch.tensor, division.places(shared=True)), tensors, strict=True):
             total.index_add_(axis, there.long(), tensor.load().double())
             counts[there.long()] += 1
         return rounded(total / counts.view(-1, *(1,) * (total.ndim - axis - 1)), result)
@@ -233,8 +233,8 @@ def _mean(own: Sequence[LazyTensor], division: Division | None, dtype: torch.dty
     return LazyTensor(shape, result, load)
 
 
-def _sum(own: Sequence[LazyTensor]) -> Tensor:
-    total = own[0].load().double()
-    for tensor in own[1:]:
+def _sum(tensors: Sequence[LazyTensor]) -> Tensor:
+    total = tensors[0].load().double()
+    for tensor in tensors[1:]:
         total += tensor.load()
     return total

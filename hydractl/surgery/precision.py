@@ -89,11 +89,11 @@ def _changed(tensor: LazyTensor, part: str, change: tuple[Tensor, Tensor], facto
     """Returns one tensor of a classifier; in a `factored` one, s scales the rows of all members' products."""
     scale, shift = change
     if part == "bias":
-        return _computed(tensor, lambda whole: whole * scale + shift)
+        return _computed(tensor, lambda numbers: numbers * scale + shift)
     if part == "s":
-        return _computed(tensor, lambda whole: whole * scale)
+        return _computed(tensor, lambda numbers: numbers * scale)
     if part == "lora_b" or (part == "weight" and not factored):
-        return _computed(tensor, lambda whole: whole * scale[:, None])
+        return _computed(tensor, lambda numbers: numbers * scale[:, None])
     return tensor
 
 

@@ -42,7 +42,7 @@ def with_provenance(
     """
     from hydractl.data.hashes import merged
 
-    own = {name: value for name, value in options.items() if value is not None and name != SEEN}
+    settings = {name: value for name, value in options.items() if value is not None and name != SEEN}
     seen = chain(*(search_data(checkpoint.provenance) for checkpoint in inputs), (options.get(SEEN) or {}).items())
     remembered = merged(seen, result.name)
     return replace(
@@ -50,7 +50,7 @@ def with_provenance(
         calibration=NOT_CALIBRATED,
         provenance={
             "command": command,
-            "options": own,
+            "options": settings,
             **({SEEN: remembered} if remembered else {}),
             "inputs": [_input(checkpoint) for checkpoint in inputs],
             "versions": {library: version(library) for library in LIBRARIES},
@@ -65,9 +65,9 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         provenance: that of a manifest. In early files each step has its samples among its own options.
     """
     for place in (provenance, provenance.get("options")):
-        named = place.get(SEEN) if isinstance(place, Mapping) else None
-        if isinstance(named, Mapping):
-            yield from named.items()
+        seen = place.get(SEEN) if isinstance(place, Mapping) else None
+        if isinstance(seen, Mapping):
+            yield from seen.items()
     inputs = provenance.get("inputs")
     for origin in inputs if isinstance(inputs, list) else ():
         if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
@@ -77,8 +77,8 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 def exposed_to(provenance: Mapping[str, Any]) -> Iterator[str]:
     """Yields the names of OOD sets on which any network in a model's history learned to be unsure."""
     options, inputs = provenance.get("options"), provenance.get("inputs")
-    named = options.get(OUTLIER_SETS) if isinstance(options, Mapping) else None
-    yield from (name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+    sets = options.get(OUTLIER_SETS) if isinstance(options, Mapping) else None
+    yield from (name for name in sets if isinstance(name, str)) if isinstance(sets, list) else ()
     for origin in inputs if isinstance(inputs, list) else ():
         if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
             yield from exposed_to(origin["provenance"])
@@ -88,17 +88,17 @@ def samples_behind(artifacts: Iterable[Artifact | None]) -> dict[str, Any] | Non
     """Returns all samples that some artifacts were made with, sketches by name; None if they name none."""
     from hydractl.data.hashes import merged
 
-    given = [artifact for artifact in artifacts if artifact is not None]
-    seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
-    return merged(seen, given[0].name) if seen else None
+    present = [artifact for artifact in artifacts if artifact is not None]
+    seen = [entry for artifact in present for entry in (artifact.search_data or {}).items()]
+    return merged(seen, present[0].name) if seen else None
 
 
 def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelReference | None) -> None:
     """Raises ArtifactError if an artifact names another model; one written by hand names none."""
-    if model is not None and (found := identity(checkpoint)) != model.sha256:
+    if model is not None and (sha256 := identity(checkpoint)) != model.sha256:
         raise ArtifactError(
             f"{artifact}: was made from another model (sha256 {model.sha256[:12]}...) than "
-            f"{checkpoint.name} ({found[:12]}...): name that model, or make the artifact again"
+            f"{checkpoint.name} ({sha256[:12]}...): name that model, or make the artifact again"
         )
 
 

@@ -360,8 +360,8 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
         heads = choose_heads(method, pruning)
         if cut.units is None:
             return heads, [[]]
-        leaving, known = units_leaving(cut.units, checkpoint), method.scored(above)[1]
-        scores = {unit: known[unit] for unit in above.units}
+        leaving, by_unit = units_leaving(cut.units, checkpoint), method.scored(above)[1]
+        scores = {unit: by_unit[unit] for unit in above.units}
         dropped = by_scores(scores, leaving, pruning.scope)
     if cut.members is None:
         return heads, [dropped]

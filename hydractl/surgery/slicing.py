@@ -103,8 +103,8 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     for key, slot in checkpoint.slots().items():
         tensor, division = checkpoint.tensors[key], layout.division(slot, checkpoint.spec)
         if key not in checkpoint.shared:
-            own = [_part(checkpoint, slot, tensor, member) for member in members]
-            tensors[key] = packed(own, slot, division)
+            parts = [_part(checkpoint, slot, tensor, member) for member in members]
+            tensors[key] = packed(parts, slot, division)
         elif division is not None and slot.unit_axis is not None:
             tensors[key] = _kept_by_any(checkpoint, slot, tensor, division)
         else:
@@ -138,14 +138,14 @@ def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> Lazy
     tensor, adapter = checkpoint.tensors[name], checkpoint.spec.adapter
     assert adapter is not None
     linear, _, part = name.rpartition(".")
-    own = _changes(checkpoint, linear)
+    changes = _changes(checkpoint, linear)
     if part == "bias":
         return tensor if name in checkpoint.shared else _row(tensor, member, slot)
-    if not own:
+    if not changes:
         return tensor
 
     def load() -> Tensor:
-        numbers = {other: lazy.load()[member] for other, lazy in own.items()}
+        numbers = {other: lazy.load()[member] for other, lazy in changes.items()}
         return rounded(_changed(adapter, tensor.load().double(), numbers), tensor.dtype)
 
     return replace(tensor, load=load)
@@ -153,15 +153,15 @@ def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> Lazy
 
 def _changes(checkpoint: Checkpoint, linear: str) -> dict[str, LazyTensor]:
     """Returns the members' tensors beside the weight of a map, by their last name."""
-    own = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s")}
-    return {other: checkpoint.tensors[name] for other, name in own.items() if name in checkpoint.tensors}
+    names = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s")}
+    return {other: checkpoint.tensors[name] for other, name in names.items() if name in checkpoint.tensors}
 
 
-def _changed(adapter: Adapter, weight: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+def _changed(adapter: Adapter, weight: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
     """Returns a member's version of a shared weight `[out,in]`, in float64."""
     if adapter.kind == "low-rank":
-        return weight + own["lora_b"].double() @ own["lora_a"].double() * adapter.scale
-    return own["s"].double()[:, None] * weight * own["r"].double()
+        return weight + factors["lora_b"].double() @ factors["lora_a"].double() * adapter.scale
+    return factors["s"].double()[:, None] * weight * factors["r"].double()
 
 
 def _row(tensor: LazyTensor, member: int, slot: Slot) -> LazyTensor:

@@ -22,20 +22,20 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
         OptionError: the network has no such tower, or labels words.
     """
     tower = "vision" if what == "image" else "text"
-    found = next((one for one in checkpoint.spec.towers if one.name == tower), None)
-    if found is None:
+    encoder = next((each for each in checkpoint.spec.towers if each.name == tower), None)
+    if encoder is None:
         other = "text" if what == "image" else "image"
         raise OptionError(f"`embed` {what}: {checkpoint.name} reads no {what}s: choose {other}")
-    whole = checkpoint.spec
-    if whole.embeds:
+    before = checkpoint.spec
+    if before.embeds:
         return checkpoint
-    if whole.by_token:
+    if before.by_token:
         raise OptionError(f"`embed` {what}: {checkpoint.name} labels words and pools none: name the network below it")
     spec = ModelSpec(
-        EMBEDDINGS[tower], (found,), projection=whole.projection, adapter=whole.adapter, unit_length=whole.prompted
+        EMBEDDINGS[tower], (encoder,), projection=before.projection, adapter=before.adapter, unit_length=before.prompted
     )
     table = slots(spec)
-    fits = whole.prompted and what == "image"
+    fits = before.prompted and what == "image"
     return replace(
         checkpoint,
         spec=spec,

@@ -113,11 +113,11 @@ class Classes(Task):
 
     def row(self, answers: Answers, at: int) -> dict[str, Any]:
         p, sets = answers.probabilities[at], answers.sets
-        named = {} if sets is None else {"set": _most_probable_first(p, sets[at], answers.names)}
+        promised = {} if sets is None else {"set": _most_probable_first(p, sets[at], answers.names)}
         return {
             "label": answers.labels[at],
             **unsureness(answers, at),
-            **named,
+            **promised,
             "probabilities": dict(zip(answers.names, p.tolist(), strict=True)),
         }
 

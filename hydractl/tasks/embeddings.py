@@ -156,13 +156,13 @@ def kept_neighbours(reference: NDArray[Any], embeddings: NDArray[Any], nearest: 
     count = min(nearest, len(reference) - 1)
     if count < 1:
         raise DataError("one sample has no neighbours to keep: give two or more")
-    found = np.empty(len(reference))
-    units = [_units(one) for one in (reference, embeddings)]
+    shares = np.empty(len(reference))
+    units = [_units(vectors) for vectors in (reference, embeddings)]
     for first in range(0, len(reference), BLOCK):
         rows = np.arange(first, min(first + BLOCK, len(reference)))
-        theirs, ours = (_nearest(one, rows, count) for one in units)
-        found[rows] = [len(np.intersect1d(one, other)) / count for one, other in zip(theirs, ours, strict=True)]
-    return found
+        theirs, ours = (_nearest(vectors, rows, count) for vectors in units)
+        shares[rows] = [len(np.intersect1d(near, other)) / count for near, other in zip(theirs, ours, strict=True)]
+    return shares
 
 
 def _units(embeddings: NDArray[Any]) -> FloatArray:

@@ -238,9 +238,9 @@ def _both_logarithms(scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _log_surprise(there: FloatArray, absent: FloatArray, chosen: BoolArray) -> FloatArray:
     """Returns log(-log p) [n] of the probabilities p of answers, finite also where p is 1 to the last digit."""
-    own, other = np.where(chosen, there, absent), np.where(chosen, absent, there)
+    log_p, other = np.where(chosen, there, absent), np.where(chosen, absent, there)
     with np.errstate(divide="ignore"):
-        each = np.where(other < -30, other, np.log(-own))
+        each = np.where(other < -30, other, np.log(-log_p))
     largest = each.max(axis=-1)
     return np.asarray(largest + np.log(np.exp(each - largest[:, None]).sum(axis=-1)))
 
@@ -292,32 +292,32 @@ class _Measured:
         counts = np.bincount(ranks, minlength=size)
         sums = np.asarray(np.bincount(ranks, weights=gaps, minlength=size), dtype=np.float64)
         precision, auroc = self._ranking(places, labels)
-        found, claimed, there = (chosen & labels).sum(axis=0), chosen.sum(axis=0), labels.sum(axis=0)
+        hits, claimed, there = (chosen & labels).sum(axis=0), chosen.sum(axis=0), labels.sum(axis=0)
         return LabelSetMetrics(
             accuracy=float(self.outcomes.correct[places].mean()),
             brier=float(self.outcomes.brier[places].mean()),
             nll=float(self.outcomes.nll[places].mean()),
             ece=binned_gap(self.bins[places].ravel(), gaps, gaps.size),
             adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), sums, gaps.size),
-            precision=float(found.sum() / max(claimed.sum(), 1)),
-            recall=float(found.sum() / max(there.sum(), 1)),
-            micro_f1=float(2 * found.sum() / max(claimed.sum() + there.sum(), 1)),
-            macro_f1=float((2 * found / np.maximum(claimed + there, 1)).mean()),
+            precision=float(hits.sum() / max(claimed.sum(), 1)),
+            recall=float(hits.sum() / max(there.sum(), 1)),
+            micro_f1=float(2 * hits.sum() / max(claimed.sum() + there.sum(), 1)),
+            macro_f1=float((2 * hits / np.maximum(claimed + there, 1)).mean()),
             mean_ap=precision,
             label_auroc=auroc,
         )
 
     def _ranking(self, places: IntArray, labels: IntArray) -> tuple[float, float]:
         """Returns mean average precision and mean AUROC over the labels that some samples have and some have not."""
-        found = []
-        for own, ranks in zip(labels.T, self.by_label, strict=True):
-            if 0 < own.sum() < len(own):
+        rated = []
+        for column, ranks in zip(labels.T, self.by_label, strict=True):
+            if 0 < column.sum() < len(column):
                 taken, size = ranks[places], int(ranks.max()) + 1
-                counts = (np.bincount(taken[own == one], minlength=size) for one in (0, 1))
-                found.append(metrics_of_counts(*counts))
-        if not found:
+                counts = (np.bincount(taken[column == value], minlength=size) for value in (0, 1))
+                rated.append(metrics_of_counts(*counts))
+        if not rated:
             return float("nan"), float("nan")
-        return float(np.mean([one.aupr_out for one in found])), float(np.mean([one.auroc for one in found]))
+        return float(np.mean([each.aupr_out for each in rated])), float(np.mean([each.auroc for each in rated]))
 
 
 def fit_label_sets(
@@ -347,7 +347,7 @@ def fit_label_sets(
     if precision is None:
         thresholds = tuple(_threshold(*column) for column in columns)
     else:
-        thresholds = _precise([(scores, own == 1) for scores, own in columns], precision, names)
+        thresholds = _precise([(scores, truth == 1) for scores, truth in columns], precision, names)
     answers = [tabulate_label_sets(member_logits, labels, *how).prediction for how in ((), (temperature, thresholds))]
     changed = float((answers[0] != answers[1]).any(axis=-1).mean())
     return FittedLabels(temperature, before, after, at_bound=at_bound, argmax_changed=changed, thresholds=thresholds)
@@ -356,8 +356,8 @@ def fit_label_sets(
 def _precise(
     columns: Sequence[tuple[FloatArray, BoolArray]], precision: float, names: Sequence[str] | None
 ) -> tuple[float, ...]:
-    found = [sure_from(*column, precision) for column in columns]
-    lacking = [names[at] if names else str(at) for at, least in enumerate(found) if least is None]
+    thresholds = [sure_from(*column, precision) for column in columns]
+    lacking = [names[at] if names else str(at) for at, least in enumerate(thresholds) if least is None]
     if lacking:
         more = len(lacking) - 1
         others = f" and of {more} other label{'s' * (more != 1)}" if more else ""
@@ -366,7 +366,7 @@ def _precise(
             f"with 95 % certainty: give more calibration data ({least_answers(precision)} right answers of each label "
             "at least), or a lower `accuracy`"
         )
-    return tuple(least for least in found if least is not None)
+    return tuple(least for least in thresholds if least is not None)
 
 
 def _threshold(p: FloatArray, labels: IntArray) -> float:
@@ -375,6 +375,6 @@ def _threshold(p: FloatArray, labels: IntArray) -> float:
         return 0.5
     levels, ranks = np.unique(p, return_inverse=True)
     taken = np.bincount(ranks)[::-1].cumsum()[::-1]  # samples from each level on
-    found = np.bincount(ranks, weights=labels)[::-1].cumsum()[::-1]
-    best = int(np.argmax(2 * found / (taken + labels.sum())))
+    hits = np.bincount(ranks, weights=labels)[::-1].cumsum()[::-1]
+    best = int(np.argmax(2 * hits / (taken + labels.sum())))
     return float(levels[best] if best == 0 else (levels[best - 1] + levels[best]) / 2)

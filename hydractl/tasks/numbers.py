@@ -179,11 +179,11 @@ class Numbers(Task):
     def row(self, answers: Answers, at: int) -> dict[str, Any]:
         shown = {"value": "values", "spread": "spread", "low": "low", "high": "high"}
         columns = {name: answers.columns[column] for name, column in shown.items()}
-        known = {
+        present = {
             name: iter(map(number_or_none, numbers[at])) for name, numbers in columns.items() if numbers is not None
         }
         suffixes = [""] if len(answers.names) == 1 else [f"({name})" for name in answers.names]
-        return {f"{name}{suffix}": next(numbers) for suffix in suffixes for name, numbers in known.items()}
+        return {f"{name}{suffix}": next(numbers) for suffix in suffixes for name, numbers in present.items()}
 
 
 def require_varied(variance: FloatArray | None) -> None:
@@ -238,9 +238,9 @@ def _measured(table: NumberTable) -> Callable[[IntArray], NumberMetrics]:
     errors = table.labels - table.values
     each = [np.square(errors), np.abs(errors), table.spread]
     if table.deviation is not None and table.low is not None and table.high is not None:
-        inside = (table.low <= table.labels) & (table.labels <= table.high)
-        each += [gaussian_nll(errors, table.deviation), inside, table.high - table.low]
-    by_sample = np.stack([one.mean(-1) for one in each])
+        covered = (table.low <= table.labels) & (table.labels <= table.high)
+        each += [gaussian_nll(errors, table.deviation), covered, table.high - table.low]
+    by_sample = np.stack([values.mean(-1) for values in each])
 
     def of(places: IntArray) -> NumberMetrics:
         pairs = zip(table.values[places].T, table.labels[places].T, strict=True)
@@ -256,7 +256,7 @@ def spearman(first: FloatArray, second: FloatArray) -> float:
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
     0.5
     """
-    ranks = [_ranks(one) - (len(one) + 1) / 2 for one in (first, second)]
+    ranks = [_ranks(values) - (len(values) + 1) / 2 for values in (first, second)]
     scale = float(np.sqrt(np.square(ranks[0]).sum() * np.square(ranks[1]).sum()))
     return float(ranks[0] @ ranks[1] / scale) if scale else float("nan")
 
@@ -290,7 +290,7 @@ def fit_intervals(values: FloatArray, spread: FloatArray, labels: FloatArray, sh
     deviation = np.hypot(spread * scale, floor)
     width = np.sort(np.abs(errors[1::2]) / deviation[1::2], axis=0)[rank - 1]
     plain = np.hypot(np.sqrt(np.square(errors).mean(axis=0)), floor * LEAST)
-    before, after = (float(gaussian_nll(errors, one).mean()) for one in (plain, deviation))
+    before, after = (float(gaussian_nll(errors, deviations).mean()) for deviations in (plain, deviation))
     intervals = Intervals(share, *map(tuple, np.stack([scale, floor, width]).tolist()))
     return FittedIntervals(1.0, before, after, at_bound=False, argmax_changed=0.0, intervals=intervals)
 
@@ -324,8 +324,8 @@ def fit_platt(member_logits: Logits, labels: IntArray) -> FittedVector:
 
     Source: Platt 1999; a sigmoid of z is the softmax of 0 and z.
     """
-    found = fit_vector(np.concatenate([np.zeros_like(member_logits), member_logits], -1), labels[:, 0])
-    return replace(found, scale=found.scale[1:], shift=(found.shift[1] - found.shift[0],))
+    fitted = fit_vector(np.concatenate([np.zeros_like(member_logits), member_logits], -1), labels[:, 0])
+    return replace(fitted, scale=fitted.scale[1:], shift=(fitted.shift[1] - fitted.shift[0],))
 
 
 def ranking_metrics(scores: FloatArray, labels: FloatArray, queries: IntArray) -> dict[str, FloatArray]:
@@ -347,12 +347,12 @@ def ranking_metrics(scores: FloatArray, labels: FloatArray, queries: IntArray) -
     if (labels < 0).any():
         raise DataError(f"sample {int(np.argmax(labels < 0))} has a negative label, ranking needs 0 or more")
     order = np.lexsort((labels, -scores, queries))
-    ranked = [own for own in np.split(labels[order], np.flatnonzero(np.diff(queries[order])) + 1) if own.any()]
+    ranked = [gains for gains in np.split(labels[order], np.flatnonzero(np.diff(queries[order])) + 1) if gains.any()]
     if not ranked:
         raise DataError("no query has a sample with a label above 0: there is nothing to rank")
     return {
-        "ndcg10": np.array([_gain(own) / _gain(np.sort(own)[::-1]) for own in ranked]),
-        "mrr": np.array([1 / (1 + np.argmax(own > 0)) for own in ranked]),
+        "ndcg10": np.array([_gain(gains) / _gain(np.sort(gains)[::-1]) for gains in ranked]),
+        "mrr": np.array([1 / (1 + np.argmax(gains > 0)) for gains in ranked]),
     }
 
 

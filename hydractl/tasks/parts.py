@@ -1,4 +1,4 @@
-"""What tasks are described by: names in transformers, measures of searches, kinds of labels."""
+"""Parts of a task's description: names in transformers, measures of searches, kinds of labels."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ class Answers:
 
     @cached_property
     def columns(self) -> Mapping[str, Any]:
-        """What the task makes of the answers, by name: arrays `[N,...]` or lists, None for what was not calibrated."""
+        """The task's columns of the answers, by name: arrays `[N,...]` or lists, None for what was not calibrated."""
         return self.task.columns(self)
 
     def __getattr__(self, name: str) -> Any:

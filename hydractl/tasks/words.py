@@ -270,12 +270,12 @@ def tabulate_words(
         rows[sentences, np.arange(len(sentences)) - starts[sentences]] = values
         return rows
 
-    known, spans, outcomes = words.outcomes, None, None
-    if known is not None:
-        right = np.logical_and.reduceat(known.correct, starts)
-        outcomes = Outcomes(padded(known.labels), right, nll=mean(known.nll), brier=mean(known.brier))
+    judged, spans, outcomes = words.outcomes, None, None
+    if judged is not None:
+        right = np.logical_and.reduceat(judged.correct, starts)
+        outcomes = Outcomes(padded(judged.labels), right, nll=mean(judged.nll), brier=mean(judged.brier))
         if names is not None and make_spans(names):
-            spans = find_spans(names, sentences, words.prediction, words.msp, labels=known.labels)
+            spans = find_spans(names, sentences, words.prediction, words.msp, labels=judged.labels)
     return WordTable(
         prediction=padded(words.prediction),
         msp=np.minimum.reduceat(words.msp, starts),
@@ -295,14 +295,14 @@ def find_spans(
 ) -> SpanTable:
     """Returns the spans of predicted labels `[n]` of words, and which of them are those of the true labels `[n]`."""
     counts, tags = np.bincount(sentences), span_tags(names)
-    found, true = [], np.zeros(len(counts), dtype=np.int64)
+    spans, true = [], np.zeros(len(counts), dtype=np.int64)
     for sentence, (end, count) in enumerate(zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True)):
-        own = slice(end - count, end)
-        theirs, ours = ([names[at] for at in each[own].tolist()] for each in (labels, predicted))
-        wanted, sure = set(span_ranges(theirs, tags)), confidence[own]
-        true[sentence] = len(wanted)
-        found += [(sentence, sure[span[1] : span[2]].min(), span in wanted) for span in span_ranges(ours, tags)]
-    rows = [np.array(column) for column in zip(*found, strict=True)] if found else [np.zeros(0)] * 3
+        place = slice(end - count, end)
+        theirs, ours = ([names[at] for at in each[place].tolist()] for each in (labels, predicted))
+        expected, sure = set(span_ranges(theirs, tags)), confidence[place]
+        true[sentence] = len(expected)
+        spans += [(sentence, sure[span[1] : span[2]].min(), span in expected) for span in span_ranges(ours, tags)]
+    rows = [np.array(column) for column in zip(*spans, strict=True)] if spans else [np.zeros(0)] * 3
     return SpanTable(rows[0].astype(np.int64), rows[1].astype(np.float64), rows[2].astype(bool), true)
 
 
@@ -315,8 +315,8 @@ def word_replicates(table: WordTable, replicates: int = 1000, seed: int = 0) -> 
     """Returns resampled values [draws] of the fields of WordMetrics; whole sentences are drawn."""
     measured, size = _Measured(table), len(table.msp)
     drawn = [asdict(measured.of(np.bincount(at, minlength=size))) for [at] in draw_places([size], replicates, seed)]
-    known = [name for name, value in drawn[0].items() if value is not None]
-    return {name: np.array([one[name] for one in drawn]) for name in known}
+    names = [name for name, value in drawn[0].items() if value is not None]
+    return {name: np.array([draw[name] for draw in drawn]) for name in names}
 
 
 class _Measured:
@@ -347,11 +347,11 @@ class _Measured:
         if spans is None:
             return dict.fromkeys(("precision", "recall", "span_f1", "span_ece"))
         weights = times[spans.sentences]
-        right, found, true = (int(each) for each in (weights @ spans.correct, weights.sum(), times @ spans.true))
+        right, predicted, true = (int(each) for each in (weights @ spans.correct, weights.sum(), times @ spans.true))
         gaps = weights * (spans.correct - spans.confidence)
         return {
-            "precision": float(right / max(found, 1)),
+            "precision": float(right / max(predicted, 1)),
             "recall": float(right / max(true, 1)),
-            "span_f1": float(2 * right / max(found + true, 1)),
-            "span_ece": binned_gap(equal_width_bins(spans.confidence, BINS), gaps, max(found, 1)),
+            "span_f1": float(2 * right / max(predicted + true, 1)),
+            "span_ece": binned_gap(equal_width_bins(spans.confidence, BINS), gaps, max(predicted, 1)),
         }

@@ -31,7 +31,7 @@ def test_the_simplest_is_chosen_within_chance() -> None:
     noise = {name: {"a": scores(1, seed)} for name, seed in (("msp", 2), ("knn", 3))}
     found = choose_score(inside, noise, 100)
     assert (found.score, found.left_out) == ("msp", {})
-    assert choose_score(inside, noise, 100, named="knn").score == "knn"
+    assert choose_score(inside, noise, 100, fixed="knn").score == "knn"
 
 
 def test_sets_on_which_the_choice_is_worse_than_the_baseline_are_named() -> None:
@@ -47,4 +47,4 @@ def test_sets_on_which_the_choice_is_worse_than_the_baseline_are_named() -> None
     assert worse[("textures", "AUROC")] == pytest.approx((0.71, 0.34), abs=0.06)
     assert {name for name, _ in worse} == {"textures"}
     assert sum("textures" in line for line in found.warnings()) == len(worse) + 1  # the last: worse than a coin
-    assert choose_score(inside, outside, 200, named="msp").worse == ()
+    assert choose_score(inside, outside, 200, fixed="msp").worse == ()
