@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.disk import holds_weights
+from hydractl.data.labels import read_classes
 from hydractl.data.sources import parse_data_spec, require_on_hub
 from hydractl.errors import OptionError
 from hydractl.families.load import located
@@ -18,7 +19,7 @@ def check_places(options: Iterable[Declared], values: Mapping[str, Any]) -> None
 
     Raises:
         CheckpointError: there is no such model, here or on the hub.
-        DataError: there are no such data here, and the name is no id of the hub.
+        DataError: there are no such data here, and the name is no id of the hub; or no such file of classes.
         OptionError: a model and data stand in each other's place.
     """
     models, sources, places = list[str](), list[str](), list[str]()
@@ -26,8 +27,11 @@ def check_places(options: Iterable[Declared], values: Mapping[str, Any]) -> None
         texts, metavar = _texts(values.get(option.name)), option.option.metavar or ""
         if metavar in ("MODEL", "MODEL..."):
             models += texts
-        elif metavar.endswith("SYSTEM..."):
+        elif metavar.startswith("[NAME=]") and metavar.endswith("..."):
             models += [text for text in texts if os.path.exists(text) or not re.search("[=+:]", text)]
+        elif option.name == "classes":
+            for text in texts:
+                read_classes(text)
         elif option.name == "inputs":
             places += texts
         elif metavar.endswith("SOURCE[:SPLIT]") and "SEVERITY" not in metavar:

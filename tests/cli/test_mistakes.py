@@ -244,6 +244,8 @@ WRONG = {
     "predict nothing pets": "nothing",
     "predict vit nothing.png": "nothing.png",
     "predict vit": "--data",
+    "predict vit pets --classes nothing.txt": "nothing.txt",
+    "analyse speed nothing": "nothing",
     "predict vit pets --dtype full": "--dtype full",
     "evaluate vit --id-data pets --device gpu": "--device gpu",
     "evaluate vit": "--id-data",
