@@ -127,7 +127,7 @@ def prepare_texts(checkpoint: Checkpoint) -> Prepare:
 
 
 class _Settings(Schema, extra="ignore"):
-    """What `export` writes beside a tokenizer that has no place for it."""
+    """Holds what `export` writes beside a tokenizer that has no place for it."""
 
     model_input_names: Items[str]
     split_special_tokens: bool

@@ -37,18 +37,18 @@ def is_build_file(model: object) -> bool:
 def _options_of(build: BuildOptions, folder: Path) -> dict[str, Any]:
     """Returns the options that are not the default, by name; paths are seen from a folder."""
     values = flat(build)
-    found = {}
+    changed = {}
     for option in declared(type(build)):
         value = values.get(option.name)
         if option.name in OWN or value is None or value == option.default or value == ():
             continue
         plain = option.option.plain(value) if option.option.plain else value
-        several = [str(one) for one in plain] if isinstance(plain, list | tuple) else None
+        several = [str(item) for item in plain] if isinstance(plain, list | tuple) else None
         plain = several if several is not None else str(plain) if isinstance(plain, Path) else plain
         if option.name in PLACES:
             plain = _placed(option.name, plain, "", str(folder))
-        found[option.name] = plain
-    return found
+        changed[option.name] = plain
+    return changed
 
 
 def _placed(name: str, value: Any, here: str, there: str) -> Any:
@@ -59,7 +59,7 @@ def _placed(name: str, value: Any, here: str, there: str) -> Any:
         there: the folder that the result's are seen from.
     """
     if isinstance(value, list):
-        return [_placed(name, one, here, there) for one in value]
+        return [_placed(name, place, here, there) for place in value]
     if name in FILES:
         return path_seen_from(str(value), there, here)
     return str(parse_data_spec(str(value), True, here).seen_from(there))
@@ -83,15 +83,15 @@ def read_build_file(build: B) -> B:
     if not lexists(file):
         raise origin.refusal("there is no such file", "name a build.toml, or the network to build from")
     values: dict[str, Any] = parse_toml(read_text(file, origin), origin).fields
-    known = {option.name: option for option in declared(type(build))}
-    if unknown := [name for name in values if name not in known or name in OWN]:
+    options = {option.name: option for option in declared(type(build))}
+    if unknown := [name for name in values if name not in options or name in OWN]:
         raise origin.refusal(f"{shortened(unknown[0], 40)} is no option of a build", REMEDY)
     for name in PLACES:
         if name in values:
             values[name] = _placed(name, values[name], str(file.parent), ".")
-    own = {name: value for name, value in flat(build).items() if name != "model" and value not in (None, [], ())}
-    own = {name: value for name, value in own.items() if value != known[name].default}
-    return make(type(build), {"output": str(file.parent), **values, **own})
+    by_user = {name: value for name, value in flat(build).items() if name != "model" and value not in (None, [], ())}
+    by_user = {name: value for name, value in by_user.items() if value != options[name].default}
+    return make(type(build), {"output": str(file.parent), **values, **by_user})
 
 
 def begun(build: B, folder: Path) -> B | None:
@@ -120,8 +120,8 @@ def begun(build: B, folder: Path) -> B | None:
     return with_options(build, planned)
 
 
-def record(asked: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:
+def record(build: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:
     """Returns the record of a build that begins."""
     values = flat(planned)
-    content = {"options": _options_of(asked, folder), "plan": {name: values[name] for name in PLANNED}}
+    content = {"options": _options_of(build, folder), "plan": {name: values[name] for name in PLANNED}}
     return f"{json.dumps(content, indent=2)}\n".encode()

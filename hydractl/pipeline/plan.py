@@ -25,7 +25,7 @@ from hydractl.steps.select import Candidates, Select
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
 HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
-    Made(f"{one}.safetensors") for one in ("hydra", "network", "trained", "teacher", "soup")
+    Made(f"{name}.safetensors") for name in ("hydra", "network", "trained", "teacher", "soup")
 )
 SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
 CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
@@ -83,8 +83,8 @@ def plan(
             mean = Made("work/soup.safetensors")
             stages.append(Stage(Fuse(teachers, soup=True, output=mean), (mean,)))
             systems["soup"] = mean, SOUP
-    outside = _ood_data(build, 2) if one_class else []
-    calibrations = [_calibration(build, *one, outside) for one in systems.values()]
+    ood_data = _ood_data(build, 2) if one_class else []
+    calibrations = [_calibration(build, *pair, ood_data) for pair in systems.values()]
     return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 
 
@@ -111,10 +111,10 @@ def _id_data(build: BuildOptions, part: int) -> Given:
 def _ood_data(build: BuildOptions, part: int) -> list[Given]:
     """Returns a part of every OOD set: members and OOD scores are chosen by part 2, so 3 is the part to evaluate on."""
     count = 2 if build.data.eval_ood_data else 3
-    own = part > count
-    name, texts = ("EVAL_OOD", build.data.eval_ood_data) if own else ("OOD", build.data.ood_data)
-    whole = None if own else Part(part, part, count, build.seed)
-    return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), whole) for i, text in enumerate(texts, 1)]
+    for_evaluation = part > count
+    name, texts = ("EVAL_OOD", build.data.eval_ood_data) if for_evaluation else ("OOD", build.data.ood_data)
+    part_of_set = None if for_evaluation else Part(part, part, count, build.seed)
+    return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), part_of_set) for i, text in enumerate(texts, 1)]
 
 
 def _search(build: BuildOptions) -> Stage:
@@ -207,14 +207,14 @@ def _outliers(build: BuildOptions) -> Sequence[Given]:
     recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
     kept = len(build.data.ood_data) > 1 and not build.data.eval_ood_data
     parts = [_ood_data(build, 1), _ood_data(build, 2)] if recipe.outlier_weight else []
-    return [one for part in parts for one in (part[:-1] if kept else part)]
+    return [source for part in parts for source in (part[:-1] if kept else part)]
 
 
-def _calibration(build: BuildOptions, model: Made | Given, output: Made, outside: Sequence[Given]) -> Stage:
+def _calibration(build: BuildOptions, model: Made | Given, output: Made, ood_data: Sequence[Given]) -> Stage:
     step = Calibrate(
         model,
         id_data=_id_data(build, 3),
-        ood_data=outside or None,
+        ood_data=ood_data or None,
         reading=_reading(build),
         compute=build.compute,
         output=output,

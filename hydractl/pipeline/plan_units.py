@@ -47,25 +47,29 @@ def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinni
     """
     most = limits.budget_macs
     options = flat(build)
-    given = [one.name for one in declared(type(build)) if one.name in CHOOSING and options[one.name] != one.default]
+    choosing = [
+        option.name
+        for option in declared(type(build))
+        if option.name in CHOOSING and options[option.name] != option.default
+    ]
     fits = (
         build.data.train_data is not None
         and most is not None
         and limits.budget_params is None
         and build.choice.members > 1
     )
-    if build.units is None and (not fits or given or (most or MOST) >= MOST):
+    if build.units is None and (not fits or choosing or (most or MOST) >= MOST):
         return None
     if build.units == "no":
         return None
     if not fits:
         raise OptionError("`units` yes: give `train_data`, `budget_macs` and several `members`, and no `budget_params`")
-    if given:
-        raise OptionError(f"`{given[0]}` has no effect with `units` yes, which tries no candidates: leave it out")
-    found = sized(network, build.choice.members, most or MOST)
-    if found is None and build.units is not None:
+    if choosing:
+        raise OptionError(f"`{choosing[0]}` has no effect with `units` yes, which tries no candidates: leave it out")
+    thinned = sized(network, build.choice.members, most or MOST)
+    if thinned is None and build.units is not None:
         raise OptionError(f"`units` yes: no members of this network fit {most:g}x: give more, or leave `units` out")
-    return found
+    return thinned
 
 
 def sized(network: Checkpoint, members: int, most: float) -> Thinning | None:
@@ -88,8 +92,8 @@ def sized(network: Checkpoint, members: int, most: float) -> Thinning | None:
 
     def cost(lost: int) -> int:
         """Returns the multiply-adds of members each of which lacks so many units in each layer above the trunk."""
-        own = [[Unit(tower.name, i, m + n) for i in layers for n in range(lost)] for m in range(members)]
-        kept = [thin.without_units(spec, units) for units in own]
+        lost_units = [[Unit(tower.name, i, m + n) for i in layers for n in range(lost)] for m in range(members)]
+        kept = [thin.without_units(spec, units) for units in lost_units]
         return plain_multiply_adds(spec, side_by_side(spec, kept, frozenset(table) - apart))
 
     allowed, slope = most * plain_multiply_adds(spec, network.layout), cost(1) - cost(2)
@@ -106,8 +110,8 @@ def thinned_members(
     Args:
         id_data: labelled, to score units on.
     """
-    scores, own = Made("work/units.json"), range(build.choice.members)
-    whole, members = ([Made(f"work/{name}{m}.safetensors") for m in own] for name in ("units", "member"))
+    scores, numbers = Made("work/units.json"), range(build.choice.members)
+    thinned, members = ([Made(f"work/{name}{m}.safetensors") for m in numbers] for name in ("units", "member"))
     limit, compute = min(reading.limit or SAMPLES, SAMPLES), replace(build.compute, dtype=None)
     score = ScoreHeads(
         model=network,
@@ -123,10 +127,12 @@ def thinned_members(
         output=Made("work/units{member}.safetensors"),
     )
     spread = Spread("layer", trunk=thin.trunk)
-    heads = [Prune(whole[m], str(thin.heads), AtRandom(spread), seed=build.seed + m, output=members[m]) for m in own]
+    heads = [
+        Prune(thinned[m], str(thin.heads), AtRandom(spread), seed=build.seed + m, output=members[m]) for m in numbers
+    ]
     return [
         Stage(score, (scores,)),
-        Stage(units, tuple(whole)),
+        Stage(units, tuple(thinned)),
         *(Stage(prune, (member,)) for prune, member in zip(heads, members, strict=True)),
         Stage(Fuse(members, output=fused), (fused,)),
     ]

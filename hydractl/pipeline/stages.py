@@ -38,9 +38,9 @@ class Given(str):
     part: Part | None
 
     def __new__(cls, variable: str, source: str | DataSpec, part: Part | None = None) -> Given:
-        given = super().__new__(cls, source.within(part) if isinstance(source, DataSpec) and part else source)
-        given.variable, given.source, given.part = variable, source, part
-        return given
+        text = super().__new__(cls, source.within(part) if isinstance(source, DataSpec) and part else source)
+        text.variable, text.source, text.part = variable, source, part
+        return text
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Stage:
             elif option.type is bool:
                 flags += [flags_of(option)[0]] if listed else []
             else:
-                flags += [word for one in listed for word in (flags_of(option)[0], one)]
+                flags += [word for entry in listed for word in (flags_of(option)[0], entry)]
         return " ".join([*words, *flags])
 
     def is_done(self, folder: Path) -> bool:
@@ -107,12 +107,12 @@ def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
         folder: the folder of the Makefile; paths are relative to it.
         goal: the default target.
     """
-    given = {place.variable: place for stage in stages for place in stage.places if isinstance(place, Given)}
+    variables = {place.variable: place for stage in stages for place in stage.places if isinstance(place, Given)}
     made = {name for stage in stages for name in stage.makes}
     lines = [
         "# Written by hydractl build: every step, with the options that it was run with. Change it and run make.",
         HERE,
-        *(f"{name} ?= {_in_makefile(value.source, folder)}" for name, value in sorted(given.items())),
+        *(f"{name} ?= {_in_makefile(value.source, folder)}" for name, value in sorted(variables.items())),
         "",
         # `make -n` writes nothing.
         "$(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(shell mkdir -p work))",

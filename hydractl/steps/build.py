@@ -178,9 +178,9 @@ class Build(BuildOptions):
         if not isinstance(self.reading.classes, str | Path | None):
             raise OptionError("`classes`: a build takes a file with one name a line: write one")
         searched = {"search": self.search, "search_samples": self.search_samples, "draws": self.choice.draws}
-        for option, given in searched.items():
-            if given is not None and not self.data.ood_data:
-                raise OptionError(f"`{option}` {given}: circuits need `ood_data`: give it, or leave `{option}` out")
+        for option, setting in searched.items():
+            if setting is not None and not self.data.ood_data:
+                raise OptionError(f"`{option}` {setting}: circuits need `ood_data`: give it, or leave `{option}` out")
         require_measurable(self.choice.objective, bool(self.data.ood_data))
         learning = {field.name: getattr(self.learning, field.name) for field in fields(self.learning)}
         for name, value in {**learning, "train_samples": self.train_samples}.items():
@@ -237,7 +237,7 @@ class Build(BuildOptions):
         from hydractl.surgery.provenance import SEEN
 
         modality, reading = modality_of(network, self.reading), evaluation.reading
-        histories = [as_checkpoint(one).provenance for one in (network, *(self.learning.teacher if taught else ()))]
+        histories = [as_checkpoint(model).provenance for model in (network, *(self.learning.teacher if taught else ()))]
         if self.data.train_data is not None:
             from hydractl.training.trainset import remembered_training
 
