@@ -1,13 +1,12 @@
-"""Algorithm 1 as printed against the exact and the screened search, side by side in one process.
+"""Algorithm 1 as printed against the exact search, side by side in one process.
 
     python circuit_search.py [BATCH_SIZES] [STEPS] [SAMPLES]     e.g. circuit_search.py 4,8,16 3 8
 
 A ViT of 12 layers x 12 heads with random weights and a small width. The naive search is transformers' own forward with
 each candidate's columns of W_O zeroed in turn. Everything runs on one thread. First what a round costs at each batch
 size, medians of alternating runs, the exact one also with the library that multiplies for transformers, which alone
-compares with the counted ratio; then whole searches of a few steps, with their choices. On so few samples nearly every
-candidate lies within a screen's margin: what screening saves shows in its pass over the batch, and in whole searches of
-a trained network (`whole_search.py`).
+compares with the counted ratio; then whole searches of a few steps, with their choices. `whole_search.py` times those
+of a trained network.
 """
 
 import sys
@@ -23,12 +22,11 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.tower_spec import TowerSpec
-from hydractl.circuit.modes import Exact, Screened
+from hydractl.circuit.modes import Exact
 from hydractl.circuit.objective import ScoringData, measure
-from hydractl.circuit.ranking import Mode, Ranking, Search
+from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay, tokens_of
 from hydractl.circuit.search import extract_circuits
-from hydractl.circuit.shortcuts import rough_network
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
@@ -169,16 +167,16 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
             with off(reference, head):
                 reference(pixel_values=pixels)
 
-    def replayed(network: Hydra, onednn: bool = products.ONEDNN) -> Callable[[], object]:
+    def replayed(onednn: bool) -> Callable[[], object]:
         def run() -> None:
             products.ONEDNN = onednn
-            for _, logits, _ in Replay(network, candidates).logits({"pixel_values": pixels}):
+            for _, logits, _ in Replay(model, candidates).logits({"pixel_values": pixels}):
                 logits.numpy()
 
         return run
 
     fast = products.ONEDNN
-    runs = {"same": replayed(model, onednn=False), "exact": replayed(model), "screen": replayed(rough_network(model))}
+    runs = {"same": replayed(onednn=False), "exact": replayed(products.ONEDNN)}
     times: dict[str, list[float]] = {name: [] for name in runs}
     printed()
     for _ in range(ALTERNATIONS):
@@ -186,11 +184,11 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
         for name, run in runs.items():
             times[name].append(slow / timed(run))
     products.ONEDNN = fast
-    same, exact, screen = (median(times[name]) for name in runs)
+    same, exact = (median(times[name]) for name in runs)
     counted = counted_ratio(candidates[:1], candidates, model.spec.tower("vision"))
     print(
         f"batch {len(pixels):3}: naive / exact {exact:.2f}, by the same library {same:.2f}, which is "
-        f"{100 * same / counted:.0f} % of the counted {counted:.2f}; naive / bfloat16 pass {screen:.2f}",
+        f"{100 * same / counted:.0f} % of the counted {counted:.2f}",
         flush=True,
     )
 
@@ -208,26 +206,18 @@ def searches(reference: ViTForImageClassification, model: Hydra, steps: int, sam
     plain = [(batch.inputs["pixel_values"], batch.labels) for batch in [*inside, *outside]]
     chosen: dict[str, list[Head]] = {}
 
-    def ours(mode: Mode) -> None:
-        search = Search(tuple(member_heads(model.heads, 0)), steps, mode)
+    def ours() -> None:
+        search = Search(tuple(member_heads(model.heads, 0)), steps, Exact())
         (found,) = extract_circuits(model, [data], search, [Ranking("avg")])
-        chosen[mode.name] = [step.head for step in found.steps]
-        if found.shortcut:
-            print(f"screened: {found.shortcut.checked} candidates scored exactly", flush=True)
+        chosen["exact"] = [step.head for step in found.steps]
 
     def theirs() -> None:
         chosen["naive"] = naive(reference, plain, steps)
 
-    exact, screened, slow = timed(lambda: ours(Exact())), timed(lambda: ours(Screened())), timed(theirs)
+    exact, slow = timed(ours), timed(theirs)
     counted = counted_ratio(chosen["exact"], EVERY, model.spec.tower("vision"))
-    print(
-        f"{steps} steps: naive / exact {slow / exact:.2f}, counted {counted:.2f}, choices {agree(chosen, 'exact')}; "
-        f"naive / screened {slow / screened:.2f}, its first step done both ways, choices {agree(chosen, 'screened')}"
-    )
-
-
-def agree(chosen: dict[str, list[Head]], mode: str) -> str:
-    return "agree" if chosen[mode] == chosen["naive"] else "DIFFER"
+    agree = "agree" if chosen["exact"] == chosen["naive"] else "DIFFER"
+    print(f"{steps} steps: naive / exact {slow / exact:.2f}, counted {counted:.2f}, choices {agree}")
 
 
 def main(batch_sizes: str = "4,16", steps: str = "2", samples: str = "6") -> None:

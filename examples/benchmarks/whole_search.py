@@ -1,12 +1,11 @@
-"""Whole searches of a trained ViT on real images: Algorithm 1 as printed against the exact and the screened search.
+"""Whole searches of a trained ViT on real images: Algorithm 1 as printed against the exact search.
 
     python whole_search.py MODEL ID_DATA OOD_DATA [--objective acc|ood|avg] [--budget 12] [--limit N] [--device cpu]
 
 The naive search is transformers' own forward of a Hugging Face folder with each candidate's columns of W_O zeroed in
-turn, on all cores or on a GPU, which then holds its images. A few of its candidates are timed before, between and after
-the other two searches, on images prepared beforehand; all cost the same, so the whole search is as many times that as
-it has candidates over its steps. That exact and naive searches choose alike, the tests show; here the screened choices
-are compared with the exact ones.
+turn, on all cores or on a GPU, which then holds its images. A few of its candidates are timed before and after
+the exact search, on images prepared beforehand; all cost the same, so the whole search is as many times that as it has
+candidates over its steps. That both searches choose alike, the tests show.
 """
 
 import argparse
@@ -20,9 +19,9 @@ from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.material import Material
-from hydractl.circuit.modes import Exact, Screened
+from hydractl.circuit.modes import Exact
 from hydractl.circuit.objective import OBJECTIVES, Objective, ScoringData
-from hydractl.circuit.ranking import Mode, Ranking, Search
+from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
@@ -60,10 +59,9 @@ def naive_candidates(reference: str, data: ScoringData, device: torch.device) ->
     return lambda: median(timed(partial(candidate, layer)) for layer in range(len(weights[:TIMED])))
 
 
-def search(material: Material, data: ScoringData, objective: Objective, budget: int, mode: Mode) -> Ranking:
-    wanted = Search(tuple(member_heads(material.model.heads, 0)), budget, mode)
-    (found,) = extract_circuits(material.model, [data], wanted, [Ranking(objective)])
-    return found
+def search(material: Material, data: ScoringData, objective: Objective, budget: int) -> None:
+    every = tuple(member_heads(material.model.heads, 0))
+    extract_circuits(material.model, [data], Search(every, budget, Exact()), [Ranking(objective)])
 
 
 def main() -> None:
@@ -83,23 +81,13 @@ def main() -> None:
     candidates = len(member_heads(material.model.heads, 0))
     measured = sum(candidates - step for step in range(asked.budget))
 
-    times, found, each = {}, {}, [naive()]
-    for mode in (Exact(), Screened()):
-        start = time.perf_counter()
-        found[mode.name] = search(material, data, asked.objective, asked.budget, mode)
-        times[mode.name] = time.perf_counter() - start
-        each.append(naive())
-    whole = measured * median(each)
-    checked = found["screened"].shortcut.checked
-    alike = [step.head for step in found["exact"].steps] == [step.head for step in found["screened"].steps]
+    before = naive()
+    exact = timed(lambda: search(material, data, asked.objective, asked.budget))
+    each = [before, naive()]
+    printed = measured * median(each)
     print(f"{asked.objective}, {asked.budget} of {candidates} heads, {data.id_samples} + {data.ood_samples} images")
-    print(f"naive     {whole:7.1f} s: {measured} candidates of {', '.join(f'{one:.2f}' for one in each)} s")
-    print(f"exact     {times['exact']:7.1f} s: naive / exact {whole / times['exact']:.2f}")
-    print(
-        f"screened  {times['screened']:7.1f} s: naive / screened {whole / times['screened']:.2f}, its first step done"
-    )
-    print(f"          both ways; then {sum(checked[1:])} of {measured - candidates} scored exactly")
-    print(f"exact and screened choices {'agree' if alike else 'DIFFER'}")
+    print(f"naive  {printed:7.1f} s: {measured} candidates of {', '.join(f'{seconds:.2f}' for seconds in each)} s")
+    print(f"exact  {exact:7.1f} s: naive / exact {printed / exact:.2f}")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any], key: str) -> dict[
     """
     assert ranking.baseline is not None
     shortcut = ranking.shortcut
-    account = {"search": {shortcut.kind: ranking.slack, "checked": list(shortcut.checked)}} if shortcut else {}
+    account = {"search": {"gap": ranking.gap, "checked": list(shortcut.checked)}} if shortcut else {}
     steps = [
         {**step.head._asdict(), "score": step.measure.score(ranking.objective), **_numbers(step.measure, key)}
         for step in ranking.steps
@@ -109,7 +109,7 @@ class _Ranking(Schema):
     objective: Objective
     baseline: Measure | None
     steps: Items[tuple[ListedHead, Measure]]
-    shortcut: tuple[str, int, Items[int]] | None = None
+    shortcut: tuple[int, Items[int]] | None = None
 
     def value(self) -> Ranking:
         """Returns the ranking."""

@@ -17,7 +17,7 @@ from hydractl.options import Option, option
 
 if TYPE_CHECKING:
     from hydractl.circuit.objective import SearchData
-    from hydractl.circuit.ranking import Measured, Mode, Progress, Ranking, Search
+    from hydractl.circuit.ranking import Measured, Progress, Ranking, Search
     from hydractl.model.hydra import Hydra
 
 HeadsPerStep = Annotated[
@@ -32,8 +32,6 @@ class Exact:
 
     name: ClassVar[str] = "exact"
     help: ClassVar[str] = "the paper's search, which measures every candidate in every round"
-    shortfall: ClassVar[str] = ""
-    float32_only: ClassVar[bool] = False
 
     heads_per_step: HeadsPerStep = 1
 
@@ -51,36 +49,11 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class Screened:
-    """Measures candidates in half precision, and those near the best again in float32."""
-
-    name: ClassVar[str] = "screened"
-    help: ClassVar[str] = "candidates run in half precision, and those near the best again in float32"
-    shortfall: ClassVar[str] = ", of heads within {slack} of the best, a margin that the first step suggests"
-    float32_only: ClassVar[bool] = True
-
-    heads_per_step: HeadsPerStep = 1
-
-    def round(self, search: Search, done: int) -> Round:
-        # The first round measures both ways. Nobody knows how many candidates come near the best later.
-        return greedy_round(search, done, self.heads_per_step)._replace(passes=1.0 if done else 2.0)
-
-    def measure(
-        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-    ) -> Measured:
-        from hydractl.circuit.shortcuts import measure_screened
-
-        return measure_screened(search, network, data, growing=growing, progress=progress)
-
-
-@dataclass(frozen=True)
 class Shortlist:
     """Measures only the candidates with the smallest gradients."""
 
     name: ClassVar[str] = "shortlist"
     help: ClassVar[str] = "only the candidates with the smallest gradients are measured"
-    shortfall: ClassVar[str] = "; the best of the first shortlist was {slack} below the best of all"
-    float32_only: ClassVar[bool] = False
 
     heads_per_step: HeadsPerStep = 1
     shortlist: int = option(16, "Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS)
@@ -98,7 +71,7 @@ class Shortlist:
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
     ) -> Measured:
-        from hydractl.circuit.shortcuts import measure_shortlisted
+        from hydractl.circuit.search import measure_shortlisted
 
         return measure_shortlisted(search, network, data, growing=growing, progress=progress, size=self.shortlist)
 
@@ -112,8 +85,6 @@ class HeadMap:
 
     name: ClassVar[str] = "headmap"
     help: ClassVar[str] = "layer by layer, each giving up its share of the budget at once"
-    shortfall: ClassVar[str] = ""
-    float32_only: ClassVar[bool] = False
 
     def round(self, search: Search, done: int) -> Round:
         for place, share in layer_budgets(search.candidates, search.budget).items():
@@ -129,13 +100,15 @@ class HeadMap:
         return Exact().measure(search, network, data, growing, progress=progress)
 
 
-MODES = (Exact, Screened, Shortlist, HeadMap)
+MODES = (Exact, Shortlist, HeadMap)
 
 
-def shortcut_account(mode: Mode, ranking: Ranking) -> str | None:
-    """Returns a line on what a mode left to chance for an objective; None if it took no shortcut."""
+def shortcut_account(ranking: Ranking) -> str | None:
+    """Returns a line on what a shortlist left to chance for an objective; None if the search used none."""
     if ranking.shortcut is None:
         return None
     first, *later = ranking.shortcut.checked
-    checked = f"exact scores: {first} in the first step, {sum(later)} in all others"
-    return f"{ranking.objective}: {checked}{mode.shortfall.format(slack=f'{ranking.slack:.4f}')}"
+    return (
+        f"{ranking.objective}: exact scores: {first} in the first step, {sum(later)} in all others; "
+        f"the best of the first shortlist was {ranking.gap:.4f} below the best of all"
+    )

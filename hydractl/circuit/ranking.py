@@ -37,12 +37,10 @@ class DroppedHead(NamedTuple):
 
 
 class Shortcut(NamedTuple):
-    """Account of a search that measured some candidates inexactly or not at all."""
+    """Account of a search that measured only the candidates of a shortlist."""
 
-    # What the slack is, e.g. the `margin` of a screened search.
-    kind: str
-    slack: int  # in the objective's whole numbers; known after the first step, which scores all candidates exactly
-    checked: tuple[int, ...]  # how many candidates got exact scores, round by round
+    gap: int  # from the best of all to the best of the first shortlist, in the objective's whole numbers
+    checked: tuple[int, ...]  # how many candidates were measured, round by round
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,11 @@ class Ranking:
         return f"{len(self.steps)} heads, {measured} {first.accuracy:.4f} to {last.accuracy:.4f}{detected}"
 
     @property
-    def slack(self) -> float:
-        """The slack of its shortcut in units of the objective; 0 where it took none."""
+    def gap(self) -> float:
+        """The gap of its shortcut in units of the objective; 0 where it took none."""
         if self.shortcut is None or self.baseline is None:
             return 0.0
-        return self.shortcut.slack / self.baseline.span(self.objective)
+        return self.shortcut.gap / self.baseline.span(self.objective)
 
 
 class Round(NamedTuple):
@@ -96,8 +94,6 @@ class Mode(Protocol):
 
     name: ClassVar[str]
     help: ClassVar[str]
-    shortfall: ClassVar[str]  # what a shortcut leaves to chance, with `{slack}` for how much
-    float32_only: ClassVar[bool]
 
     def round(self, search: Search, done: int) -> Round:
         """Returns the round after so many heads have left."""

@@ -79,10 +79,8 @@ def replay(
 
     def pooled(x: Tensor, layer: int) -> Tensor:
         """Returns the tower's pooled tokens, given the input of layer number `layer`."""
-        return tower.pool_at(place, tower.encode_at(place, x, mask, layer).to(start.x.dtype), mask)
+        return tower.pool_at(place, tower.encode_at(place, x, mask, layer), mask)
 
-    # A search may screen its candidates with layers in half precision.
-    x = x.to(next(tower.layers[0].parameters()).dtype)
     for number, layer in enumerate(tower.layers):
         z, x = layer.mix_at(place, x, mask)
         attended = layer.attention.output(z)

@@ -151,8 +151,6 @@ class ExtractCircuit:
         outputs = self._outputs(objectives)
         tasks = open_tasks(checkpoint, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
-        if self.search.float32_only and next(model.parameters()).dtype.itemsize < 4:
-            raise OptionError(f"`search` {self.search.name} compares half precision with float32: pass `dtype` float32")
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
         search = Search(
             candidates,
@@ -228,6 +226,6 @@ def _searched(
 
         rankings = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
     for ranking in rankings:
-        if account := shortcut_account(search.mode, ranking):
+        if account := shortcut_account(ranking):
             watch.note(f"note: {account}")
     return rankings

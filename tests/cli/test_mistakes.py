@@ -139,8 +139,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "one member": (nothing, "fuse vit -o h", 2, "name two models", "fuse vit vit -o h"),
     "few samples for knn": (nothing, "calibrate vit --id-data pets -o c --ood-score knn", 1, "12 samples to fit on",
                               "calibrate vit --id-data pets -o c --ood-score msp"),
-    "a search in half precision": (nothing, f"{SEARCH} --search screened --dtype bfloat16", 2, "--dtype float32",
-                                   f"{SEARCH} --search screened --dtype float32"),
     "names of a nameless model": (nameless, "evaluate nameless --id-data pets", 1, "pass --match-labels index",
                                   "evaluate nameless --id-data pets --match-labels index"),
     "numbers of a nameless model": (table, "score-heads nameless --method taylor --id-data numbers.parquet -o -", 0,
