@@ -20,7 +20,6 @@ from hydractl.surgery.choose import units_leaving
 from hydractl.surgery.provenance import require_same_model
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.selection.pool import UnitDeal
 
 
@@ -30,12 +29,6 @@ class Limits:
 
     budget_macs: float | None = ratio_option("Multiply-adds that the Hydra may have against the network's.", "1.3x")
     budget_params: float | None = ratio_option("Parameters that the Hydra may have against the network's.", "1.2x")
-
-    def within(self, latency: LatencyLimit | None) -> Limits:
-        """Returns the limits that keep to a latency as well."""
-        if latency is None or (self.budget_macs or latency.multiply_adds) < latency.multiply_adds:
-            return self
-        return replace(self, budget_macs=latency.multiply_adds)
 
     def require_possible(self, network: Checkpoint, members: int) -> None:
         """Raises OptionError for limits below members without any head that share all but the attention of a layer."""

@@ -12,7 +12,7 @@ from hydractl.circuit.modes import MODES
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
 from hydractl.inputs.limits import Limits
 from hydractl.options import Option, option
-from hydractl.run_options import Compute, Precision, Seed, ratio_option
+from hydractl.run_options import Compute, Precision, Seed
 from hydractl.selection.candidates import SelectionObjective
 
 
@@ -94,9 +94,6 @@ class BuildOptions:
         "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
         "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
         "members is given.",
-    )
-    budget_latency: float | None = ratio_option(
-        "Time that the Hydra may take against the network's, measured on this machine.", "1.5x"
     )
     learning: Learning = Learning()
     seed: Seed = 0

@@ -21,7 +21,6 @@ from hydractl.inputs.search_data import modality_of
 from hydractl.options import function, with_options
 from hydractl.pipeline.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.pipeline.build_options import BuildOptions
-from hydractl.pipeline.latency import latency_limit
 from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
 from hydractl.pipeline.plan_units import thinning
 from hydractl.pipeline.schedule import NO_CIRCUITS, scheduled
@@ -32,7 +31,6 @@ from hydractl.training.request import Hyperparameters
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.evaluation.results import Results
     from hydractl.tasks.task import Task
 
@@ -52,7 +50,6 @@ class Built(Result):
         verdict: gains and losses in a sentence.
         advice: which file to deploy, how the Hydra compares with the network trained as long and with teachers, what
             these gain over the network, what to try if the Hydra gains nothing, and the command that uses the file.
-        latency: the Hydra's time against the network's, if a budget limits it.
     """
 
     stages: Sequence[Stage]
@@ -60,7 +57,6 @@ class Built(Result):
     report: Mapping[str, Any] | None = None
     verdict: str = ""
     advice: Sequence[str] = field(default_factory=tuple)
-    latency: str = ""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -75,7 +71,6 @@ class Built(Result):
             "hydra": f"../{HYDRA}",  # as seen from this file
             "verdict": self.verdict or None,
             "advice": list(self.advice),
-            **({"latency": self.latency} if self.latency else {}),
         }
 
     def lines(self) -> Iterator[str]:
@@ -84,8 +79,6 @@ class Built(Result):
             yield from (stage.line(self.folder) for stage in self.stages)
             return
         yield self.verdict
-        if self.latency:
-            yield self.latency
         yield str(self.folder / HYDRA)
         yield from self.advice
 
@@ -131,8 +124,7 @@ class Build(BuildOptions):
             )  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
         task = self._check_task(network)
-        planned, latency = begun(self, folder), latency_limit(self, network, watch)
-        limits = self.limits.within(latency)
+        planned, limits = begun(self, folder), self.limits
         thin = thinning(self, network, limits)
         counts("budgets", self.choice.budgets, len(member_heads(network.heads, 0)))  # which `select` refuses later
         if thin is None:
@@ -166,8 +158,8 @@ class Build(BuildOptions):
         if not self.data.ood_data:
             watch.note(without_ood_data(task))
         self._refuse_leaks(stages[-1].step, network, taught=taught)
-        self._begin(planned, latency)
-        return self._built(stages, latency, watch)
+        self._begin(planned)
+        return self._built(stages, watch)
 
     def _check(self) -> None:
         """Raises OptionError or OutputError for what a step would refuse hours later."""
@@ -249,7 +241,7 @@ class Build(BuildOptions):
             "the Hydra", find_leaks("the Hydra", histories, measured), "give others by `eval_data` or `eval_ood_data`"
         )
 
-    def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
+    def _built(self, stages: Sequence[Stage], watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
         from hydractl.reports.artifact import read_report, report_json
         from hydractl.reports.verdict import next_command, own_score, recommended, rivalries, verdicts
@@ -261,8 +253,6 @@ class Build(BuildOptions):
             report = read_report(str(folder / REPORT / "report.json"))
             found = verdicts(report.models)
             verdict = found["hydra"]
-            device = self.compute.torch_device
-            timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
             others = [one for name, one in found.items() if name != "hydra"]
             chosen, why = recommended(report.models, ".safetensors")
             advice = [why]
@@ -284,11 +274,11 @@ class Build(BuildOptions):
             zero_shot = as_member(self.model).spec.prompted
             classes = f" --classes {quote(str(self.reading.classes or 'FILE'))}" if zero_shot else ""
             advice.append(f"Next: {next_command(used)}{classes}")
-            built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
+            built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
 
-    def _begin(self, planned: Build, latency: LatencyLimit | None) -> None:
+    def _begin(self, planned: Build) -> None:
         """Makes the folder of a build, unless this build began there.
 
         Raises:
@@ -303,8 +293,6 @@ class Build(BuildOptions):
             (new / BEGUN).parent.mkdir()
             write_bytes(new / BEGUN, record(self, planned, folder))
             write_bytes(new / BUILD_TOML, written(planned, folder))
-            if latency is not None:
-                latency.write(new)
 
 
 build = function(Build)

@@ -19,8 +19,6 @@ from PIL import Image
 
 import hydractl as library
 from hydractl.checkpoint.folders import mark
-from hydractl.errors import OptionError
-from hydractl.evaluation.latency_limit import most_multiply_adds
 from hydractl.inputs.result import Result
 from hydractl.options import Option
 from hydractl.pipeline import stages as pipeline
@@ -231,23 +229,15 @@ def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: C
 
 
 def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
-    bounds = ("--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x")
-    built = hydractl(*ARGUMENTS, *bounds, "--quiet", code=0)
-    assert any(line.startswith("latency: ") for line in built.out.splitlines())
+    bounds = ("--budget-params=1.1x", "--budget-macs=1.9x")
+    hydractl(*ARGUMENTS, *bounds, "--quiet", code=0)
     entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
     network, hydra = (entries[name]["cost"] for name in ("network", "hydra"))
     assert hydra["members"] == 2
     assert hydra["multiply_adds"] <= 1.9 * network["multiply_adds"]
     assert hydra["parameters"] <= 1.1 * network["parameters"]
-    begun = json.loads((here / "built" / "work" / "latency.json").read_text())
-    assert (begun["budget"], len(begun["measured"])) == (8, 2)
     again = json.loads(hydractl(*ARGUMENTS, *bounds, "--dry-run", "--json").out)["steps"]
     assert all(f"\t{line}\n" in (here / "built" / "Makefile").read_text() for line in again)
-
-
-def test_a_latency_that_no_network_has_is_refused() -> None:
-    with pytest.raises(OptionError, match="`budget_latency` 0.25x"):
-        most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 0.25)
 
 
 def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
