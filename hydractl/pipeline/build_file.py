@@ -24,7 +24,7 @@ OWN = ("output", "dry_run")
 #: Options that name a file, and those that name a source: their paths are seen from the file.
 FILES = ("model", "teacher", "recipe", "classes")
 PLACES = (*FILES, "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data")
-#: What the time of a build decides where the user does not.
+#: What the effort of a build decides where the user does not.
 PLANNED = ("search", "search_samples", "draws", "random", "limit", "train_samples", "settings")
 REMEDY = "correct it: its names are those of the options, with _ for -"
 
@@ -110,7 +110,7 @@ def begun(build: B, folder: Path) -> B | None:
         raise origin.refusal("is no record of a build")
     new = _options_of(build, folder)
     for name in sorted(old.keys() | new.keys()):
-        # The file in the folder holds what the time decided as well.
+        # The file in the folder holds what the effort decided as well.
         if new.get(name) not in (old.get(name), planned.get(name, old.get(name))):
             was, now = (shortened(str(one.get(name, "not given")), 60) for one in (old, new))
             raise OutputError(

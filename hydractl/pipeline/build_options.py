@@ -15,6 +15,28 @@ from hydractl.options import Option, option
 from hydractl.run_options import Compute, Precision, Seed
 from hydractl.selection.candidates import SelectionObjective
 
+NO_CIRCUITS = "none"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The numbers of a build that no option gives."""
+
+    name: str
+    search: str  # how circuits are searched
+    search_samples: int  # of each set, to search on
+    draws: int  # from the first heads of each circuit, per budget
+    random: int  # draws from all heads, per budget
+    limit: int  # samples of each set in all other steps
+    steps: int  # of the optimiser, 10 epochs at most
+
+
+EFFORTS = (
+    Effort("quick", "shortlist", 200, draws=2, random=6, limit=2000, steps=500),
+    Effort("normal", "exact", 500, draws=4, random=12, limit=5000, steps=1500),
+    Effort("thorough", "exact", 1500, draws=6, random=20, limit=10_000, steps=4500),
+)
+
 
 @dataclass(frozen=True)
 class MemberChoice:
@@ -101,8 +123,8 @@ class BuildOptions:
     reading: Reading = Reading()
     search: str | None = option(
         None,
-        "How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows.",
-        choices=("none", *(mode.name for mode in MODES)),
+        "How circuits are searched, as in extract-circuit; none is fastest. Default: as `effort` says.",
+        choices=(NO_CIRCUITS, *(mode.name for mode in MODES)),
     )
     search_samples: int | None = option(
         None,
@@ -114,12 +136,11 @@ class BuildOptions:
     train_samples: int | None = option(
         None, "Samples to train on. Default: `limit`, or all.", "Data", minimum=1, maximum=bounds.SAMPLES
     )
-    time: str = option(
-        "30m",
-        "Time to take; it decides the search, the draws, the samples and the steps of training that are not given. "
-        "none: all of them, and 10 epochs.",
+    effort: Literal["quick", "normal", "thorough"] = option(
+        "normal",
+        "How much to try: the search, the draws, the samples and the steps of training that are not given. quick takes "
+        "about a third of normal, thorough three times as much.",
         "Compute",
-        "30m|2h|none",
     )
     compute: Compute = Compute()
     precision: Precision = "no"

@@ -12,9 +12,8 @@ from hydractl.evaluation.settings import Procedure, Sets
 from hydractl.inputs.limits import Limits
 from hydractl.inputs.reported import Outputs
 from hydractl.options import Rows
-from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.build_options import NO_CIRCUITS, BuildOptions
 from hydractl.pipeline.plan_units import Thinning, thinned_members
-from hydractl.pipeline.schedule import NO_CIRCUITS
 from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.steps.calibrate import Calibrate
 from hydractl.steps.evaluate import Evaluate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,12 +93,37 @@ class Stage:
         return all((folder / name).exists() for name in self.makes)
 
 
-def run_stages(stages: Sequence[Stage], folder: Path, watch: Watcher) -> None:
-    """Runs the stages that are not done, in order."""
-    for number, stage in enumerate(stages, 1):
+def run_stages(stages: Sequence[Stage], folder: Path, passes: Mapping[str, float], watch: Watcher) -> None:
+    """Runs the stages that are not done, in order, and notes the time that is left.
+
+    Args:
+        passes: how many samples the network is run on, by command.
+    """
+    counts = [passes.get(stage.command, 0.0) for stage in stages]
+    left = sum(count for stage, count in zip(stages, counts, strict=True) if not stage.is_done(folder))
+    begun, done = time.monotonic(), 0.0
+    for number, (stage, count) in enumerate(zip(stages, counts, strict=True), 1):
         if not stage.is_done(folder):
-            watch.note(f"[{number}/{len(stages)}] {stage.command}: {', '.join(stage.makes)}")
+            about = f", about {duration((time.monotonic() - begun) / done * left)} left" if done else ""
+            watch.note(f"[{number}/{len(stages)}] {stage.command}: {', '.join(stage.makes)}{about}")
+            if count > sum(counts) / 2:
+                watch.note(
+                    f"note: {stage.command} takes longer than all other steps together, about {count:,.0f} passes of "
+                    "the network; a smaller `effort` takes fewer"
+                )
             stage.run(folder, watch)
+            done, left = done + count, left - count
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as people read it.
+
+    >>> duration(45.3), duration(150), duration(3600)
+    ('45 seconds', '2.5 minutes', '60 minutes')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.{1 if seconds < 600 else 0}f} minutes"
 
 
 def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:

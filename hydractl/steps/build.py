@@ -18,12 +18,12 @@ from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.arguments import as_checkpoint, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import modality_of
-from hydractl.options import function, with_options
+from hydractl.options import function
 from hydractl.pipeline.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.effort import passes, settled, sizes_of
 from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
 from hydractl.pipeline.plan_units import thinning
-from hydractl.pipeline.schedule import NO_CIRCUITS, scheduled
 from hydractl.pipeline.stages import Stage, makefile, run_stages
 from hydractl.selection.candidates import counts, require_measurable
 from hydractl.steps.evaluate import Evaluate
@@ -95,8 +95,8 @@ class Build(BuildOptions):
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
-    Takes `time` at most, training included: measures each part of the work on a few samples, chooses the search, the
-    draws, the samples and the steps that are not given, and prints how long that takes.
+    `effort` chooses the search, the draws, the samples and the steps of training that are not given. Says before a step
+    that takes longer than all others together, and after each step how much time is left.
 
     Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
     build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the
@@ -129,14 +129,9 @@ class Build(BuildOptions):
         counts("budgets", self.choice.budgets, len(member_heads(network.heads, 0)))  # which `select` refuses later
         if thin is None:
             limits.require_possible(network, self.choice.members)
+        sizes = sizes_of(self, network)
         if planned is None:
-            unsearched = self if thin is None else with_options(self, {"search": NO_CIRCUITS, "random": 0, "draws": 0})
-            planned = scheduled(unsearched, network, limits, thin is not None, watch=watch)
-            if thin is not None or not self.data.ood_data:
-                # What the time decided has no effect here: build.toml would be refused for it, or plan otherwise.
-                random = planned.choice.random if thin is None else None
-                undecided = dict.fromkeys(("search", "search_samples", "draws"))
-                planned = with_options(planned, {**undecided, "random": random})
+            planned = settled(self, sizes, thin is not None, watch)
         if thin is not None:
             watch.note(
                 f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "
@@ -144,10 +139,11 @@ class Build(BuildOptions):
             )
         taught = bool(self.learning.teacher) and self._teachers_go_together(watch)
         mixed = taught and self._teachers_have_a_mean()
+        trunks = self.choice.trunks or limits.trunks(network)
         stages = plan(
             planned,
             limits,
-            self.choice.trunks or limits.trunks(network),
+            trunks,
             thin,
             one_class=network.spec.one_class,
             taught=taught,
@@ -159,7 +155,7 @@ class Build(BuildOptions):
             watch.note(without_ood_data(task))
         self._refuse_leaks(stages[-1].step, network, taught=taught)
         self._begin(planned)
-        return self._built(stages, watch)
+        return self._built(stages, passes(planned, network, sizes, trunks), watch)
 
     def _check(self) -> None:
         """Raises OptionError or OutputError for what a step would refuse hours later."""
@@ -241,7 +237,7 @@ class Build(BuildOptions):
             "the Hydra", find_leaks("the Hydra", histories, measured), "give others by `eval_data` or `eval_ood_data`"
         )
 
-    def _built(self, stages: Sequence[Stage], watch: Watcher) -> Built:
+    def _built(self, stages: Sequence[Stage], counted: Mapping[str, float], watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
         from hydractl.reports.artifact import read_report, report_json
         from hydractl.reports.verdict import next_command, own_score, recommended, rivalries, verdicts
@@ -249,7 +245,7 @@ class Build(BuildOptions):
         folder = self.folder
         with claim(folder):
             write_bytes(folder / "Makefile", makefile(stages, folder, REPORT).encode(), force=True)
-            run_stages(stages, folder, watch)
+            run_stages(stages, folder, counted, watch)
             report = read_report(str(folder / REPORT / "report.json"))
             found = verdicts(report.models)
             verdict = found["hydra"]
@@ -265,7 +261,7 @@ class Build(BuildOptions):
                 # In words, not by names of options, which a shell and Python spell differently.
                 last = stages[-1].step
                 hurried = self.reading.limit is None and isinstance(last, Evaluate) and last.reading.limit is not None
-                data = "more time, which takes more of the data" if hurried else "more data to choose by"
+                data = "more effort, which takes more of the data" if hurried else "more data to choose by"
                 more = f"smaller budgets of heads, {data}"
                 more += "" if self.data.train_data else ", training data to fine-tune members on"
                 more = "longer training, or more multiply-adds" if "trained" in found else more

@@ -241,7 +241,7 @@ def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
 
 
 def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
-    columns = ("--label-column", "label", "--match-labels", "index", "--limit", "9", "--time", "none")
+    columns = ("--label-column", "label", "--match-labels", "index", "--limit", "9")
     hydractl(*ARGUMENTS, *columns, "--quiet", code=0)
     file = here / "built" / "build.toml"
     assert "near/noise=../noise" in file.read_text()

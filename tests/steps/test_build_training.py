@@ -180,13 +180,13 @@ def test_a_build_makes_them_where_the_cost_is_limited(hydractl: Command, here: P
         assert result.code == 2 and named in result.err
 
 
-def test_the_length_of_training_follows_from_time_and_limit(hydractl: Command, here: Path, more: Path) -> None:
+def test_the_length_of_training_follows_from_effort_and_limit(hydractl: Command, here: Path, more: Path) -> None:
     data = ["build", "vit", "--id-data=pets", "--train-data=more", "--device=cpu", "--budget-macs=1.5x", "-o=built"]
     for options, steps, limit in [
-        (["--time=none"], "steps=22", None),  # ten epochs of 72 images in batches of 32
-        (["--time=none", "--limit=32"], "steps=10", "--limit 32 "),
-        (["--time=1s", "--train-samples=9"], "steps=1", "--limit 9 "),
-        (["--time=1s", "--set=epochs=2"], "epochs=2", "--limit 72 "),
+        ([], "steps=22", None),  # ten epochs of 72 images in batches of 32
+        (["--limit=32"], "steps=10", "--limit 32 "),
+        (["--train-samples=9"], "steps=2", "--limit 9 "),
+        (["--effort=thorough", "--set=epochs=2"], "epochs=2", None),
     ]:
         lines = hydractl(*data, *options, "--dry-run").out.splitlines()
         trainings = [line for line in lines if line.startswith("hydractl finetune ")]

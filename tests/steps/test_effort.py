@@ -1,0 +1,83 @@
+"""What the effort of a build stands for, and what it says about its steps."""
+
+from pathlib import Path
+
+import pytest
+
+from hydractl.families.load import read_checkpoint
+from hydractl.options import with_options
+from hydractl.pipeline.build_options import EFFORTS, BuildData, BuildOptions
+from hydractl.pipeline.effort import Sizes, passes, settled
+from hydractl.pipeline.stages import Stage, run_stages
+from hydractl.watch import LOG, Log
+from tests.conftest import build_reference
+
+SIZES = Sizes(inside=1000, outside=[600], measured=[7000, 600])
+BUILD = BuildOptions(model="vit", data=BuildData(id_data="pets", ood_data=["noise"]))
+
+
+def test_an_effort_gives_what_no_option_gives() -> None:
+    for effort in EFFORTS:
+        found = settled(with_options(BUILD, {"effort": effort.name, "random": 3}), SIZES, False, LOG)
+        assert (found.search, found.search_samples) == (effort.search, effort.search_samples)
+        assert (found.choice.draws, found.choice.random) == (effort.draws, 3)
+        assert found.reading.limit == (effort.limit if effort.limit < 7000 else None)  # else it bounds nothing
+
+
+def test_what_has_no_effect_is_not_decided() -> None:
+    without = settled(BUILD, Sizes(1000, [], [1000]), False, LOG)
+    assert (without.search, without.search_samples, without.choice.draws) == (None, None, None)
+    assert without.choice.random == 12
+    assert settled(BUILD, SIZES, True, LOG).choice.random is None
+    assert settled(with_options(BUILD, {"search": "none"}), SIZES, False, LOG).choice.draws is None
+
+
+def test_training_is_bounded_by_its_steps_and_not_by_the_limit_of_an_effort() -> None:
+    sizes = Sizes(9000, [], [9000], training=400_000)
+    found = settled(BUILD, sizes, False, LOG)
+    assert (found.reading.limit, found.train_samples) == (5000, 400_000)
+    assert found.learning.settings == ["steps=1500"]
+
+
+def test_passes_are_what_the_plan_implies(tmp_path: Path) -> None:
+    network = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))  # of 12 heads
+    given = {"budgets": "1,2", "members": 2, "draws": 1, "random": 5, "search": "exact", "search_samples": 30}
+    found = passes(with_options(BUILD, given), network, Sizes(100, [50], [70, 50]), "0")
+    # Six heads leave: all objectives share the first round of 12 candidates, then each has 11, 10, 9, 8 and 7.
+    assert found["extract-circuit"] == pytest.approx(0.5 * (12 + 3 * 45) * (30 + 30))
+    assert found["select"] == (1 + 2 * (5 + 3 * 3)) * 150
+    assert found["evaluate"] == 3 * 120 and "finetune" not in found
+
+
+class Notes(Log):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def test_a_step_longer_than_all_others_says_so_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Notes()
+    stages = [Stage(step, (name,)) for step, name in ((First(), "a"), (Second(), "b"), (Third(), "c"))]
+    monkeypatch.setattr(Stage, "run", lambda stage, folder, watch: watch.note(f"run {stage.command}"))
+    run_stages(stages, tmp_path, {"first": 10, "second": 100}, watch)
+    assert [note.split(",")[0].split(":")[0] for note in watch.notes] == [
+        "[1/3] first", "run first", "[2/3] second", "note", "run second", "[3/3] third", "run third"
+    ]  # fmt: skip
+    assert "left" not in watch.notes[0] and "left" in watch.notes[2]
+    assert "second" in watch.notes[3] and "`effort`" in watch.notes[3]
+
+
+class First:
+    """A step."""
+
+
+class Second:
+    """A step."""
+
+
+class Third:
+    """A step."""
