@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from hydractl.errors import DataError
 from hydractl.metrics.checks import (
@@ -17,6 +16,7 @@ from hydractl.metrics.checks import (
     check_labels,
 )
 from hydractl.metrics.probabilities import (
+    entropies,
     label_log_probabilities,
     log_doubt,
     mean_over_members,
@@ -108,8 +108,8 @@ def _reduce(scaled: FloatArray, labels: IntArray | None) -> PredictionTable:
         prediction=prediction,
         msp=mean.max(axis=-1),
         doubt=log_doubt(scaled, prediction),
-        entropy=entr(mean).sum(axis=-1),
-        expected_entropy=mean_over_members(entr(members).sum(axis=-1)),
+        entropy=entropies(mean).sum(axis=-1),
+        expected_entropy=mean_over_members(entropies(members).sum(axis=-1)),
         disagreement=_disagreement(scaled.argmax(axis=-1)),
         outcomes=None if labels is None else _compare(scaled, mean, prediction, labels),
     )

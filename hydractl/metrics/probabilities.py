@@ -47,6 +47,11 @@ def member_probabilities(scaled: FloatArray) -> FloatArray:
     return exponentials
 
 
+def entropies(p: FloatArray) -> FloatArray:
+    """Returns -p log p of each probability, 0 of 0, in nats."""
+    return -p * np.log(np.where(p > 0, p, 1))
+
+
 def mean_over_members(values: FloatArray) -> FloatArray:
     """Returns the mean over the first axis of [M,...], exactly the common value where all members agree."""
     # A plain sum of equal values over M is off by a rounding, which would give equal members a mutual

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
 
 from hydractl.checkpoint.calibration import Calibration, Intervals
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
@@ -107,6 +106,7 @@ def lowest_temperature(nll: Callable[[float], float]) -> tuple[float, float, flo
     Args:
         nll: of a temperature.
     """
+    from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
         return nll(float(np.exp(log_temperature)))
@@ -220,6 +220,8 @@ def _penalised(member_logits: Logits, labels: IntArray, coolness: float, ridges:
     """Returns changes `[2,C]` of scales, relative to the temperature, and of shifts, with the least penalised NLL."""
     free, classes = np.isfinite(ridges), member_logits.shape[2]
     weight = np.where(free, ridges, 0.0)[:, None]
+
+    from scipy.optimize import minimize
 
     def loss(flat: FloatArray) -> tuple[float, FloatArray]:
         point = np.zeros((2, classes))

@@ -6,7 +6,6 @@ from math import ceil, log
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.ood_detection import ood_metrics
@@ -87,6 +86,8 @@ def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> fl
     >>> sure_from(np.repeat([0.1, 0.9], 100), np.repeat([False, True], 100), 0.97)
     0.9
     """
+    from scipy.special import betaincinv
+
     levels, ranks = np.unique(-confidence, return_inverse=True)
     answered = np.bincount(ranks).cumsum()
     wrong = np.bincount(ranks, weights=~correct).cumsum()

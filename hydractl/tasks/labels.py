@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr, expit, log_expit
 
 from hydractl.checkpoint.calibration import INTERVAL
 from hydractl.checkpoint.spec import TaskName
@@ -19,7 +18,7 @@ from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.ood_detection import metrics_of_counts
 from hydractl.metrics.prediction_table import Outcomes, PredictionTable, in_order
-from hydractl.metrics.probabilities import log_mean_exp, mean_over_members, sample_chunks, scaled_logits
+from hydractl.metrics.probabilities import entropies, log_mean_exp, mean_over_members, sample_chunks, scaled_logits
 from hydractl.metrics.scaling import FittedLabels, FittedTemperature, lowest_temperature
 from hydractl.metrics.selective import least_answers, sure_from
 from hydractl.tasks.classes import unsureness
@@ -214,6 +213,8 @@ def tabulate_label_sets(
 
 
 def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> LabelSetTable:
+    from scipy.special import expit
+
     members = expit(scaled)
     mean = mean_over_members(members)
     there, absent = _both_logarithms(scaled)
@@ -233,6 +234,8 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> L
 
 def _both_logarithms(scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Returns the logarithms [n,C] of the mean probabilities that labels are there and are not, of logits [M,n,C]."""
+    from scipy.special import log_expit
+
     return log_mean_exp(log_expit(scaled)), log_mean_exp(log_expit(-scaled))
 
 
@@ -246,7 +249,7 @@ def _log_surprise(there: FloatArray, absent: FloatArray, chosen: BoolArray) -> F
 
 
 def _entropy(p: FloatArray) -> FloatArray:
-    return np.asarray((entr(p) + entr(1 - p)).sum(axis=-1))
+    return np.asarray((entropies(p) + entropies(1 - p)).sum(axis=-1))
 
 
 def _disagreement(answers: BoolArray) -> FloatArray:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import expit
 
 from hydractl.checkpoint.calibration import INTERVAL, Intervals
 from hydractl.checkpoint.spec import SIGMOID, TaskName
@@ -166,6 +164,8 @@ class Numbers(Task):
         self, member_logits: Logits, temperature: float, intervals: Intervals | None = None
     ) -> dict[str, FloatArray]:
         """Returns the answers `[N,C]` in float64, with their intervals where there are some."""
+        from scipy.special import expit
+
         members = member_logits.astype(np.float64) / temperature
         members = expit(members) if self.sigmoid else members
         values, spread = members.mean(0), members.std(0)
@@ -300,6 +300,8 @@ def _deviation(errors: FloatArray, spread: FloatArray) -> tuple[float, float]:
 
     Fisher's scoring: least squares of the squared errors, weighted by the variances found last.
     """
+    from scipy.optimize import nnls
+
     squares = np.square(errors)
     least = max(float(squares.mean()) * LEAST, float(np.finfo(np.float32).tiny))  # of the floor, to keep NLL finite
     design, parts = np.stack([np.square(spread), np.ones_like(spread)], axis=1), np.array([0.0, squares.mean() + least])

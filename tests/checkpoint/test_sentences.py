@@ -55,7 +55,7 @@ def test_a_reranker_answers_by_the_activation_of_its_own_file(tmp_path: Path) ->
         expected = hf.AutoModelForSequenceClassification.from_pretrained(folder)(**tokens).logits.sigmoid()
     hydractl.export(folder, format="hf", output=tmp_path / "hf")
     for reranker in (folder, tmp_path / "hf"):
-        assert_close(hydractl.load(reranker).predict(pairs).values, expected)
+        assert_close(torch.from_numpy(hydractl.load(reranker).predict(pairs).values), expected)
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def embed(folder: Path, *texts: str) -> torch.Tensor:
-    found = hydractl.load(folder).predict(texts).embeddings
-    assert found is not None
-    return found
+    return torch.from_numpy(hydractl.load(folder).predict(texts).embeddings)
 
 
 @pytest.mark.parametrize("name", TEXT_NAMES)

@@ -13,7 +13,6 @@ from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
-from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
@@ -172,21 +171,3 @@ def test_units_that_are_normed_together_stay(tmp_path: Path) -> None:
     manifest = {**json.loads(to_metadata(dense)[KEY]), "units": {"vision": [None, [[0]], None]}}
     with pytest.raises(CheckpointError, match="norms all of them together"):
         from_metadata("file", {KEY: json.dumps(manifest)}, dense.tensors)
-
-
-def test_early_files_of_mask_ensembles_answer_as_they_did(dense: Checkpoint, tmp_path: Path) -> None:
-    """They stored `.kept` beside fc2 from the adapter's first layer on."""
-    kept = torch.stack([torch.arange(0, 12), torch.arange(8, 20)]).to(torch.int32)
-    lost = [[u for u in range(24) if u not in own] for own in kept.tolist()]
-    new = fuse([without(without(dense, 1, gone), 2, gone) for gone in lost])
-    whole = replace(new, units={}, tensors=new.tensors | {n: t for n, t in dense.tensors.items() if "mlp" in n})
-    names = [f"vision.layers.{layer}.mlp.fc2.kept" for layer in (1, 2)]
-    manifest = json.loads(to_metadata(whole)[KEY])
-    adapter = {"kind": "kept-features", "parts": ["mlp.fc1", "mlp.fc2"], "first": 1, "size": 12, "scale": 1.0}
-    manifest["spec"]["adapter"] = adapter
-    manifest["separate"] += names
-    tensors = with_tensors(whole, dict.fromkeys(names, kept)).tensors
-    write_safetensors(tmp_path / "old", tensors, {"format": "pt", KEY: json.dumps(manifest)})
-    old, inputs = read(tmp_path / "old"), build_reference("vit").inputs
-    assert old.units == new.units and old.spec.adapter is None
-    assert_close(answers(old, inputs), answers(new, inputs), rtol=0, atol=1e-10)
