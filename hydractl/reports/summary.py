@@ -1,9 +1,11 @@
 """The contents of a model as JSON and as text with a map of its heads, and its size before and after a change."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
@@ -13,8 +15,10 @@ from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES
 from hydractl.checkpoint.tower_spec import TowerSpec
-from hydractl.systems.onnx_file import OnnxFile
 from hydractl.text import counted, printable, shortened, span
+
+if TYPE_CHECKING:
+    from hydractl.systems.onnx_file import OnnxFile
 
 KEPT, DROPPED = "■", "·"
 
