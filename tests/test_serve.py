@@ -20,7 +20,7 @@ from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.data.preprocess import as_opened, preprocessor_from_json
 from hydractl.errors import CheckpointError, DataError
 from hydractl.serve import load_onnx, prepare_texts
-from tests.cli.conftest import save_bert, save_images, save_vit
+from tests.cli.conftest import half_known, save_bert, save_images, save_vit
 from tests.damage import edit_json
 from tests.data.tokenizers_and_processors import TOKENIZERS, bert_tokenizer, many_texts, text_spec
 from tests.test_package import ROOT
@@ -44,7 +44,8 @@ print(json.dumps({"foreign": foreign, "label": found.labels[0], "msp": found.msp
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated ONNX file of images."""
     folder = tmp_path_factory.mktemp("serve")
-    warm = library.calibrate(save_vit(folder / "vit"), id_data=save_images(folder / "data", 12))
+    vit = save_vit(folder / "vit")
+    warm = library.calibrate(vit, id_data=half_known(vit, save_images(folder / "data", 12)))
     library.export(warm, output=folder / "vit.onnx")
     return folder / "vit.onnx"
 

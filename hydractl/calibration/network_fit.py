@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.state_folder import StateFolder
-from hydractl.data.labels import unnamed
+from hydractl.data.labels import read_classes, unnamed
 from hydractl.data.number_labels import match_to_task
-from hydractl.data.samples import Samples
+from hydractl.data.reading import Reading
+from hydractl.data.samples import Samples, missing_classes
 from hydractl.errors import DataError, OptionError
+from hydractl.metrics.calibration import is_chance, too_few_right
+from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.precision import with_scaled_classes
@@ -24,8 +28,10 @@ from hydractl.systems.networks import NetworkLike, NetworkSystem
 from hydractl.systems.saving import SavedAnswers, answer_conditions
 from hydractl.systems.system import Answering, Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.labels import tabulate_label_sets
 from hydractl.tasks.task import Answers
 
+NO_GAIN = 1e-3  # of the NLL of guesses; a fit that gains less has found nothing
 NO_CLASS = "has no class that a model that embeds could be sure of"
 Fit = Callable[[Answers], FittedTemperature | FittedVector]
 #: Opens the folder of answers that were computed under these conditions, plain JSON.
@@ -140,14 +146,55 @@ def labelled_for(checkpoint: Checkpoint, samples: Samples) -> Samples:
     return samples
 
 
+def missing_to_fit(checkpoint: Checkpoint, samples: Samples, reading: Reading) -> str | None:
+    """Returns a warning that names classes of a network without a sample; see `missing_classes`.
+
+    Raises:
+        DataError: labels do not match.
+    """
+    task = find_task(checkpoint.spec.task)
+    if samples.labels is None or task.taught_only:
+        return None
+    named = samples.label_names if reading.classes is None else read_classes(reading.classes)
+    names = checkpoint.labels or (named if checkpoint.spec.prompted else unnamed(checkpoint.spec.classes))
+    return None if names is None else missing_classes(match_to_task(samples, task, names, reading.match_labels))
+
+
 def fit_answers(held: Held, fit: Fit, request: Wanted, on_note: Callable[[str], None]) -> Fits:
-    """Returns the fits to answers; a fitted temperature takes the place of theirs."""
+    """Returns the fits to answers; a fitted temperature takes the place of theirs.
+
+    Raises:
+        DataError: the answers are no better than guesses, or the samples are too few for the OOD score.
+    """
     fitted = None if held.inside.truth is None else fit(held.inside)
+    if fitted is not None:
+        _refuse_guesses(fitted, held.inside)
     if isinstance(fitted, FittedVector):
         held = _scaled(held, fitted)
     elif fitted is not None:
         held = held.change(lambda answers: replace(answers, calibration=fitted.calibration(answers.calibration)))
     return Fits(fitted, fit_ood(held, request, on_note))
+
+
+def _refuse_guesses(fitted: FittedTemperature | FittedVector, answers: Answers) -> None:
+    """Raises DataError if answers tell as little of labels as guesses do; answers in numbers are never refused."""
+    truth, logits = answers.truth, answers.logits
+    if truth is None or logits is None or truth.dtype.kind == "f":
+        return
+    logits = fitted.apply(logits) if isinstance(fitted, FittedVector) else logits
+    if several := truth.ndim == 2:
+        right, size, choices = tabulate_label_sets(logits, truth).prediction == truth, truth.size, 2
+    else:
+        right, size, choices = tabulate(logits, truth).required_outcomes().correct, len(truth), logits.shape[2]
+    count, worst = int(right.sum()), float(np.log(choices))
+    useless = fitted.nll_after >= (1 - NO_GAIN) * worst or (not several and is_chance(count, size, choices))
+    if useless and too_few_right(count, size, choices):
+        raise DataError(
+            f"the answers tell nothing of the labels of the calibration data: {count} of {size} are right (by chance "
+            f"{size / choices:.0f}), NLL {fitted.nll_after:.4f} after the fit (by chance {worst:.4f}): the labels are "
+            "probably in another order than the model's classes, or of other classes: match them by name, or give "
+            "data of the model's classes"
+        )
 
 
 def _answers(networks: NetworkSystem, answers: Answering, reads: Reads, on_batch: OnBatch) -> Sequence[Answers]:

@@ -79,15 +79,17 @@ def stdout_console() -> Console:
 class Terminal:
     """Watches a step for a person: notes and bars on stderr, bars only on a terminal."""
 
-    def __init__(self, quiet: bool, respell: Callable[[str], str] = str) -> None:
+    def __init__(self, quiet: bool, respell: Callable[[str], str] = str, leads: bool = True) -> None:
         """
         Args:
             respell: turns Python's names of options in messages into flags.
+            leads: whether this is the process of a job that prints.
         """
-        self.quiet, self._respell = quiet, respell
+        self.quiet, self._respell, self._leads = quiet or not leads, respell, leads
         self._told = set[str]()
+        self.warnings = list[str]()
         # Looked up once: the first bar replaces stderr by a stream that may be no terminal (rich before 15).
-        self._is_watched = not quiet and sys.stderr.isatty()
+        self._is_watched = not self.quiet and sys.stderr.isatty()
         self._bars: Progress | None = None
         self._done: tuple[str, float, float | None] = ("", 0, None)
         self.command: str | None = shlex.join(["hydractl", *_for_readers(sys.argv[1:])])
@@ -99,8 +101,11 @@ class Terminal:
             _print_error(self._respell(message))
 
     def warn(self, message: str) -> None:
-        """Prints a line on stderr, quiet or not."""
-        _print_error(f"warning: {self._respell(message)}")
+        """Prints a line on stderr, once, quiet or not, and keeps it for JSON."""
+        message = self._respell(message)
+        if message not in self.warnings and self._leads:
+            self.warnings.append(message)
+            _print_error(f"warning: {message}")
 
     def reached(self) -> str:
         """Returns how far the last part of the work with a known end has come."""

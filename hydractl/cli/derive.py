@@ -108,7 +108,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
     if of_command.get("token"):
         os.environ["HF_TOKEN"] = of_command["token"]  # where every library that downloads looks
     leads = os.environ.get("RANK", "0") == "0"  # one process of torchrun prints
-    terminal = console.Terminal(of_command["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
+    terminal = console.Terminal(of_command["quiet"], lambda text: respelled(text, options_of(command)), leads=leads)
     import_module("hydractl.inputs.places").check_places(options_of(command), values)
     if "device" in values:
         import_module("hydractl.process").prepare()
@@ -117,7 +117,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
     def put_out(result: Result) -> None:
         if leads:
-            places.put(result)
+            places.put(result, terminal.warnings)
             for line in result.guidance():
                 terminal.note(line)
 
@@ -151,27 +151,33 @@ class _Destinations:
     files: dict[str, Path]  # a file for each further form
     force: bool
 
-    def put(self, result: Result) -> None:
-        """Writes and prints a result."""
+    @property
+    def in_json(self) -> bool:
+        """True if some of it is JSON."""
+        return "json" in (self.printed, *self.files)
+
+    def put(self, result: Result, warnings: Sequence[str]) -> None:
+        """Writes and prints a result, in JSON with the warnings if there are some."""
+        content = {**result.to_json(), **({"warnings": list(warnings)} if warnings else {})} if self.in_json else {}
         if self.streamed and self.command.artifact is not None:
             console.print_json(self.command.artifact(result))
         for form, file in self.files.items():
-            self._write(form, result, file)
+            self._write(form, result, file, content)
         if self.printed == "csv" and self.command.csv is not None:
             print(self.command.csv(result), end="")
         elif self.printed:
-            console.print_json(result.to_json())
+            console.print_json(content)
         elif not self.streamed:
             console.show(result)
 
-    def _write(self, form: str, result: Result, file: Path) -> None:
+    def _write(self, form: str, result: Result, file: Path, content: Mapping[str, Any]) -> None:
         from hydractl.artifacts import write_json
         from hydractl.checkpoint.output import write_bytes
 
         if form == "csv" and self.command.csv is not None:
             write_bytes(file, self.command.csv(result).encode(), self.force)
         else:
-            write_json(file, result.to_json(), self.force)
+            write_json(file, content, self.force)
 
 
 def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Destinations:

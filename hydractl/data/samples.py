@@ -15,7 +15,7 @@ from hydractl.data.hashes import Hashes, hash_inputs, sketch
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError, OptionError, UnreadableError
-from hydractl.text import composed
+from hydractl.text import composed, counted
 
 if TYPE_CHECKING:
     import datasets
@@ -183,6 +183,24 @@ def spread_places(size: int, limit: int | None) -> Sequence[int]:
     Data are often sorted by class, so that the first samples would be of one class only.
     """
     return range(size) if limit is None or limit >= size else [i * size // limit for i in range(limit)]
+
+
+def missing_classes(samples: Samples) -> str | None:
+    """Returns a warning that names the classes without a sample; None if there are none.
+
+    Args:
+        samples: labelled with the classes of a model, see `match_labels`.
+    """
+    labels, names = samples.labels, samples.label_names or ()
+    if labels is None or labels.dtype.kind == "f":
+        return None
+    several = labels.ndim == 2 and not samples.tagged
+    present = set(np.flatnonzero(labels.any(axis=0)) if several else np.unique(labels))
+    missing = [name for place, name in enumerate(names) if place not in present]
+    if not missing:
+        return None
+    remedy = "what is fitted to it does not know them, and inputs of these classes may look odd: add samples of each"
+    return f"{samples.name}: holds no sample of {counted(missing)} (of {len(names)} classes): {remedy}"
 
 
 def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:

@@ -92,6 +92,7 @@ def open_materials(
     from hydractl.data.number_labels import match_to_task
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
+    from hydractl.data.samples import missing_classes
     from hydractl.inference import load_to_compute
 
     checkpoint = as_member(model)
@@ -112,6 +113,8 @@ def open_materials(
             matched = with_some_class(matched)
         for note in matched.notes[len(samples.notes) :]:
             watch.note(f"note: {note}")
+        if not network.task.taught_only and (missing := missing_classes(matched)) is not None:
+            watch.warn(missing)
         prompts = network.class_prompts or {}
         material = Material(checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=prompts)
         targets = network.task.taught_only and not by_loss

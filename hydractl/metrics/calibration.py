@@ -10,6 +10,30 @@ from hydractl.metrics.prediction_table import PredictionTable
 BINS = 15  # of confidence, for both calibration errors
 
 
+def is_chance(right: int, samples: int, classes: int) -> bool:
+    """Returns whether guesses are right as often with a probability above 5 %; see `too_few_right`.
+
+    >>> is_chance(10, 100, 10), is_chance(20, 100, 10)
+    (True, False)
+    """
+    from scipy.special import bdtrc
+
+    return bool(bdtrc(right - 1, samples, 1 / classes) > 0.05)
+
+
+def too_few_right(right: int, samples: int, classes: int) -> bool:
+    """Returns whether a network that is right half-way between guesses and always would hardly have so few right.
+
+    Hardly means with a probability below 1e-4, so that a few samples never speak against a good network.
+
+    >>> too_few_right(10, 100, 10), too_few_right(1, 3, 10), too_few_right(0, 20, 2)
+    (True, False, True)
+    """
+    from scipy.special import bdtr
+
+    return bool(bdtr(right, samples, (1 + 1 / classes) / 2) < 1e-4)
+
+
 @dataclass(frozen=True)
 class ClassificationMetrics:
     """Quality of classification on labelled samples; all but accuracy are better when lower."""

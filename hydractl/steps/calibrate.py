@@ -183,9 +183,9 @@ class Calibrate:
 
     Raises:
         CheckpointError: the model cannot be read.
-        DataError: a sample cannot be read, labels do not match, the samples are too few for the OOD score, it does not
-            accept the share it promises, no confidence reaches the `accuracy`, or they, or those of a class, are too
-            few for a promise.
+        DataError: a sample cannot be read, labels do not match, answers are no better than guesses, the samples are too
+            few for the OOD score, it does not accept the share it promises, no confidence reaches the `accuracy`, or
+            they, or those of a class, are too few for a promise.
         OptionError: a zero-shot model without classes, `accept`, `accuracy` or `sets` is not a share, or a method does
             not fit the model.
         OutputError: the output exists and `force` is not set, an interrupted run is neither gone on with nor given up,
@@ -227,7 +227,7 @@ class Calibrate:
             refuse_existing(output, self.force, self.model)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
-        from hydractl.calibration.network_fit import calibrated
+        from hydractl.calibration.network_fit import calibrated, missing_to_fit
         from hydractl.data.image_form import form_notes
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.families.load import write_checkpoint
@@ -241,6 +241,8 @@ class Calibrate:
         data = self._opened(checkpoint)
         samples = data.inside
         tell_oddities(data.sets.values(), watch)
+        if (missing := missing_to_fit(checkpoint, samples, self.reading)) is not None:
+            watch.warn(missing)
         for note in form_notes(samples, data.outside.values()):
             watch.note(f"note: {note}")
         self._check_labels(samples, watch)

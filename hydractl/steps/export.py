@@ -128,7 +128,7 @@ class EightBits:
         """Returns the data to fit on, and those to measure on."""
         import numpy as np
 
-        from hydractl.calibration.network_fit import CalibrationData, labelled_for
+        from hydractl.calibration.network_fit import CalibrationData, labelled_for, missing_to_fit
         from hydractl.data.open import open_samples
         from hydractl.systems.system import EvaluationData, SetKey
 
@@ -145,6 +145,8 @@ class EightBits:
             alone = ~np.isin(fresh.content_hashes(), samples.content_hashes())  # a short text may come twice
             fresh = fresh.subset(np.flatnonzero(alone)) if alone.any() else fresh
         tell_oddities([samples, fresh, *ood_sets.values()], watch)
+        if (missing := missing_to_fit(checkpoint, samples, reading)) is not None:
+            watch.warn(missing)
         sets = {
             SetKey("id", fresh.name): fresh,
             **{SetKey("ood", name): ood_samples for name, ood_samples in ood_sets.items()},

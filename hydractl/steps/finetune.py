@@ -82,10 +82,11 @@ class Finetune:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         ensemble = choose_ensemble(self.method, self.members, joint=self.joint, apart=self.apart)
         opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
+        from hydractl.data.samples import missing_classes
         from hydractl.training.accelerator import Workplace, training_process
         from hydractl.training.conditions import Training
         from hydractl.training.losses import Teachers
-        from hydractl.training.trainer import sample_kind
+        from hydractl.training.trainer import fit_labels, sample_kind
         from hydractl.training.trainset import open_training_data
 
         jobs = self._jobs(opened, ensemble)
@@ -101,6 +102,10 @@ class Finetune:
         ):
             if teachers:
                 training = replace(training, teachers=Teachers.load(teachers, accelerator.device))
+            if jobs and (not teachers or recipe.teacher_weight < 1):
+                labelled = fit_labels(jobs[0].checkpoint, training)[1].data.train
+                if (missing := missing_classes(labelled)) is not None:
+                    watch.warn(missing)
             accelerator.wait_for_everyone()  # what one process writes must not stop another
             for job in jobs if accelerator.is_main_process else ():
                 claims.enter_context(nullcontext() if job.path is None else claim(job.path))

@@ -10,7 +10,7 @@ import torch
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.state_folder import StateFolder
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import TORCHRUN, Command, contents, save_images
+from tests.cli.conftest import TORCHRUN, Command, contents, half_known, save_images
 from tests.tasks.corpus import save_tagger, sentences
 from tests.tasks.encoders import save_encoder, save_texts
 
@@ -40,7 +40,7 @@ def in_two(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]
 def test_two_processes_print_and_write_what_one_does(
     hydractl: Command, place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    save_images(place / "held", count=18, seed=5)
+    half_known(place / "vit", save_images(place / "held", count=18, seed=5))
     save_tagger(place / "tagger")
     sentences(12).to_parquet(place / "words.parquet")
     save_encoder(place / "encoder")

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import hydractl
-from tests.cli.conftest import save_images
+from tests.cli.conftest import half_known, save_images
 from tests.cli.test_readme import blocks
 
 SERVICE = Path(__file__).parents[2] / "examples" / "service"
@@ -36,7 +36,8 @@ def command(instruction: str, port: int, model: Path) -> list[str]:
 @pytest.fixture(params=("model", "model.onnx"))
 def model(request: pytest.FixtureRequest, vit: Path, tmp_path: Path) -> Path:
     """A calibrated file, of torch or for onnxruntime."""
-    hydractl.calibrate(vit, id_data=save_images(tmp_path / "known", count=60, seed=1), output=tmp_path / "model")
+    known = half_known(vit, save_images(tmp_path / "known", count=60, seed=1))
+    hydractl.calibrate(vit, id_data=known, output=tmp_path / "model")
     hydractl.export(tmp_path / "model", output=tmp_path / "model.onnx")
     return tmp_path / str(request.param)
 

@@ -63,15 +63,39 @@ def test_scaled_classes_are_in_the_file(hydractl: Command, askew: tuple[Path, Pa
         torch.testing.assert_close(theirs(pixels).logits, expected[0])
 
 
-def test_a_temperature_at_its_bound_is_said_though_quiet(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+def test_labels_of_another_order_are_refused(hydractl: Command, bert: Path, tmp_path: Path) -> None:
     texts = [" ".join(words) for words in product(("good", "bad", "owl"), repeat=3)]
     right = library.predict(bert, {"texts": texts}).labels
     wrong = [LABELS[(LABELS.index(label) + 1) % len(LABELS)] for label in right]
     (tmp_path / "wrong.csv").write_text("\n".join(map(",".join, [("text", "label"), *zip(texts, wrong, strict=True)])))
-    done = hydractl(
-        "calibrate", bert, "--id-data", tmp_path / "wrong.csv", "--ood-score=msp", "--quiet", "-o", tmp_path / "warm"
-    )
-    assert (done.code, "the loss still falls at the highest temperature" in done.err) == (0, True)
+    arguments = ("calibrate", bert, "--ood-score=msp", "--quiet", "-o", tmp_path / "warm")
+    done = hydractl(*arguments, "--id-data", tmp_path / "wrong.csv")
+    assert (done.code, "0 of 27 are right" in done.err, "another order" in done.err) == (1, True, True)
+    assert not (tmp_path / "warm").exists()
+    # A few samples could be wrong by chance: a warning.
+    few = hydractl(*arguments, "--id-data", f"{tmp_path}/wrong.csv:[:6]")
+    assert (few.code, "the loss still falls at the highest temperature" in few.err) == (0, True)
+
+
+def test_classes_without_a_sample_are_named_in_every_fit(run: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    some = tmp_path / "some"
+    some.mkdir()
+    for label in ("cat", "owl"):
+        (some / label).symlink_to(images / label)
+    commands = {
+        "calibrate": ["--id-data", some],
+        "score-heads": ["--method=taylor", "--id-data", some],
+        "extract-circuit": ["--objective=acc", "--budget=1", "--id-data", some],
+        "finetune": ["--steps=1", "--train-data", some],
+        "export": ["--int8", "--id-data", some],
+    }
+    for command, options in commands.items():
+        output = tmp_path / (f"{command}.onnx" if command == "export" else f"{command}.json")
+        done = run(command, vit, *options, "-o", output, "--quiet", "--json")
+        named = [line for line in done.err.splitlines() if "no sample of 1: dog (of 3 classes)" in line]
+        assert (done.code, len(named)) == (0, 1), done.err
+        assert any("no sample of 1: dog" in text for text in json.loads(done.out)["warnings"])
+    assert "no sample" not in run("calibrate", vit, "--id-data", images, "-o", tmp_path / "all").err
 
 
 def test_a_temperature_far_from_1_is_said_with_its_reason(hydractl: Command, bert: Path, tmp_path: Path) -> None:

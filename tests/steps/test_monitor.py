@@ -15,7 +15,7 @@ from hydractl.checkpoint.calibration import Calibration, FittedOod
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.serve import load_onnx
-from tests.cli.conftest import HYDRACTL, Command, save_bert, save_images, save_vit
+from tests.cli.conftest import HYDRACTL, Command, half_known, save_bert, save_images, save_vit
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for at in range(60):
         stripes = np.tile(255 * (np.arange(12) // (1 + at % 3) % 2).astype(np.uint8), (12, 1))
         Image.fromarray(stripes).save(folder / "stripes" / f"{at:02}.png")
+    half_known(folder / "vit", folder / "known")
     library.calibrate(folder / "vit", id_data=folder / "known", output=folder / "model")
     return folder
 
@@ -171,8 +172,10 @@ def test_picked_inputs_are_labelled_and_read_back(hydractl: Command, here: Path)
 def test_texts_are_watched_as_they_come(hydractl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["a good film", "bad", "owl", "a bad owl", "good good", "a film", "film film", "good owl", "a", "bad film"]
-    Path("texts.csv").write_text("text,label\n" + "".join(f"{text},cat\n" for text in words * 2))
-    library.calibrate(save_bert(tmp_path / "bert"), id_data="texts.csv", output="model")
+    bert = save_bert(tmp_path / "bert")
+    rows = zip(words * 2, library.predict(bert, {"words": words * 2}).labels, strict=True)
+    Path("texts.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    library.calibrate(bert, id_data="texts.csv", output="model")
     given = hydractl("monitor", "model", "-", "--json", stdin=("\n".join(words) + "\n").encode(), code=0)
     assert json.loads(given.out)["inputs"] == 10
     hydractl("monitor", "model", "texts.csv", "--pick", 3, code=0)
@@ -229,7 +232,7 @@ def test_states_of_other_models_and_damaged_ones_are_refused(here: Path, place: 
     library.monitor("model", "today", state="state.json")
     with pytest.raises(ArtifactError, match="alpha 0.01, not 0.05"):
         library.monitor("model", "today", state="state.json", alpha="5%")
-    library.calibrate(place / "vit", id_data=place / "today", output="other")
+    library.calibrate(place / "vit", id_data=place / "stripes", output="other")
     with pytest.raises(ArtifactError, match="another calibration"):
         library.monitor("other", "today", state="state.json")
     good = Path("state.json").read_text()

@@ -19,7 +19,7 @@ from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.systems.onnx_file import open_onnx
-from tests.cli.conftest import LABELS, save_bert, save_clip, save_images, save_vit
+from tests.cli.conftest import LABELS, half_known, save_bert, save_clip, save_images, save_vit
 from tests.references import uneven_members
 
 PICTURES = [np.random.default_rng(i).integers(0, 256, (9, 12, 3), dtype=np.uint8) for i in range(7)]
@@ -35,8 +35,8 @@ def uneven(folder: Path) -> Checkpoint:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
     """A calibrated Hydra of images, and its ONNX file."""
     folder = tmp_path_factory.mktemp("pair")
-    data = save_images(folder / "data", 12, seed=3)
-    warm = library.calibrate(uneven(save_vit(folder / "vit", num_hidden_layers=3)), id_data=data)
+    hydra = uneven(save_vit(folder / "vit", num_hidden_layers=3))
+    warm = library.calibrate(hydra, id_data=half_known(hydra, save_images(folder / "data", 12, seed=3)))
     library.export(warm, output=folder / "hydra.onnx")
     return warm.checkpoint, folder / "hydra.onnx"
 

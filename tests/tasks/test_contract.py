@@ -24,51 +24,63 @@ ROWS = 48
 class Case(NamedTuple):
     """A network, a table of its samples, and the labels as its task measures answers by them."""
 
-    network: Path
+    folder: Path
     table: datasets.Dataset
     truth: np.ndarray[Any, Any] | None
+    label: Callable[[datasets.Dataset, np.ndarray[Any, Any]], datasets.Dataset] = lambda table, _truth: table
     columns: Mapping[str, str] = MappingProxyType({})
 
 
-def texts() -> list[str]:
+def pictures() -> datasets.Dataset:
+    pixels = np.random.default_rng(1).integers(0, 256, (ROWS, 8, 8, 3), dtype=np.uint8)
+    return datasets.Dataset.from_dict({"image": list(pixels)}, features=datasets.Features({"image": datasets.Image()}))
+
+
+def texts() -> datasets.Dataset:
     draw = np.random.default_rng(0)
-    return [" ".join(draw.choice(WORDS[5:], 1 + at % 6)) + f" {WORDS[5 + at % 5]}" * (at // 8) for at in range(ROWS)]
-
-
-def pictures() -> Any:
-    return np.random.default_rng(1).integers(0, 256, (ROWS, 8, 8, 3), dtype=np.uint8)
+    rows = [" ".join(draw.choice(WORDS[5:], 1 + at % 6)) + f" {WORDS[5 + at % 5]}" * (at // 8) for at in range(ROWS)]
+    return datasets.Dataset.from_dict({"text": rows})
 
 
 def classes(folder: Path) -> Case:
-    truth = np.arange(ROWS) % 3
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(LABELS))})
-    table = datasets.Dataset.from_dict({"image": list(pictures()), "label": truth.tolist()}, features=features)
-    return Case(save_vit(folder), table, truth)
+    save_vit(folder / "network")
+    return Case(folder, pictures(), np.arange(ROWS) % 3, lambda table, truth: table.add_column(
+        "label", [LABELS[at] for at in truth]
+    ))  # fmt: skip
 
 
 def several(folder: Path) -> Case:
+    save_vit(folder / "network", problem_type="multi_label_classification")
     truth = np.random.default_rng(2).integers(0, 2, (ROWS, 3))
-    features = datasets.Features({"image": datasets.Image(), "tags": datasets.List(datasets.Value("string"))})
-    tags = [[LABELS[at] for at in np.flatnonzero(row)] for row in truth]
-    table = datasets.Dataset.from_dict({"image": list(pictures()), "tags": tags}, features=features)
-    network = save_vit(folder, problem_type="multi_label_classification")
-    return Case(network, table, truth, {"label_column": "tags"})
+    return Case(folder, pictures(), truth, lambda table, rows: table.add_column(
+        "tags", [[LABELS[at] for at in np.flatnonzero(row)] for row in rows]
+    ), {"label_column": "tags"})  # fmt: skip
 
 
 def numbers(folder: Path) -> Case:
+    with_config(save_bert(folder / "network"), **REGRESSION)
     truth = np.random.default_rng(3).normal(size=(ROWS, 1))
-    table = datasets.Dataset.from_dict({"text": texts(), "score": truth[:, 0].tolist()})
-    with_config(save_bert(folder), **REGRESSION)
-    return Case(folder, table, truth, {"label_column": "score"})
+    return Case(folder, texts(), truth, lambda table, rows: table.add_column(
+        "score", rows[:, 0].tolist()
+    ), {"label_column": "score"})  # fmt: skip
 
 
 def words(folder: Path) -> Case:
+    save_tagger(folder / "network")
     table = sentences(ROWS)
-    return Case(save_tagger(folder), table, np.array([TAGS.index(tag) for tags in table["tags"] for tag in tags]))
+    truth = np.array([TAGS.index(tag) for tags in table["tags"] for tag in tags])
+
+    def label(unlabelled: datasets.Dataset, tags: np.ndarray[Any, Any]) -> datasets.Dataset:
+        ends = np.cumsum([len(row) for row in unlabelled["tokens"]])
+        rows = np.split([TAGS[tag] for tag in tags], ends[:-1])
+        return unlabelled.add_column("tags", [row.tolist() for row in rows])
+
+    return Case(folder, table.remove_columns("tags"), truth, label)
 
 
 def embeddings(folder: Path) -> Case:
-    return Case(save_encoder(folder), datasets.Dataset.from_dict({"text": texts()}), None)
+    save_encoder(folder / "network")
+    return Case(folder, texts(), None)
 
 
 TASKS: tuple[Callable[[Path], Case], ...] = (classes, several, numbers, words, embeddings)
@@ -78,21 +90,28 @@ NUMBERS = ("probabilities", "msp", "entropy", "values", "low", "high", "embeddin
 
 @pytest.fixture(scope="module", params=TASKS, ids=lambda make: make.__name__)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    folder = tmp_path_factory.mktemp("contract")
-    made: Case = request.param(folder / "network")
-    made.table.to_parquet(folder / "data.parquet")
-    hydractl.calibrate(made.network, id_data=f"{folder}/data.parquet", output=folder / "model", **made.columns)
+    """A task's calibrated model and its graph; the network is right about half of the samples."""
+    made: Case = request.param(tmp_path_factory.mktemp("contract"))
+    made.table.to_parquet(made.folder / "data.parquet")
+    if made.truth is not None and made.truth.dtype.kind == "i":
+        p = predicted(made, "network").answers.probabilities
+        answers = p >= 0.5 if made.truth.ndim == 2 else p.argmax(-1)
+        made.truth[::2] = answers[::2]
+    if made.truth is not None:
+        made.label(made.table, made.truth).to_parquet(made.folder / "data.parquet")
+    data, folder = f"{made.folder}/data.parquet", made.folder
+    hydractl.calibrate(folder / "network", id_data=data, output=folder / "model", **made.columns)
     hydractl.export(folder / "model", output=folder / "model.onnx")
-    return made._replace(network=folder)
+    return made
 
 
 def predicted(case: Case, name: str) -> Any:
-    return hydractl.predict(case.network / name, f"{case.network}/data.parquet")
+    return hydractl.predict(case.folder / name, f"{case.folder}/data.parquet")
 
 
 def measured(case: Case, name: str, **options: Any) -> dict[str, Any]:
     options |= {"bootstrap": 0, "allow_leak": True, **case.columns}
-    models = hydractl.evaluate({"a": case.network / name}, id_data=f"{case.network}/data.parquet", **options).models
+    models = hydractl.evaluate({"a": case.folder / name}, id_data=f"{case.folder}/data.parquet", **options).models
     entry: dict[str, Any] = models["a"]["id"]
     return entry
 
@@ -108,13 +127,19 @@ def test_evaluate_measures_what_predict_answers(case: Case) -> None:
     assert case.truth is None or len({*expected} & {*entry}) > 2
 
 
+def labels(answers: Any) -> Any:
+    """The labels of answers; of spans their kind, text and place without confidence."""
+    given = answers.columns.get("labels")
+    return [[span[:4] for span in row] for row in given] if answers.places is not None else given
+
+
 def test_an_exported_graph_gives_the_same_answers(case: Case) -> None:
     ours, theirs = predicted(case, "model").answers, predicted(case, "model.onnx").answers
-    assert ours.columns.get("labels") == theirs.columns.get("labels") and len(ours) == len(theirs) == ROWS
+    assert labels(ours) == labels(theirs) and len(ours) == len(theirs) == ROWS
     for name in NUMBERS:
         value = getattr(ours, name, None)
         if value is not None:
-            np.testing.assert_allclose(getattr(theirs, name), value, rtol=0, atol=1e-4, err_msg=name)
+            np.testing.assert_allclose(getattr(theirs, name), value, rtol=0, atol=1e-3, err_msg=name)
     if case.truth is not None:
         assert measured(case, "model.onnx") == pytest.approx(measured(case, "model"), rel=1e-3, nan_ok=True)
 
