@@ -141,7 +141,10 @@ def test_an_exported_graph_gives_the_same_answers(case: Case) -> None:
         if value is not None:
             np.testing.assert_allclose(getattr(theirs, name), value, rtol=0, atol=1e-3, err_msg=name)
     if case.truth is not None:
-        assert measured(case, "model.onnx") == pytest.approx(measured(case, "model"), rel=1e-3, nan_ok=True)
+        graph, network = measured(case, "model.onnx"), measured(case, "model")
+        if "coverage" in network:  # the sample that the width of intervals was read off lies on their edge
+            assert graph.pop("coverage") == pytest.approx(network.pop("coverage"), abs=1.5 / ROWS)
+        assert graph == pytest.approx(network, rel=1e-3, nan_ok=True)
 
 
 def test_a_monitor_reads_back_what_predict_writes(case: Case) -> None:
