@@ -135,7 +135,7 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
     if case.kept is not None:
         assert case.kept(new) is not None and case.kept(new) != case.kept(old)
     for part in ("intervals", "thresholds"):
-        assert (getattr(new, part) is None) == (getattr(old, part) is None)
+        assert (getattr(new.calibration, part) is None) == (getattr(old.calibration, part) is None)
     assert new.calibration.fit.accuracy == old.calibration.fit.accuracy
     assert old.calibration.intervals is None or new.calibration.intervals.share == old.calibration.intervals.share
     assert limit == {} or done.report.models["int8"].id.accuracy is not None

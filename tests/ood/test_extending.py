@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.conftest import save_images, save_vit
+from tests.cli.conftest import half_known, save_images, save_vit
 
 # In a process of its own: choices are read once from the table of scores.
 ADDED = """
@@ -43,7 +43,7 @@ assert_close(torch.from_numpy(exported), expected, rtol=1e-5, atol=1e-5)
 
 def test_the_row_of_the_manual_is_fitted_stored_predicted_and_exported(tmp_path: Path) -> None:
     save_vit(tmp_path / "vit", 0)
-    save_images(tmp_path / "data", count=30, seed=1)
+    half_known(tmp_path / "vit", save_images(tmp_path / "data", count=30, seed=1))
     save_images(tmp_path / "odd", count=12, seed=2)
     done = subprocess.run([sys.executable, "-c", ADDED], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
