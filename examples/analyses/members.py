@@ -107,7 +107,7 @@ def members(model: str, data: Any, limit: int | None = None) -> Found:
     if network.members < 2:
         raise SystemExit(f"{model}: has one member: name a model with several")
     samples = open_samples(data, network.spec.modality, Reading(limit=limit))
-    logits = network.predict(list(samples.inputs)).member_logits
+    logits = torch.from_numpy(network.predict(list(samples.inputs)).logits)
     found = similarity(read_checkpoint(str(model)), logits, network.temperature)
     numbers = {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in asdict(found).items()}
     numbers["weights_cosine"] = [[None if one != one else one for one in row] for row in numbers["weights_cosine"]]

@@ -69,7 +69,7 @@ def test_a_sure_posterior_answers_as_the_network(
     with torch.no_grad():
         ours = bayesvlm.answers(model, none, data, 4)["logits"]
     theirs = model.predict(data.inputs).member_logits
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours, torch.from_numpy(theirs), rtol=1e-5, atol=1e-5)
 
 
 def test_bayesvlm_and_vilu_join_the_table(
