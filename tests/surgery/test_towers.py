@@ -65,8 +65,11 @@ def test_members_and_scores_stay(clip: Path, tmp_path: Path) -> None:
         alone = [hydractl.predict(tmp_path / f"m{seed}", embed=what, **given).embeddings for seed in (0, 1)]
         assert_close(found.member_logits, np.stack(alone), rtol=0, atol=1e-6)
     many = np.random.default_rng(1).integers(0, 256, (60, 8, 8, 3), dtype=np.uint8)
-    data = {"many": [(Image.fromarray(one), number % 3) for number, one in enumerate(many)]}
-    calibrated = hydractl.calibrate(hydra, id_data=data, classes=["cat", "dog", "owl"])
+    names, pictures = ["cat", "dog", "owl"], [Image.fromarray(pixels) for pixels in many]
+    answers = hydractl.predict(hydra, data={"many": pictures}, classes=names).labels
+    right = [names.index(answer) if at % 2 else at % 3 for at, answer in enumerate(answers)]
+    data = {"many": list(zip(pictures, right, strict=True))}
+    calibrated = hydractl.calibrate(hydra, id_data=data, classes=names)
     whole = hydractl.predict(calibrated, data={"three": images()}, classes=["cat", "dog", "owl"])
     found = hydractl.predict(calibrated, data={"three": images()}, embed="image")
     assert_close(found.typicality, whole.typicality)
