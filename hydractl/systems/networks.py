@@ -220,13 +220,14 @@ class NetworkSystem:
     def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
         data, running = self._run
+        labels = labels_of(key, data, self.labels, self.spec, running=running)  # which may not match, before the pass
         running.ranks.ask((key, reads))
         own_share = []
         for positions, answers in self._batches(key, reads):
             own_share.append((positions, answers))
             on_batch(len(positions) * running.ranks.size)
         parts = [part for share in running.ranks.ask(SHARE, own_share) for part in share]
-        return joined(parts, self, labels_of(key, data, self.labels, self.spec, running=running))
+        return joined(parts, self, labels)
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
         """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""

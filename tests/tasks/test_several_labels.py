@@ -21,7 +21,7 @@ from torch.testing import assert_close
 import hydractl
 import hydractl.auto
 from hydractl.checkpoint.calibration import Calibration
-from hydractl.errors import CheckpointError, DataError, OptionError
+from hydractl.errors import DataError, OptionError
 from hydractl.serve import load_onnx
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.labels import mean_logits
@@ -140,8 +140,8 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     assert hydractl.predict(tmp_path / "graph.onnx", test).labels == hydractl.predict(ready.checkpoint, test).labels
     graph = hydractl.evaluate({"vit": vit, "graph": tmp_path / "graph.onnx"}, id_data=test, **given).models["graph"]
     assert graph["id"]["macro_f1"] == pytest.approx(entry["id"]["macro_f1"])
-    with pytest.raises(CheckpointError, match="other than one class needs"):
-        load_onnx(tmp_path / "graph.onnx")
+    served = load_onnx(tmp_path / "graph.onnx").predict(list(images))
+    assert served.labels == hydractl.predict(tmp_path / "graph.onnx", test).labels
     hydractl.export(ready.checkpoint, output=tmp_path / "folder")
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder", dtype=torch.float64)
     assert_close(theirs(**inputs).logits.sigmoid(), output.probabilities, rtol=0, atol=1e-10)
