@@ -9,6 +9,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 import transformers
@@ -284,6 +285,11 @@ def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> No
         tuned = hydractl.finetune([sigmoid], train_data=f"{shared}/train.csv", steps=2, label_column=column)
         member = hydractl.prune(tuned.checkpoint, method="random", budget=2).checkpoint
         hydra = hydractl.fuse([tuned.checkpoint, member])
+        if column == "relevant":  # half of the answers are right, so that there is something to calibrate
+            table = pandas.read_csv(calibration)
+            table.loc[::2, column] = (hydractl.predict(hydra, calibration).values[::2, 0] >= 0.5).astype(int)
+            calibration = str(tmp_path / "calibration.csv")
+            table.to_csv(calibration, index=False)
         ready = hydractl.calibrate(hydra, id_data=calibration, label_column=column)
         by_number = column == "share"
         assert (ready.checkpoint.calibration.intervals is not None, ready.temperature == 1) == (by_number,) * 2
