@@ -20,7 +20,6 @@ NETWORKS = 100  # that are added up to one ensemble
 WIDTH = 10**6  # of a layer
 SEED = 2**63 - 1
 RATE = 1e3  # of learning
-LEAST_COUNT = 1e-3  # of pseudo-samples
 COLDEST, HOTTEST = 1e-4, 1e4  # temperatures
 CHEAPEST, DEAREST = 0.01, 1000.0  # multiples of a network's cost
 

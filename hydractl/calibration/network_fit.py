@@ -19,7 +19,6 @@ from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples, missing_classes
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.calibration import is_chance, too_few_right
-from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.precision import with_scaled_classes
@@ -28,7 +27,6 @@ from hydractl.systems.networks import NetworkLike, NetworkSystem
 from hydractl.systems.saving import SavedAnswers, answer_conditions
 from hydractl.systems.system import Answering, Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.labels import tabulate_label_sets
 from hydractl.tasks.task import Answers
 
 NO_GAIN = 1e-3  # of the NLL of guesses; a fit that gains less has found nothing
@@ -178,16 +176,15 @@ def fit_answers(held: Held, fit: Fit, request: Wanted, on_note: Callable[[str], 
 
 def _refuse_guesses(fitted: FittedTemperature | FittedVector, answers: Answers) -> None:
     """Raises DataError if answers tell as little of labels as guesses do; answers in numbers are never refused."""
-    truth, logits = answers.truth, answers.logits
-    if truth is None or logits is None or truth.dtype.kind == "f":
+    if isinstance(fitted, FittedVector):
+        answers = replace(answers, member_logits=fitted.apply(answers.logits))
+    chosen = answers.task.choices(answers)
+    if chosen is None:
         return
-    logits = fitted.apply(logits) if isinstance(fitted, FittedVector) else logits
-    if several := truth.ndim == 2:
-        right, size, choices = tabulate_label_sets(logits, truth).prediction == truth, truth.size, 2
-    else:
-        right, size, choices = tabulate(logits, truth).required_outcomes().correct, len(truth), logits.shape[2]
-    count, worst = int(right.sum()), float(np.log(choices))
-    useless = fitted.nll_after >= (1 - NO_GAIN) * worst or (not several and is_chance(count, size, choices))
+    right, choices = chosen
+    count, size, worst = int(right.sum()), right.size, float(np.log(choices))
+    one_class = right.ndim == 1
+    useless = fitted.nll_after >= (1 - NO_GAIN) * worst or (one_class and is_chance(count, size, choices))
     if useless and too_few_right(count, size, choices):
         raise DataError(
             f"the answers tell nothing of the labels of the calibration data: {count} of {size} are right (by chance "

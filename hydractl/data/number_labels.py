@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hydractl.data.labels import MISSING, TRUTH, match_labels
+from hydractl.data.labels import MISSING, TRUTH, match_labels, with_some_class, with_some_tags
 from hydractl.data.samples import Samples
 from hydractl.data.table_columns import column_values
 from hydractl.errors import DataError
@@ -65,6 +65,35 @@ class _Matched:
             value, span = matched.labels[tuple(odd[0])], " from 0 to 1, as the model's sigmoid gives" * unit
             raise DataError(f"{name}: sample {odd[0][0]} is {value:g}: give a number{span}, or remove it")
         return matched
+
+
+def with_unread_labels(samples: Samples, task: Task, model_labels: Sequence[str]) -> Samples:
+    """Returns the samples with labels of zeros, where teachers tell what they are."""
+    unread: Samples = task.match(_Unread(samples, tuple(model_labels)))
+    return unread
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """Gives samples labels of the kind that a task reads, which say nothing."""
+
+    samples: Samples
+    model_labels: tuple[str, ...]
+
+    def classes(self) -> Samples:
+        return with_some_class(self.samples, (), self.model_labels)
+
+    def label_sets(self) -> Samples:
+        return with_some_class(self.samples, (len(self.model_labels),), self.model_labels)
+
+    def numbers(self, unit: bool) -> Samples:
+        return self.label_sets()
+
+    def tags(self) -> Samples:
+        return with_some_tags(self.samples, self.model_labels)
+
+    def nothing(self) -> Samples:
+        return self.classes()
 
 
 def with_numbers(samples: Samples) -> Samples:

@@ -14,7 +14,7 @@ from hydractl.checkpoint.calibration import INTERVAL
 from hydractl.checkpoint.spec import TaskName
 from hydractl.metrics.bootstrap import classification_replicates
 from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
@@ -91,6 +91,9 @@ class Classes(Task):
 
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         return fit_temperature(*answers.labelled)
+
+    def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
+        return tabulate(*answers.labelled).required_outcomes().correct, answers.logits.shape[-1]
 
     def fit_vector(self, answers: Answers) -> FittedVector:
         return fit_vector(*answers.labelled)

@@ -51,9 +51,6 @@ class Labels(Task):
     def match(self, matcher: Matcher) -> Any:
         return matcher.label_sets()
 
-    def label_shape(self, classes: int) -> tuple[int, ...]:
-        return (classes,)
-
     def link(self, member_logits: Tensor, temperature: float) -> Tensor:
         return mean_logits(member_logits, temperature)
 
@@ -93,6 +90,10 @@ class Labels(Task):
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return label_set_replicates(table, draws, seed)
+
+    def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
+        logits, labels = answers.labelled
+        return tabulate_label_sets(logits, labels).prediction == labels, 2
 
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         return fit_label_sets(*answers.labelled, precision, answers.classes)

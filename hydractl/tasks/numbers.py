@@ -14,7 +14,7 @@ from hydractl.checkpoint.calibration import INTERVAL, Intervals
 from hydractl.checkpoint.spec import SIGMOID, TaskName
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.bootstrap import by_field, draw_places
-from hydractl.metrics.checks import FloatArray, IntArray, Logits
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.scaling import FittedIntervals, FittedTemperature, FittedVector, fit_vector, lowest_temperature
 from hydractl.tasks.labels import Labels, mean_logits, tabulate_label_sets
 from hydractl.tasks.parts import FINE, Judged, Matcher, Names, number_or_none
@@ -57,9 +57,6 @@ class Numbers(Task):
 
     def match(self, matcher: Matcher) -> Any:
         return matcher.numbers(unit=self.sigmoid)
-
-    def label_shape(self, classes: int) -> tuple[int, ...]:
-        return (classes,)
 
     def truth(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Returns whole numbers where a sigmoid answers and all are 0 or 1: such answers are right or wrong."""
@@ -138,6 +135,10 @@ class Numbers(Task):
             return self._labels.replicates(table, draws, seed)
         drawn = number_replicates(table, draws, seed)
         return {name: values for name, values in drawn.items() if not np.isnan(values).any()}
+
+    def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
+        _, labels = answers.labelled
+        return None if labels.dtype.kind == "f" else self._labels.choices(answers)
 
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         """Returns a temperature for labels of 0 and 1 under a sigmoid, otherwise intervals for a share of samples."""

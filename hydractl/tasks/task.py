@@ -84,10 +84,6 @@ class Task(Protocol):
     def match(self, matcher: Matcher) -> Any:
         """Returns samples with the labels that this task reads."""
 
-    def label_shape(self, classes: int) -> tuple[int, ...]:
-        """Returns the shape of the labels of a sample: () or (C,)."""
-        return ()
-
     def truth(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Returns matched labels as answers are measured by them."""
         return labels
@@ -159,6 +155,10 @@ class Task(Protocol):
             DataError: the samples are too few.
             OptionError: no label can fit such answers.
         """
+
+    def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
+        """Returns which choices `[N]` or `[N,C]` are right, and how many each is made among; None of numbers."""
+        return None
 
     def fit_vector(self, answers: Answers) -> FittedVector:
         """Returns the scales and shifts of classes with the lowest NLL; raises OptionError where there are none."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import make_folder
-from hydractl.data.labels import unnamed, with_some_class, with_some_tags
-from hydractl.data.number_labels import match_to_task, with_numbers
+from hydractl.data.labels import unnamed, with_some_class
+from hydractl.data.number_labels import match_to_task, with_numbers, with_unread_labels
 from hydractl.data.samples import Samples
 from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
@@ -21,7 +21,6 @@ from hydractl.tasks.classes import Classes
 from hydractl.tasks.labels import Labels
 from hydractl.tasks.numbers import Numbers
 from hydractl.tasks.task import Task
-from hydractl.tasks.words import Words
 from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import (
     Conditions,
@@ -218,7 +217,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
         require_one_class(checkpoint.spec, "`outlier_data`", "leave it out")
     step: Any = partial(_match_or_advise, labels=checkpoint.labels, match=training.match, task=task)
     if unread:
-        step = partial(_with_unread_labels, labels=checkpoint.labels, task=task)
+        step = partial(with_unread_labels, model_labels=checkpoint.labels, task=task)
     train = step(data.train)
     validation = data.validation
     if validation is not None:
@@ -226,19 +225,12 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
 
 
-def _with_unread_labels(samples: Samples, labels: tuple[str, ...], task: Task) -> Samples:
-    """Returns the samples with labels of zeros, as teachers tell what they are."""
-    if isinstance(task, Words):
-        return with_some_tags(samples, labels)
-    return with_some_class(samples, task.label_shape(len(labels)), labels)
-
-
 def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, task: Task) -> Samples:
     try:
         return match_to_task(samples, task, labels, match)
     except DataError as error:
         # Which a new classifier needs as well; words may have no label.
-        unlabelled = samples.labels is None or ((samples.labels < 0).any() and not isinstance(task, Words))
+        unlabelled = samples.labels is None or ((samples.labels < 0).any() and not samples.tagged)
         if unlabelled or isinstance(task, Numbers):
             raise
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
