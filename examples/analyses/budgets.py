@@ -1,4 +1,4 @@
-"""What a network loses with each head that is dropped; the paper's B.3.
+"""The loss of a network with each head that is dropped; the paper's B.3.
 
     python analyses/budgets.py MODEL [FILE...] --circuit avg.json --scores taylor.json --budgets 2,4,6,8/layer \
       --id-data digits:test [--ood-data near/a=a ...]
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from shared import Found, arguments, show
+from shared import Analysis, arguments, show
 
 import hydractl
 from hydractl.reports.drawing import Key, explained, line_keys, panels
@@ -65,7 +65,7 @@ def budgets(
     scores: Sequence[File] = (),
     budgets: str = "",
     **data: Any,
-) -> Found:
+) -> Analysis:
     """Measures the network, its pruned versions and existing members, by the options of data of `evaluate`."""
     per_layer, numbers = budgets.endswith(PER_LAYER), budgets.removesuffix(PER_LAYER)
     systems: dict[str, Any] = {DENSE: model}
@@ -88,7 +88,7 @@ def budgets(
         numbers_of = {"accuracy": entry["id"]["accuracy"], "nll": entry["id"]["nll"], "ood": entry["ood"]}
         means = {f"mean_{name}": means[name] for name in MEANS if means}
         points.append({"method": method, "dropped": heads[0] - left, **numbers_of, **means})
-    return Found(list(lines(points)), {"points": points}, lambda: picture(points))
+    return Analysis(list(lines(points)), {"points": points}, lambda: picture(points))
 
 
 def kept_heads(model: Any) -> Iterator[Sequence[int]]:
@@ -122,8 +122,8 @@ def picture(points: Sequence[dict[str, Any]]) -> Figure:
         scale = 100 if share else 1
         axes.axhline(scale * dense[key], color=INK, linewidth=1, linestyle=":")
         for number, method in enumerate(methods):
-            own = sorted((point["dropped"], scale * point[key]) for point in points[1:] if point["method"] == method)
-            axes.plot(*zip(*own, strict=True), marker="o", markersize=4, **line(number))
+            curve = sorted((point["dropped"], scale * point[key]) for point in points[1:] if point["method"] == method)
+            axes.plot(*zip(*curve, strict=True), marker="o", markersize=4, **line(number))
         axes.set(xlabel="heads dropped")
         whole_numbers(axes.xaxis)
     return explained(figure, [Key(DENSE, INK, ":"), *line_keys(methods)])
@@ -139,10 +139,10 @@ def main() -> None:
     parser.add_argument("--id-data", required=True)
     parser.add_argument("--ood-data", action="append", default=[])
     parser.add_argument("--limit", type=int)
-    given = parser.parse_args()
-    methods = {"circuit": given.circuit, "scores": given.scores, "budgets": given.budgets}
-    data = {"id_data": given.id_data, "ood_data": given.ood_data, "limit": given.limit}
-    show(budgets(given.model, given.members, **methods, **data), given)
+    options = parser.parse_args()
+    methods = {"circuit": options.circuit, "scores": options.scores, "budgets": options.budgets}
+    data = {"id_data": options.id_data, "ood_data": options.ood_data, "limit": options.limit}
+    show(budgets(options.model, options.members, **methods, **data), options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How alike the members of an ensemble answer, and how alike they changed their network's weights.
+"""The likeness of the answers of an ensemble's members, and of the changes that they made to their network's weights.
 
     python analyses/members.py MODEL --data digits:test [--limit N]
 
@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
-from shared import Found, arguments, show
+from shared import Analysis, arguments, show
 from torch import Tensor
 
 import hydractl
@@ -67,12 +67,12 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
     logs = (logits / temperature).log_softmax(-1)
     p = logs.exp()
     # The mean over samples of sum p_i log p_i - sum p_i log p_j.
-    own, cross = torch.einsum("inc,inc->i", p, logs), torch.einsum("inc,jnc->ij", p, logs)
+    alone, cross = torch.einsum("inc,inc->i", p, logs), torch.einsum("inc,jnc->ij", p, logs)
     centred = torch.nn.functional.normalize(logits - logits.mean(-1, keepdim=True), dim=-1)
     samples = logits.shape[1]
     return Similarity(
         (answers[:, None] != answers).double().mean(-1).numpy(),
-        ((own[:, None] - cross) / samples).clamp(min=0).numpy(),
+        ((alone[:, None] - cross) / samples).clamp(min=0).numpy(),
         (torch.einsum("inc,jnc->ij", centred, centred) / samples).numpy(),
         weights_cosine=weights_cosine(checkpoint),
         weights_from="member 0" if checkpoint.spec.adapter is None else "shared network",
@@ -97,29 +97,35 @@ def _changes(checkpoint: Checkpoint) -> Iterator[Tensor]:
         # If members adapt a network, their other tensors, such as classifiers, do not change it.
         if shared if adapter is None else not (shared and is_adapted(adapter, name, slot)):
             continue
-        own = torch.stack([dense(member, slot, member.tensors[name]).load().double() for member in members])
-        yield own - (own[0] if adapter is None else dense(checkpoint, slot, checkpoint.tensors[name]).load().double())
+        changed = torch.stack([dense(member, slot, member.tensors[name]).load().double() for member in members])
+        yield changed - (
+            changed[0] if adapter is None else dense(checkpoint, slot, checkpoint.tensors[name]).load().double()
+        )
 
 
-def members(model: str, data: Any, limit: int | None = None) -> Found:
+def members(model: str, data: Any, limit: int | None = None) -> Analysis:
     """Measures how similar the members of a file are."""
     network = hydractl.load(model)
     if network.members < 2:
         raise SystemExit(f"{model}: has one member: name a model with several")
     samples = open_samples(data, network.spec.modality, Reading(limit=limit))
     logits = torch.from_numpy(network.predict(list(samples.inputs)).logits)
-    found = similarity(read_checkpoint(str(model)), logits, network.temperature)
-    numbers = {name: one.tolist() if isinstance(one, np.ndarray) else one for name, one in asdict(found).items()}
-    numbers["weights_cosine"] = [[None if one != one else one for one in row] for row in numbers["weights_cosine"]]
-    return Found(list(lines(found)), {"samples": len(samples), **numbers}, lambda: picture(found))
+    measured = similarity(read_checkpoint(str(model)), logits, network.temperature)
+    numbers = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(measured).items()
+    }
+    numbers["weights_cosine"] = [
+        [None if cosine != cosine else cosine for cosine in row] for row in numbers["weights_cosine"]
+    ]
+    return Analysis(list(lines(measured)), {"samples": len(samples), **numbers}, lambda: picture(measured))
 
 
-def lines(found: Similarity) -> Iterator[str]:
+def lines(measured: Similarity) -> Iterator[str]:
     """Yields a matrix for each measure, with a row and a column for each member."""
     rows = []
     for name, title in SIMILARITIES.items():
-        matrix: Matrix = getattr(found, name)
-        heading = f"{title} (from the {found.weights_from})" if name == "weights_cosine" else title
+        matrix: Matrix = getattr(measured, name)
+        heading = f"{title} (from the {measured.weights_from})" if name == "weights_cosine" else title
         rows.append([heading, *map(str, range(len(matrix)))])
         for number, row in enumerate(matrix.tolist()):
             rows.append([f"member {number}", *("-" if np.isnan(value) else f"{value:.4f}" for value in row)])
@@ -127,13 +133,13 @@ def lines(found: Similarity) -> Iterator[str]:
 
 
 @styled
-def picture(found: Similarity) -> Figure:
+def picture(measured: Similarity) -> Figure:
     """Returns the matrices with their numbers in the cells; one without numbers is left out."""
-    matrices: dict[str, Matrix] = {title: getattr(found, name) for name, title in SIMILARITIES.items()}
-    members = len(found.disagreement)
+    matrices: dict[str, Matrix] = {title: getattr(measured, name) for name, title in SIMILARITIES.items()}
+    members = len(measured.disagreement)
     figure = Figure(figsize=(2 * (2.2 + 0.35 * members), 2 * (1.2 + 0.35 * members)), layout="constrained")
-    known = ((title, matrix) for title, matrix in matrices.items() if not np.isnan(matrix).all())
-    for place, (title, matrix) in enumerate(known):
+    drawn = ((title, matrix) for title, matrix in matrices.items() if not np.isnan(matrix).all())
+    for place, (title, matrix) in enumerate(drawn):
         axes = figure.add_subplot(2, 2, place + 1)
         low, high = (-1, 1) if "cosine" in title else (0, None if "KL" in title else 1)
         colors = "RdBu_r" if "cosine" in title else "Blues"
@@ -159,8 +165,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--data", required=True, help="samples; labels are not read")
     parser.add_argument("--limit", type=int)
-    given = parser.parse_args()
-    show(members(given.model, given.data, given.limit), given)
+    options = parser.parse_args()
+    show(members(options.model, options.data, options.limit), options)
 
 
 if __name__ == "__main__":

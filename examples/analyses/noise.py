@@ -1,4 +1,4 @@
-"""Whether pruning hurts more on noisy data than on clean: the paper's first proposition, B.1.
+"""Pruning on noisy data beside pruning on clean data: the paper's first proposition, B.1.
 
     python analyses/noise.py MODEL PRUNED --corrupt noise:5 --id-data digits:test [--draws N]
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from shared import Found, arguments, show
+from shared import Analysis, arguments, show
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -216,8 +216,8 @@ def _diagonal(model: Hydra, masks: Mapping[str, Tensor], data: ScoringData, draw
             for draw in range(draws):
                 signs = random_signs(sum(sizes), seed, draw, device)
                 along = [
-                    torch.zeros_like(weight).masked_scatter_(mask, own.to(weight.dtype))
-                    for mask, own, weight in zip(masks.values(), signs.split(sizes), weights, strict=True)
+                    torch.zeros_like(weight).masked_scatter_(mask, sign.to(weight.dtype))
+                    for mask, sign, weight in zip(masks.values(), signs.split(sizes), weights, strict=True)
                 ]
                 products = torch.autograd.grad(gradients, weights, along, retain_graph=True, materialize_grads=True)
                 removed = [product[mask] for mask, product in zip(masks.values(), products, strict=True)]
@@ -261,7 +261,9 @@ def _difference(noisy: _Diagonal, clean: _Diagonal) -> tuple[Estimate, Estimate]
     return mean, Estimate(float((total > 0).double().mean()), error)
 
 
-def noise(model: Any, pruned: Any, corrupt: str, id_data: Any, *, draws: int = 16, limit: int | None = None) -> Found:
+def noise(
+    model: Any, pruned: Any, corrupt: str, id_data: Any, *, draws: int = 16, limit: int | None = None
+) -> Analysis:
     """Measures a network and the same after `prune`, on clean images and on corrupted ones.
 
     Args:
@@ -274,8 +276,8 @@ def noise(model: Any, pruned: Any, corrupt: str, id_data: Any, *, draws: int = 1
         (kind.name, severity, replace(material, id=corrupted(material.id, kind, severity)).scoring_data(size, Ranks()))
         for kind, severity in parse_corruptions(corrupt)
     )
-    found = measure(material.model, dropped, material.scoring_data(size, Ranks()), noisy, draws)
-    return Found(list(lines(found)), asdict(found), lambda: picture(found))
+    analysis = measure(material.model, dropped, material.scoring_data(size, Ranks()), noisy, draws)
+    return Analysis(list(lines(analysis)), asdict(analysis), lambda: picture(analysis))
 
 
 def lines(analysis: NoiseAnalysis) -> Iterator[str]:
@@ -283,19 +285,19 @@ def lines(analysis: NoiseAnalysis) -> Iterator[str]:
     clean = analysis.clean
     rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
     rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{clean.slope:+.3g}", "", ""])
-    for one in analysis.noisy:
-        curvature, positive = one.curvature, one.positive
+    for shift in analysis.noisy:
+        curvature, positive = shift.curvature, shift.positive
         rows.append(
             [
-                f"{one.kind} {one.severity}",
-                f"{one.dense:.4f}",
-                f"{one.gap:+.4f}",
-                f"{one.slope:+.3g}",
+                f"{shift.kind} {shift.severity}",
+                f"{shift.dense:.4f}",
+                f"{shift.gap:+.4f}",
+                f"{shift.slope:+.3g}",
                 f"{curvature.value:+.2g} ± {curvature.error:<6.1g}",
                 f"{positive.value:.1%} ± {positive.error:.1%}",
             ]
         )
-    means = [(one.gap, one.slope, one.curvature.value) for one in analysis.noisy]
+    means = [(shift.gap, shift.slope, shift.curvature.value) for shift in analysis.noisy]
     gap, slope, curve = np.mean(means, 0)
     rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{curve:+.2g}   {'':6}", ""])
     yield from aligned(rows)
@@ -307,22 +309,24 @@ def lines(analysis: NoiseAnalysis) -> Iterator[str]:
 @styled
 def picture(analysis: NoiseAnalysis) -> Figure:
     """Returns four panels over severity with a line for each kind: gap, inner product, curvature and its sign."""
-    kinds = list(dict.fromkeys(one.kind for one in analysis.noisy))
+    kinds = list(dict.fromkeys(shift.kind for shift in analysis.noisy))
     clean = analysis.clean
     # Title, unit, value on clean data, and the number of an effect with its standard error.
     measures: tuple[tuple[str, str, float, Callable[[NoiseEffect], tuple[float, float]]], ...] = (
-        ("loss gap of pruning", "nats", clean.gap, lambda one: (one.gap, 0)),
-        ("<grad L, dtheta>", "nats", clean.slope, lambda one: (one.slope, 0)),
-        ("mean diag(H_n - H_t)", "curvature", 0, lambda one: astuple(one.curvature)),
-        ("positive diag(H_n - H_t)", "share of weights", 0.5, lambda one: astuple(one.positive)),
+        ("loss gap of pruning", "nats", clean.gap, lambda shift: (shift.gap, 0)),
+        ("<grad L, dtheta>", "nats", clean.slope, lambda shift: (shift.slope, 0)),
+        ("mean diag(H_n - H_t)", "curvature", 0, lambda shift: astuple(shift.curvature)),
+        ("positive diag(H_n - H_t)", "share of weights", 0.5, lambda shift: astuple(shift.positive)),
     )
     figure, every = panels([title for title, *_ in measures])
     for axes, (_, unit, at_rest, of) in zip(every, measures, strict=True):
         axes.axhline(at_rest, color=INK, linewidth=1, linestyle=":")
         for number, kind in enumerate(kinds):
-            own = [one for one in analysis.noisy if one.kind == kind]
-            values, errors = zip(*map(of, own), strict=True)
-            axes.errorbar([one.severity for one in own], values, errors, marker="o", markersize=4, **line(number))
+            shifts = [shift for shift in analysis.noisy if shift.kind == kind]
+            values, errors = zip(*map(of, shifts), strict=True)
+            axes.errorbar(
+                [shift.severity for shift in shifts], values, errors, marker="o", markersize=4, **line(number)
+            )
         axes.set(xlabel="severity", ylabel=unit)
         whole_numbers(axes.xaxis)
     return explained(figure, [Key("clean, or no difference", INK, ":"), *line_keys(kinds)])
@@ -336,8 +340,9 @@ def main() -> None:
     parser.add_argument("--id-data", required=True)
     parser.add_argument("--draws", type=int, default=16)
     parser.add_argument("--limit", type=int)
-    given = parser.parse_args()
-    show(noise(given.model, given.pruned, given.corrupt, given.id_data, draws=given.draws, limit=given.limit), given)
+    options = parser.parse_args()
+    data = {"id_data": options.id_data, "draws": options.draws, "limit": options.limit}
+    show(noise(options.model, options.pruned, options.corrupt, **data), options)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
-from shared import Found, arguments, show
+from shared import Analysis, arguments, show
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
@@ -110,13 +110,13 @@ def list_of_member(checkpoint: Checkpoint, member: int) -> HeadList:
 
 def _source(provenance: Any) -> str | None:
     """Returns the identity of the network that a member was first pruned from; None if its history does not say."""
-    found = None
+    sha256 = None
     while isinstance(provenance, Mapping) and isinstance(inputs := provenance.get("inputs"), list) and inputs:
         first = inputs[0] if isinstance(inputs[0], Mapping) else {}
         if provenance.get("command") == "prune":
-            found = str(first.get("sha256"))
+            sha256 = str(first.get("sha256"))
         provenance = first.get("provenance")
-    return found
+    return sha256
 
 
 def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Sequence[Head]]) -> list[Overlap]:
@@ -126,15 +126,15 @@ def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Se
         dropped: heads by the name of their choice, as many each.
         chosen_from: by the same names, the heads that were chosen from.
     """
-    found = []
+    pairs = []
     for names in combinations(dropped, 2):
         a, b = (dropped[name] for name in names)
         pools = [set(chosen_from[name]) for name in names]
         shared, likely = shared_by([a, b]), [len(a) / max(1, len(pool)) for pool in pools]
         by_chance = len(pools[0] & pools[1]) * likely[0] * likely[1]
         apart = 1 - len(shared) / len(a)
-        found.append(Overlap(names, shared, layer_divergence(a, b), over_heads=apart, by_chance=by_chance))
-    return found
+        pairs.append(Overlap(names, shared, layer_divergence(a, b), over_heads=apart, by_chance=by_chance))
+    return pairs
 
 
 def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
@@ -171,16 +171,16 @@ def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple
             )
         if not choice.count:
             raise SystemExit(f"{choice.name}: drops no head: name one that drops some")
-    wanted = budget or _common_budget(choices)
+    size = budget or _common_budget(choices)
     for choice in choices:
-        if wanted > choice.count:
-            raise SystemExit(f"--budget {wanted}: {choice.name} ranks {choice.count} heads: ask for fewer")
-        if choice.kind == "model" and wanted < choice.count:
+        if size > choice.count:
+            raise SystemExit(f"--budget {size}: {choice.name} ranks {choice.count} heads: ask for fewer")
+        if choice.kind == "model" and size < choice.count:
             raise SystemExit(
-                f"--budget {wanted}: {choice.name} lacks {choice.count} heads in no known order: "
+                f"--budget {size}: {choice.name} lacks {choice.count} heads in no known order: "
                 f"compare {choice.count}, or name a circuit"
             )
-    return [tuple(choice.first(wanted)) for choice in choices]
+    return [tuple(choice.first(size)) for choice in choices]
 
 
 def _common_budget(choices: Sequence[HeadList]) -> int:
@@ -201,13 +201,13 @@ def table_names(choices: Sequence[HeadList]) -> list[str]:
 
 def sizes(choices: Sequence[HeadList]) -> dict[str, tuple[int, int]]:
     """Returns layers and heads of each tower; as many as the heads name if no choice knows them."""
-    if known := next((choice.towers for choice in choices if choice.towers), None):
-        return dict(known)
-    found: dict[str, tuple[int, int]] = {}
+    if towers := next((choice.towers for choice in choices if choice.towers), None):
+        return dict(towers)
+    sizes: dict[str, tuple[int, int]] = {}
     for head in in_candidate_order(head for choice in choices for head in choice.first(choice.count)):
-        layers, heads = found.get(head.tower, (0, 0))
-        found[head.tower] = max(layers, head.layer + 1), max(heads, head.head + 1)
-    return found
+        layers, heads = sizes.get(head.tower, (0, 0))
+        sizes[head.tower] = max(layers, head.layer + 1), max(heads, head.head + 1)
+    return sizes
 
 
 def heads_of(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
@@ -220,28 +220,28 @@ def heads_of(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
     ]
 
 
-def read(given: Any, scope: Scope = "global") -> list[HeadList]:
+def read(source: Any, scope: Scope = "global") -> list[HeadList]:
     """Returns the lists of heads in a file, or of a model in memory: one, or one for each member of a model."""
-    path = str(given) if isinstance(given, str | Path) else ""
+    path = str(source) if isinstance(source, str | Path) else ""
     if not path.endswith(".json"):
-        checkpoint = as_checkpoint(path or given)
+        checkpoint = as_checkpoint(path or source)
         return [list_of_member(checkpoint, member) for member in range(checkpoint.members)]
     if json.loads(Path(path).read_text(encoding="utf-8")).get("format") == FORMAT:
         return [list_of_scores(as_scores(path), scope)]
     return [list_of_circuit(as_circuit(path))]
 
 
-def overlap(files: Sequence[Any], budget: int | None = None, scope: Scope = "global") -> Found:
+def overlap(files: Sequence[Any], budget: int | None = None, scope: Scope = "global") -> Analysis:
     """Compares the heads that files drop."""
-    lists = [one for file in files for one in read(file, scope)]
+    lists = [heads for file in files for heads in read(file, scope)]
     named = dict(zip(table_names(lists), lists, strict=True))
     dropped = dict(zip(named, first_dropped(lists, budget), strict=True))
     grid = sizes(lists)
-    pairs = overlaps(dropped, {name: one.restriction.among(heads_of(grid)) for name, one in named.items()})
+    pairs = overlaps(dropped, {name: heads.restriction.among(heads_of(grid)) for name, heads in named.items()})
     budget, common = len(next(iter(dropped.values()))), shared_by(list(dropped.values()))
     choices = [
-        {"name": name, "file": one.name, "kind": one.kind, "label": one.label, "dropped": as_json(dropped[name])}
-        for name, one in named.items()
+        {"name": name, "file": heads.name, "kind": heads.kind, "label": heads.label, "dropped": as_json(dropped[name])}
+        for name, heads in named.items()
     ]
     rows = [
         {
@@ -254,7 +254,7 @@ def overlap(files: Sequence[Any], budget: int | None = None, scope: Scope = "glo
         for pair in pairs
     ]
     content = {"budget": budget, "log_base": 2, "choices": choices, "pairs": rows, "shared_by_all": as_json(common)}
-    return Found(list(lines(dropped, pairs, common, grid)), content, lambda: picture(dropped, grid))
+    return Analysis(list(lines(dropped, pairs, common, grid)), content, lambda: picture(dropped, grid))
 
 
 def as_json(heads: Sequence[Head]) -> list[dict[str, Any]]:
@@ -323,8 +323,8 @@ def main() -> None:
     parser.add_argument("files", nargs="+", metavar="CIRCUIT|SCORES|MODEL")
     parser.add_argument("--budget", type=int, help="heads of each; by default as many as a model lacks or all rank")
     parser.add_argument("--scope", choices=("global", "layer"), default="global", help="of the lowest scores")
-    given = parser.parse_args()
-    show(overlap(given.files, given.budget, given.scope), given)
+    options = parser.parse_args()
+    show(overlap(options.files, options.budget, options.scope), options)
 
 
 if __name__ == "__main__":

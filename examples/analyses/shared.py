@@ -1,4 +1,4 @@
-"""What the analyses share: their command lines, and how they print, keep and draw what they find."""
+"""Parts of every analysis: its command line, and the printing, keeping and drawing of its numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from hydractl.reports.drawing import write_picture
 
 
-class Found(NamedTuple):
-    """What an analysis found: lines to read, plain JSON, and a picture, which is drawn when it is wanted."""
+class Analysis(NamedTuple):
+    """Lines to read, plain JSON, and a picture, which is drawn when it is asked for."""
 
     text: Sequence[str]
     content: dict[str, Any]
@@ -38,10 +38,10 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def show(found: Found, options: argparse.Namespace) -> None:
-    """Prints what was found, and writes the files that are named."""
-    print("\n".join(found.lines()))
+def show(analysis: Analysis, options: argparse.Namespace) -> None:
+    """Prints an analysis, and writes the files that are named."""
+    print("\n".join(analysis.lines()))
     if options.json:
-        options.json.write_text(json.dumps(found.to_json(), indent=1), encoding="utf-8")
+        options.json.write_text(json.dumps(analysis.to_json(), indent=1), encoding="utf-8")
     if options.plot:
-        found.draw(options.plot)
+        analysis.draw(options.plot)

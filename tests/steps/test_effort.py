@@ -1,4 +1,4 @@
-"""What the effort of a build stands for, and what it says about its steps."""
+"""The numbers that the effort of a build stands for, and the notes about its steps."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every task promises: predicted, evaluated, exported, saved and read back, an answer is the same."""
+"""An answer of every task is the same when it is predicted, evaluated, exported, saved and read back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
