@@ -138,8 +138,9 @@ class BuildOptions:
     )
     effort: Literal["quick", "normal", "thorough"] = option(
         "normal",
-        "How much to try: the search, the draws, the samples and the steps of training that are not given. quick takes "
-        "about a third of normal, thorough three times as much.",
+        "How much to try: the search, the draws, the samples and the steps of training that are not given. quick "
+        "trains for a third of the steps of normal and searches less, thorough for three times as many and searches "
+        "more.",
         "Compute",
     )
     compute: Compute = Compute()
