@@ -88,6 +88,11 @@ class Stage:
                 flags += [word for entry in listed for word in (flags_of(option)[0], entry)]
         return " ".join([*words, *flags])
 
+    @property
+    def trains(self) -> bool:
+        """True if it trains networks."""
+        return self.command == "finetune"
+
     def is_done(self, folder: Path) -> bool:
         """Returns whether every output exists; each is written whole or not at all."""
         return all((folder / name).exists() for name in self.makes)
@@ -96,23 +101,37 @@ class Stage:
 def run_stages(stages: Sequence[Stage], folder: Path, passes: Mapping[str, float], watch: Watcher) -> None:
     """Runs the stages that are not done, in order, and notes the time that is left.
 
+    A pass takes another time in training, so that the time is told once what is left has run before: training, answers.
+
     Args:
         passes: how many samples the network is run on, by command.
     """
     counts = [passes.get(stage.command, 0.0) for stage in stages]
-    left = sum(count for stage, count in zip(stages, counts, strict=True) if not stage.is_done(folder))
-    begun, done = time.monotonic(), 0.0
+    left, done, spent = ({True: 0.0, False: 0.0} for _ in range(3))  # by whether networks are trained
+    for stage, count in zip(stages, counts, strict=True):
+        left[stage.trains] += 0 if stage.is_done(folder) else count
     for number, (stage, count) in enumerate(zip(stages, counts, strict=True), 1):
         if not stage.is_done(folder):
-            about = f", about {duration((time.monotonic() - begun) / done * left)} left" if done else ""
+            about = _time_left(left, done, spent)
             watch.note(f"[{number}/{len(stages)}] {stage.command}: {', '.join(stage.makes)}{about}")
             if count > sum(counts) / 2:
                 watch.note(
                     f"note: {stage.command} takes longer than all other steps together, about {count:,.0f} passes of "
                     "the network; a smaller `effort` takes fewer"
                 )
+            begun = time.monotonic()
             stage.run(folder, watch)
-            done, left = done + count, left - count
+            spent[stage.trains] += time.monotonic() - begun
+            done[stage.trains] += count
+            left[stage.trains] -= count
+
+
+def _time_left(left: Mapping[bool, float], done: Mapping[bool, float], spent: Mapping[bool, float]) -> str:
+    """Returns words about the time that is left, by passes and seconds; none where a kind of pass has not run yet."""
+    kinds = [kind for kind, count in left.items() if count]
+    if not kinds or not all(done[kind] for kind in kinds):
+        return ""
+    return f", about {duration(sum(spent[kind] / done[kind] * left[kind] for kind in kinds))} left"
 
 
 def duration(seconds: float) -> str:

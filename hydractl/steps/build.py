@@ -96,7 +96,8 @@ class Build(BuildOptions):
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
     `effort` chooses the search, the draws, the samples and the steps of training that are not given. Says before a step
-    that takes longer than all others together, and after each step how much time is left.
+    that takes longer than all others together, and between steps about how much time is left, once steps of the same
+    kind (training, answers) have run.
 
     Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
     build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the

@@ -71,6 +71,19 @@ def test_a_step_longer_than_all_others_says_so_before_it_starts(
     assert "second" in watch.notes[3] and "`effort`" in watch.notes[3]
 
 
+def test_the_time_left_is_told_once_its_kind_of_step_has_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, clock = Notes(), iter([0.0, 10.0, 10.0, 40.0, 40.0, 70.0, 70.0, 75.0])
+    steps = (First(), Finetune(), Finetune(), Second())
+    stages = [Stage(step, (name,)) for step, name in zip(steps, "abcd", strict=True)]
+    monkeypatch.setattr(Stage, "run", lambda stage, folder, watch: None)
+    monkeypatch.setattr("hydractl.pipeline.stages.time.monotonic", lambda: next(clock))
+    run_stages(stages, tmp_path, {"first": 10, "finetune": 30, "second": 5}, watch)
+    # A pass of either kind takes a second: 30 and 5 are left, then 5.
+    assert [note.partition(", ")[2] for note in watch.notes if note.startswith("[")] == [
+        "", "", "about 35 seconds left", "about 5 seconds left"
+    ]  # fmt: skip
+
+
 class First:
     """A step."""
 
@@ -81,3 +94,7 @@ class Second:
 
 class Third:
     """A step."""
+
+
+class Finetune:
+    """A step that trains."""
