@@ -7,8 +7,29 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hydractl.metrics.checks import FloatArray, IntArray
+
+
+class AnswerArray(np.ndarray[Any, Any]):
+    """An array of answers, and slices of it; what is computed of them is a plain array.
+
+    It has the method by which programs take arrays from tensors, so that they need not know which of both they hold.
+    """
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array[()] if return_scalar else np.asarray(array)
+
+    def numpy(self) -> NDArray[Any]:
+        """Returns the same numbers as a plain array, without a copy."""
+        return self.view(np.ndarray)
+
+
+def as_answer(value: Any) -> Any:
+    """Returns an array as one of answers, and anything else as it is."""
+    return value.view(AnswerArray) if isinstance(value, np.ndarray) else value
+
 
 #: In how many equal parts a quality is counted that is more than right or wrong.
 FINE = 10**6

@@ -18,7 +18,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import FitSamples, flagged
-from hydractl.tasks.parts import Judged, Matcher, Names
+from hydractl.tasks.parts import Judged, Matcher, Names, as_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -237,6 +237,10 @@ class Answers:
     spans: Sequence[Sequence[tuple[int, int]]] = ()
     truncated: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("member_logits", "features", "ood_score", "typicality", "profile"):
+            object.__setattr__(self, name, as_answer(getattr(self, name)))
+
     def __len__(self) -> int:
         if self.places is not None:
             return int(self.places[:, 0].max()) + 1
@@ -281,12 +285,12 @@ class Answers:
     def ood(self) -> NDArray[np.bool_] | None:
         """`[N]`, true where a sample looks OOD: less typical than most ID samples; None without a typicality."""
         fit = self.calibration.fit
-        return None if self.typicality is None or fit is None else np.asarray(flagged(self.typicality, fit.accept))
+        return None if self.typicality is None or fit is None else as_answer(flagged(self.typicality, fit.accept))
 
     @cached_property
     def columns(self) -> Mapping[str, Any]:
         """The task's columns of the answers, by name: arrays `[N,...]` or lists, None for what was not calibrated."""
-        return self.task.columns(self)
+        return {name: as_answer(column) for name, column in self.task.columns(self).items()}
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self.columns:

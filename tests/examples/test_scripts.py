@@ -15,7 +15,7 @@ from transformers import ViTForImageClassification, ViTImageProcessor
 import hydractl as library
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
-from tests.cli.conftest import save_bert, save_circuit, save_images
+from tests.cli.conftest import half_known, save_bert, save_circuit, save_images
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_our_sum_over_layers_is_that_of_pytorch_ood(vit: Path, noise: Path, tmp_
 
 
 def test_systems_stand_beside_each_other_by_one_layer_and_by_all(vit: Path, noise: Path, tmp_path: Path) -> None:
-    images = save_images(tmp_path / "many", count=40)
+    images = half_known(vit, save_images(tmp_path / "many", count=40))
     asked = ["tables/layers/table.py", f"one={vit}", f"two={vit}", "--calib-data", f"{images}%1/2", "--id-data",
              f"{images}%2/2", "--ood-data", f"near/n={noise}", "-o", tmp_path / "out"]  # fmt: skip
     said = run(*asked)
@@ -141,7 +141,7 @@ def test_coverage_is_near_what_is_promised(vit: Path, tmp_path: Path) -> None:
 
 
 def test_the_drill_prints_what_each_number_says(tmp_path: Path) -> None:
-    header, _, *rows = run("drill.py", tmp_path / "drill", 2).splitlines()
+    header, _, *rows = run("drill.py", tmp_path / "drill", 80).splitlines()
     assert [row.split("|")[1].strip() for row in rows] == ["all is well", "out of focus", "new classes", "mostly zeros"]
     assert all(row.count("|") == header.count("|") for row in rows)
 
