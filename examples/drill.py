@@ -20,7 +20,7 @@ from PIL import Image, ImageFilter
 from sklearn.datasets import load_digits
 
 import hydractl
-from hydractl.monitoring.accuracy import estimates
+from hydractl.monitoring.estimates import estimates
 
 HALF = 190  # images in each half of a stream
 BLUR = 0.7  # pixels of 8

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import pytest
 
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 from hydractl.errors import HydractlError, OptionError
 from hydractl.options import Declared, Option, Rows, Without, declared, flat, function, make, remembered
 from hydractl.watch import Watcher

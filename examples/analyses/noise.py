@@ -37,7 +37,7 @@ from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.data.corruptions import corrupted, parse_corruptions
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.inputs.arguments import as_member
+from hydractl.inputs.models import as_member
 from hydractl.inputs.search_data import open_material
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra

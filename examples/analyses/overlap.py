@@ -28,7 +28,7 @@ from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
 from hydractl.circuit.circuit_file import Circuit, as_circuit
 from hydractl.circuit.ranking import Restriction
 from hydractl.circuit.scores import FORMAT, ScoreTable, as_scores
-from hydractl.inputs.arguments import as_checkpoint
+from hydractl.inputs.models import as_checkpoint
 from hydractl.reports.drawing import arranged
 from hydractl.reports.escape import drawn
 from hydractl.reports.head_maps import draw_map, map_height

@@ -17,7 +17,7 @@ import numpy as np
 import hydractl
 from hydractl.data.corruptions import CORRUPTIONS, corrupted
 from hydractl.data.open import open_samples
-from hydractl.monitoring.accuracy import estimates
+from hydractl.monitoring.estimates import estimates
 
 METHODS = ("mean confidence", "ATC")
 CLEAN = "none"

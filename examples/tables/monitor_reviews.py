@@ -20,7 +20,7 @@ from monitor_accuracy import METHODS
 
 import hydractl
 from hydractl.data.open import open_samples
-from hydractl.monitoring.accuracy import estimates
+from hydractl.monitoring.estimates import estimates
 
 CLEAN = "as they are"
 

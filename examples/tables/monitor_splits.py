@@ -21,7 +21,7 @@ import hydractl
 from hydractl.data.batching import make_batches
 from hydractl.data.open import open_samples
 from hydractl.inference import member_answers
-from hydractl.monitoring.evidence import Evidence, Scale
+from hydractl.monitoring.stream import Evidence, Scale
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.layers import ALL_LAYERS
 from hydractl.ood.score import FitSamples, typicality

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import betabinom, binom, kstwobign
 
-from hydractl.monitoring.evidence import EDGES, SHARES, Evidence, Scale
+from hydractl.monitoring.stream import EDGES, SHARES, Evidence, Scale
 
 ALPHA = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
 WINDOW, STREAM = 500, 100_000

@@ -25,7 +25,7 @@ from hydractl.checkpoint.output import write_bytes
 from hydractl.circuit.material import Material
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.inputs.references import named_circuits
+from hydractl.inputs.members import named_circuits
 from hydractl.inputs.search_data import open_material
 from hydractl.metrics.scaling import fit_temperature
 from hydractl.run_options import DEFAULT_BATCH_SIZE, Compute

@@ -109,7 +109,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         os.environ["HF_TOKEN"] = of_command["token"]  # where every library that downloads looks
     leads = os.environ.get("RANK", "0") == "0"  # one process of torchrun prints
     terminal = console.Terminal(of_command["quiet"], lambda text: respelled(text, options_of(command)), leads=leads)
-    import_module("hydractl.inputs.places").check_places(options_of(command), values)
+    import_module("hydractl.inputs.models").check_places(options_of(command), values)
     if "device" in values:
         import_module("hydractl.process").prepare()
 

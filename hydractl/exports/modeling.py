@@ -91,7 +91,7 @@ class HydraPreTrainedModel(PreTrainedModel):
         """Saves as transformers does, and adds the code, so that the folder loads without this project."""
         super().save_pretrained(save_directory, *args, **kwargs)
         try:
-            from hydractl.exports.code import write_code
+            from hydractl.exports.folder import write_code
         except ImportError:  # a copy of this file far from the project, which transformers has copied along
             return
         write_code(Path(save_directory), force=True)

@@ -1,18 +1,27 @@
-"""Results of steps, readable as lines of a terminal, JSON, text and a table in a notebook."""
+"""Results of steps, readable as lines of a terminal, JSON, text and a table in a notebook; reports of evaluations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, starmap
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
 
+from hydractl.errors import require
+from hydractl.options import Option
 from hydractl.reports.escape import html
+from hydractl.run_options import Force
 from hydractl.text import TableLine, printable
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hydractl.evaluation.results import Results, SystemResult
     from hydractl.model.hydra import Hydra, HydraOutput
+    from hydractl.reports.columns import Column
     from hydractl.tasks.task import Answers
 
 Value = TypeVar("Value")
@@ -105,3 +114,185 @@ class Finding(Result, Generic[Value]):
 
     def lines(self) -> Iterator[str]:
         yield from self.table
+
+
+SuiteLike = Any  #: a name, a path, or a `Suite`
+FORMAT, VERSION = "hydractl-suite", 1
+#: Parts of a system's results that are averaged over tasks.
+AVERAGED = (("id",), ("ood_means", "all"), ("shift_means", "all"))
+
+WIDTH = 120  # columns of a table outside a terminal
+
+JsonReport = Annotated[
+    str | Path | None, Option("Also write the report as JSON.", "Output", "FILE|-", flags=("--json",), bare="-")
+]
+Full = Annotated[bool, Option("Show every metric, including AUPR and selective prediction.", "Output")]
+ReportFolder = Annotated[
+    str | Path | None,
+    Option("Write a page with figures, and the tables as Markdown and LaTeX.", "Output", "FOLDER"),
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reported(Result):
+    """A report: all numbers of all systems, and the data that they were measured on.
+
+    Attributes:
+        report: the results, with the curves of the pictures if they were computed.
+        full: whether its table shows every metric.
+    """
+
+    report: Results
+    full: bool = False
+
+    @cached_property
+    def models(self) -> Mapping[str, Mapping[str, Any]]:
+        """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
+        from hydractl.reports.artifact import report_json
+
+        models: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
+        return models
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report without the curves, which only pictures need."""
+        from hydractl.reports.artifact import report_json, without_curves
+
+        return report_json(without_curves(self.report))
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.reports.table import result_table, table_lines
+
+        yield from table_lines(result_table(self.report, self.full), WIDTH)
+
+    def draw(self, console: Console) -> None:
+        """Prints the table, as wide as the console is, with the best of each column in bold."""
+        from hydractl.reports.table import draw, result_table
+
+        draw(result_table(self.report, self.full), console)
+
+    def _repr_html_(self) -> str:
+        from markdown_it import MarkdownIt
+
+        from hydractl.reports.table import markdown_table, result_table
+
+        return MarkdownIt().enable("table").render(markdown_table(result_table(self.report, self.full)))
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The forms in which a report is written, besides the printed table."""
+
+    json: JsonReport = None
+    report: ReportFolder = None
+    full: Full = False
+    force: Force = False
+
+    def check(self) -> None:
+        """Raises an error if the report cannot be written, before long work starts.
+
+        Raises:
+            OutputError: an output exists and `force` is not set.
+            OptionError: matplotlib, which draws the pictures of a page, is not installed.
+        """
+        from hydractl.checkpoint.output import refuse_existing
+        from hydractl.reports.page import refuse_existing_report
+
+        if self.json is not None:
+            refuse_existing(Path(self.json), self.force)
+        if self.report is not None:
+            refuse_existing_report(Path(self.report), self.force)
+            require("matplotlib")
+
+    def write(self, report: Results, watch: Watcher) -> Reported:
+        """Writes a report in each form that was chosen, and returns it.
+
+        Raises:
+            OutputError: a file exists and `force` is not set, or the disk refuses it.
+        """
+        from hydractl.artifacts import write_json
+        from hydractl.reports.page import write_report
+
+        reported = Reported(report, self.full)
+        if self.report is not None:
+            with_command = replace(report, command=watch.command or report.command)
+            page = write_report(Path(self.report), with_command, self.force, self.full)
+            watch.note(f"report: {page}")
+        if self.json is not None:
+            write_json(Path(self.json), reported.to_json(), self.force)
+        return reported
+
+
+def columns() -> list[Column]:
+    """Returns the columns of the table."""
+    from hydractl.reports.columns import Column
+
+    id_, ood, shift = AVERAGED
+    return [
+        Column("acc %", (*id_, "accuracy"), "percent"),
+        Column("Brier", (*id_, "brier"), "plain"),
+        Column("NLL", (*id_, "nll"), "plain"),
+        Column("ECE %", (*id_, "ece"), "percent"),
+        Column("AUROC %", (*ood, "auroc"), "percent"),
+        Column("FPR95 %", (*ood, "fpr95"), "percent"),
+        Column("shift acc %", (*shift, "accuracy"), "percent"),
+        Column("shift ECE %", (*shift, "ece"), "percent"),
+    ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SuiteReported(Result):
+    """The report of every system on every task.
+
+    Attributes:
+        suite: the name of the suite.
+        reports: by task.
+    """
+
+    suite: str
+    reports: Mapping[str, Reported]
+
+    @property
+    def means(self) -> dict[str, dict[str, Any]]:
+        """The flat means over tasks of each system, of the numbers that every task has."""
+        by_task = [report.report.models for report in self.reports.values()]
+        systems = by_task[0] if by_task else {}
+        return {system: _mean([models[system] for models in by_task]) for system in systems}
+
+    def to_json(self) -> dict[str, Any]:
+        tasks = {task: report.to_json() for task, report in self.reports.items()}
+        return {"format": FORMAT, "version": VERSION, "suite": self.suite, "tasks": tasks, "means": self.means}
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.reports.columns import at
+        from hydractl.text import aligned
+
+        rows: list[tuple[str, str, Any]] = [
+            (task, name, system)
+            for task, reported in self.reports.items()
+            for name, system in reported.report.models.items()
+        ]
+        if len(self.reports) > 1:
+            rows += [(f"mean of {len(self.reports)}", name, means) for name, means in self.means.items()]
+        shown = [column for column in columns() if any(at(entry, column.path) is not None for *_, entry in rows)]
+        cells = [["task", "system", *(column.name for column in shown)]]
+        cells += [[task, name, *(_mean_cell(column, entry) for column in shown)] for task, name, entry in rows]
+        return aligned(cells, left=2)
+
+
+def _mean(systems: Sequence[SystemResult]) -> dict[str, Any]:
+    from hydractl.evaluation.results import mean
+    from hydractl.reports.columns import at
+    from hydractl.systems.description import plain
+
+    means: dict[str, Any] = {}
+    for *above, part in AVERAGED:
+        parts = [at(system, (*above, part)) for system in systems]
+        if all(parts):
+            place = means.setdefault(above[0], {}) if above else means
+            place[part] = plain(replace(mean(parts), samples=None))
+    return means
+
+
+def _mean_cell(column: Column, entry: Any) -> str:
+    value = column.value(entry)
+    return "-" if value is None else column.show(value)

@@ -13,12 +13,10 @@ from hydractl.bounds import parse_share
 from hydractl.checkpoint.contents import Checkpoint, tensors_identity
 from hydractl.checkpoint.output import write_bytes
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import ModelLike, as_checkpoint
+from hydractl.inputs.models import ModelLike, as_checkpoint
 from hydractl.inputs.predictions import Predictions
-from hydractl.monitoring.evidence import Scale
-from hydractl.monitoring.findings import Findings, find
-from hydractl.monitoring.metrics import prometheus
-from hydractl.monitoring.stream import Known, Stream, StreamState
+from hydractl.monitoring.findings import Findings, find, prometheus
+from hydractl.monitoring.stream import Known, Scale, Stream, StreamState
 from hydractl.ood.score import PROFILE, QUANTILES
 from hydractl.schema import Checked, Items, Schema
 from hydractl.systems.onnx_file import OnnxFile, is_onnx, open_onnx

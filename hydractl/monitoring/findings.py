@@ -1,19 +1,20 @@
-"""The findings of one or several streams, as numbers that a table, a page and a scrape print."""
+"""The findings of one or several streams as numbers, as a Prometheus server scrapes them, and inputs to look at."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import beta, betabinom, norm
 
-from hydractl.monitoring.accuracy import NORMAL, Confidence, ShareEstimate, estimates, labelled_accuracy
-from hydractl.monitoring.shares import class_shares
+from hydractl.monitoring.estimates import NORMAL, Confidence, ShareEstimate, class_shares, estimates, labelled_accuracy
 from hydractl.monitoring.stream import RARE, Known, Span, Stream
+from hydractl.tasks.task import OneAnswer
+from hydractl.text import printable
 
 CHANCE = 0.05  # of naming any layer that did not move
 #: What answers without a confidence lack.
@@ -221,3 +222,94 @@ def _classes(reference: Known, streams: Sequence[Stream], inputs: int) -> list[C
         if (predicted := _share(count, inputs)) is not None:
             listed.append(ClassShare(name, predicted, estimated.get(name), calibrated.get(name)))
     return listed
+
+
+Sample = tuple[Mapping[str, str], float | int | None]
+
+
+def prometheus(findings: Findings) -> str:
+    """Returns the findings in Prometheus' text format 0.0.4."""
+    lines = []
+    for name, kind, text, samples in _metrics(findings):
+        shown = [f"hydractl_{name}{_labels(labels)} {value}" for labels, value in samples if value is not None]
+        lines += [f"# HELP hydractl_{name} {text}", f"# TYPE hydractl_{name} {kind}", *shown] if shown else []
+    return "\n".join([*lines, *_histogram(findings), ""])
+
+
+def _metrics(findings: Findings) -> Iterator[tuple[str, str, str, list[Sample]]]:
+    flagged = None if findings.flagged is None else round(findings.flagged.value * findings.inputs)
+    yield "inputs_total", "counter", "Inputs answered.", [({}, findings.inputs)]
+    yield "flagged_total", "counter", "Inputs that look OOD.", [({}, flagged or 0)]
+    yield "evidence", "gauge", "Evidence that inputs have changed.", [({}, findings.evidence)]
+    yield "evidence_limit", "gauge", "Evidence at which an alarm comes.", [({}, 1 / findings.alpha)]
+    yield "alarm", "gauge", "1 once an alarm has come.", [({}, int(findings.since is not None))]
+    yield "confidence", "gauge", "Mean confidence.", [({}, findings.confidence)]
+    estimable = int(findings.estimable) if findings.classes else None
+    yield "accuracy_estimable", "gauge", "0 if too many inputs look OOD to estimate the accuracy.", [({}, estimable)]
+    for name, of, estimated in (("", "all", findings.accuracy), ("_accepted", "accepted", findings.accepted_accuracy)):
+        accuracy: list[Sample] = [({"method": method}, estimate.value) for method, estimate in estimated.items()]
+        yield f"accuracy_estimate{name}", "gauge", f"Accuracy on {of} inputs, estimated without labels.", accuracy
+    shares: list[Sample] = [({"class": share.name}, share.predicted.value) for share in findings.classes]
+    yield "class_share", "gauge", "Share of answers with this class.", shares
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    pairs = (
+        '{}="{}"'.format(name, printable(text).replace("\\", "\\\\").replace('"', '\\"'))
+        for name, text in labels.items()
+    )
+    return f"{{{','.join(pairs)}}}" if labels else ""
+
+
+def _histogram(findings: Findings) -> Iterator[str]:
+    yield "# HELP hydractl_typicality Typicality of inputs; that of ID inputs is uniform."
+    yield "# TYPE hydractl_typicality histogram"
+    total = 0
+    for place, count in enumerate(findings.histogram[:-1], 1):
+        total += count
+        yield f'hydractl_typicality_bucket{{le="{place / len(findings.histogram):g}"}} {total}'
+    yield f'hydractl_typicality_bucket{{le="+Inf"}} {findings.inputs}'
+    yield f"hydractl_typicality_count {findings.inputs}"
+
+
+ODD = 0.05  # a layer with a smaller typicality is named
+
+
+class Seen(NamedTuple):
+    """An input by its name, with the answer to it."""
+
+    name: str
+    answer: OneAnswer
+
+    @property
+    def why(self) -> str:
+        """Why a person should look at it."""
+        answer = self.answer
+        reason = f"odder than {100 - 100 * answer.typicality:.1f} % of calibration samples"
+        layers = (
+            []
+            if answer.profile is None
+            else [str(at) for at, typicality in enumerate(answer.profile) if typicality < ODD]
+        )
+        return f"{reason}, by layers {' '.join(layers)}" if layers else reason
+
+
+def picked(seen: Sequence[Seen], count: int) -> list[Seen]:
+    """Returns the inputs to label next: the least typical, of equal ones the least sure, classes in turn.
+
+    >>> def one(name: str, typical: float, sure: float, label: str) -> Seen:
+    ...     return Seen(name, Answer(typical, sure, label))
+    >>> found = picked([one("a", 0.1, 0.9, "x"), one("b", 0.1, 0.5, "x"), one("c", 0.3, 0.9, "y")], 2)
+    >>> [each.name for each in found]
+    ['b', 'c']
+    """
+    ordered = sorted(
+        {each.name: each for each in seen}.values(),
+        key=lambda each: (each.answer.typicality, each.answer.confidence or 0.0),
+    )
+    turns: dict[Any, int] = {}
+    ranked = []
+    for place, each in enumerate(ordered):
+        turn = turns[each.answer.label] = turns.get(each.answer.label, -1) + 1
+        ranked.append((turn, place, each))
+    return [each for _, _, each in sorted(ranked)[:count]]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from hydractl import bounds
 from hydractl.circuit.modes import MODES
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
-from hydractl.inputs.limits import Limits
+from hydractl.inputs.members import Limits
 from hydractl.options import Option, option
 from hydractl.run_options import Compute, Precision, Seed
 from hydractl.selection.candidates import SelectionObjective

@@ -9,8 +9,8 @@ from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
 from hydractl.data.sources import Part, parse_data_spec
 from hydractl.evaluation.settings import Procedure, Sets
-from hydractl.inputs.limits import Limits
-from hydractl.inputs.reported import Outputs
+from hydractl.inputs.members import Limits
+from hydractl.inputs.result import Outputs
 from hydractl.options import Rows
 from hydractl.pipeline.build_options import NO_CIRCUITS, BuildOptions
 from hydractl.pipeline.plan_units import Thinning, thinned_members

@@ -12,7 +12,7 @@ from hydractl.checkpoint.heads import Head, Unit, without
 from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.score_methods import Taylor
 from hydractl.errors import OptionError
-from hydractl.inputs.limits import Limits
+from hydractl.inputs.members import Limits
 from hydractl.options import declared, flat
 from hydractl.pipeline.build_options import BuildOptions
 from hydractl.pipeline.stages import Given, Made, Stage

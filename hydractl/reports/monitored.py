@@ -11,9 +11,8 @@ from hydractl.checkpoint.folders import write_folder
 from hydractl.checkpoint.output import write_bytes
 from hydractl.data.files import read_bytes
 from hydractl.errors import DataError
-from hydractl.monitoring.accuracy import ASSUMPTIONS, ShareEstimate
-from hydractl.monitoring.findings import ClassShare, Findings
-from hydractl.monitoring.pick import Seen
+from hydractl.monitoring.estimates import ASSUMPTIONS, ShareEstimate
+from hydractl.monitoring.findings import ClassShare, Findings, Seen
 from hydractl.reports.columns import Cell
 from hydractl.reports.drawing import Key, explained, inline, panels
 from hydractl.reports.page import KIND, PAGE, environment

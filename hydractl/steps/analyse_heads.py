@@ -10,8 +10,8 @@ from hydractl import bounds
 from hydractl.circuit.circuit_file import CircuitLike
 from hydractl.data.reading import SOURCE, DataLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model, PlotOptions, as_member
-from hydractl.inputs.references import named_circuits
+from hydractl.inputs.members import named_circuits
+from hydractl.inputs.models import Model, PlotOptions, as_member
 from hydractl.inputs.result import Finding
 from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import Option, function, option, remembered

@@ -15,7 +15,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, require_folder_of, write_bytes
 from hydractl.circuit.objective import require_confidence
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
-from hydractl.inputs.arguments import as_checkpoint, as_member
+from hydractl.inputs.models import as_checkpoint, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import modality_of
 from hydractl.options import function

@@ -15,7 +15,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model, as_checkpoint
+from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from hydractl.data.samples import Samples
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
-
 
 BANK_SIZE = 4  # MB
 SHIFT_SETS = Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import NO_DATA, Procedure, Sets, Settings
-from hydractl.inputs.reported import Outputs, Reported, SuiteLike, SuiteReported
+from hydractl.inputs.result import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import Option, flat, function, make, option
 from hydractl.run_options import Compiled, Compute, Workers, dtype_name
 from hydractl.systems.system import SYSTEM_KINDS
@@ -243,7 +243,7 @@ def named_systems(systems: Systems) -> list[tuple[str, System]]:
 
 
 def _named(system: Any) -> tuple[str, System]:
-    from hydractl.inputs.arguments import as_checkpoint
+    from hydractl.inputs.models import as_checkpoint
     from hydractl.model.hydra import Hydra
     from hydractl.systems.networks import NetworkSystem
     from hydractl.systems.onnx import OnnxSystem

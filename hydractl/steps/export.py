@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from hydractl.bounds import BATCH
 from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, DataLike, DataSetsLike, Reading, Template
 from hydractl.errors import OptionError, require
-from hydractl.inputs.arguments import Model, as_checkpoint
+from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import OOD_SETS, open_ood_sets, tell_oddities
 from hydractl.options import Option, Rows, Without, function, option
@@ -288,7 +288,7 @@ class Exported(Result):
         return {**content, "report": report_json(self.report), "speed": speed, "warnings": list(self.warnings)}
 
     def lines(self) -> Iterator[str]:
-        from hydractl.inputs.reported import WIDTH
+        from hydractl.inputs.result import WIDTH
         from hydractl.reports.table import result_table, table_lines
 
         yield str(self.output)

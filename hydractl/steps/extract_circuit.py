@@ -16,10 +16,9 @@ from hydractl.circuit.objective import Objective, SearchData, settle_objectives
 from hydractl.circuit.ranking import Mode, Progress, Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model, as_member
+from hydractl.inputs.models import Model, as_member
 from hydractl.inputs.result import Result
-from hydractl.inputs.search_data import LABELLED, OOD_SETS, origin_of
-from hydractl.inputs.search_tasks import TASKS, TasksLike, open_tasks, parse_tasks
+from hydractl.inputs.search_data import LABELLED, OOD_SETS, TASKS, TasksLike, open_tasks, origin_of, parse_tasks
 from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
 from hydractl.watch import LOG, Watcher

@@ -14,7 +14,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, make_folder, output_paths
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import as_checkpoint, as_several
+from hydractl.inputs.models import as_checkpoint, as_several
 from hydractl.inputs.result import Result
 from hydractl.options import Option, Rows, Without, function, option
 from hydractl.run_options import choose_device

@@ -9,8 +9,8 @@ from typing import Any
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.inputs.arguments import ModelLike, as_checkpoint, as_several
-from hydractl.inputs.references import SelectionLike, follow
+from hydractl.inputs.members import SelectionLike, follow
+from hydractl.inputs.models import ModelLike, as_checkpoint, as_several
 from hydractl.inputs.result import MadeModel
 from hydractl.options import function, option, remembered
 from hydractl.reports.summary import fusing_line

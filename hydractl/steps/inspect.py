@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydractl.artifacts import file_of_ours
-from hydractl.inputs.arguments import ModelLike, as_checkpoint
+from hydractl.inputs.models import ModelLike, as_checkpoint
 from hydractl.inputs.result import Finding
 from hydractl.options import Option, function
 from hydractl.watch import Watcher

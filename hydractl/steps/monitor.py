@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import Modality, Reading, SkipBad
 from hydractl.errors import OptionError, require
-from hydractl.inputs.arguments import Model
+from hydractl.inputs.models import Model
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
 from hydractl.options import Option, Without, function, option
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hydractl.inputs.stream_monitor import Monitor
-    from hydractl.monitoring.findings import Findings
-    from hydractl.monitoring.pick import Seen
+    from hydractl.monitoring.findings import Findings, Seen
     from hydractl.reports.table import Table
 
 WIDTH = 120  # columns outside a terminal
@@ -159,8 +158,8 @@ class MonitorInputs:
             require("matplotlib")
 
     def _watched(self, monitor: Monitor, watch: Watcher) -> Watched:
-        from hydractl.inputs.picks import read_picked_labels, write_picks
-        from hydractl.monitoring.pick import picked
+        from hydractl.inputs.monitor_files import read_picked_labels, write_picks
+        from hydractl.monitoring.findings import picked
         from hydractl.reports.monitored import write_monitored
 
         if self.labels is not None and not monitor.known.one_class:
@@ -189,7 +188,7 @@ class MonitorInputs:
 
     def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> list[Seen]:
         """Adds answers, and returns those without labels."""
-        from hydractl.inputs.picks import label_of
+        from hydractl.inputs.monitor_files import label_of
 
         chunk = [seen._replace(answer=monitor.known.watched(seen.answer)) for seen in chunk]
         monitor.add(seen.answer for seen in chunk)
@@ -202,7 +201,7 @@ class MonitorInputs:
         return unlabelled
 
     def _modality(self) -> Modality:
-        from hydractl.inputs.arguments import as_checkpoint
+        from hydractl.inputs.models import as_checkpoint
         from hydractl.systems.onnx_file import is_onnx, open_onnx
 
         checkpoint = open_onnx(self.model).checkpoint if is_onnx(self.model) else as_checkpoint(self.model)
@@ -210,7 +209,7 @@ class MonitorInputs:
 
     def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields the inputs with their answers, as they come."""
-        from hydractl.inputs.saved_answers import SAVED, AnswerReader, are_predictions, saved_lines
+        from hydractl.inputs.monitor_files import SAVED, AnswerReader, are_predictions, saved_lines
 
         others = []
         for source in several(self.inputs):
@@ -229,7 +228,7 @@ class MonitorInputs:
 
     def _piped(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields what comes through standard input: predictions, or texts to predict."""
-        from hydractl.inputs.saved_answers import AnswerReader, are_predictions
+        from hydractl.inputs.monitor_files import AnswerReader, are_predictions
 
         chunks, saved = lines_as_they_come(), AnswerReader(STDIN, monitor.known)
         first = next(chunks, [""])
@@ -248,7 +247,7 @@ class MonitorInputs:
 
     def _predicted(self, watch: Watcher, **sources: Any) -> list[Seen]:
         from hydractl.inputs.predictions import Predictions
-        from hydractl.monitoring.pick import Seen
+        from hydractl.monitoring.findings import Seen
 
         step = Predict(
             self._running,

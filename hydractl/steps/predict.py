@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import DataError, NotFiniteError, OptionError
-from hydractl.inputs.arguments import Model, as_checkpoint
 from hydractl.inputs.bulk import Bulk, BulkPredictions
+from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
-from hydractl.inputs.read_ahead import ReadAhead
 from hydractl.inputs.rows import (
     STDIN,
     DataRows,
     InputRow,
     JoinedRows,
     Readable,
+    ReadAhead,
     ReadBatch,
     lines_as_they_come,
     read_image_file,

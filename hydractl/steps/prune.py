@@ -15,8 +15,8 @@ from hydractl.checkpoint.output import make_folder, output_paths, refuse_existin
 from hydractl.circuit.ranking import require_towers
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.inputs.arguments import ModelLike, as_checkpoint
-from hydractl.inputs.references import SelectionLike, follow
+from hydractl.inputs.members import SelectionLike, follow
+from hydractl.inputs.models import ModelLike, as_checkpoint
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import open_material
 from hydractl.options import Option, Rows, Without, function, option, remembered

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from hydractl.inputs.reported import Outputs, Reported
+from hydractl.inputs.result import Outputs, Reported
 from hydractl.options import Option, Without, function
 from hydractl.watch import Watcher
 

@@ -16,7 +16,7 @@ from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, Scored, ScoreMethod, Scoring
 from hydractl.circuit.scores import ScoreTable, as_towers, scores_json, scores_of
 from hydractl.data.reading import Reading
-from hydractl.inputs.arguments import Model, PlotOptions, as_member
+from hydractl.inputs.models import Model, PlotOptions, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import open_material, origin_of
 from hydractl.options import Option, Rows, function, remembered

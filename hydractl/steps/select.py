@@ -18,9 +18,8 @@ from hydractl.circuit.material import Material
 from hydractl.circuit.objective import require_confidence
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.arguments import Model, ModelLike, as_member
-from hydractl.inputs.limits import Limits, UnitLoss
-from hydractl.inputs.references import existing_members, named_circuits
+from hydractl.inputs.members import Limits, UnitLoss, existing_members, named_circuits
+from hydractl.inputs.models import Model, ModelLike, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
 from hydractl.options import Option, function, remembered

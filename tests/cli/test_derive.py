@@ -12,7 +12,7 @@ import pytest
 import hydractl as library
 from hydractl.artifacts import json_text
 from hydractl.cli import console
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 from hydractl.cli.derive import Command, options_of, takes_several
 from hydractl.cli.help import option_spelling, respelled, with_bare_flags
 from hydractl.options import HEADINGS, Declared, Option, flags_of

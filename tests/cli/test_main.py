@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from hydractl.cli.commands import COMMANDS as ALL
+from hydractl.cli.app import COMMANDS as ALL
 from tests.cli.conftest import Command
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]
@@ -43,7 +43,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
 #: Shows the help of every command in a process of its own, and prints what it has imported; needs one start of Python.
 EVERY_HELP = """
 import os, sys
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 from hydractl.cli.main import run
 for command in COMMANDS:
     if os.fork() == 0:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from transformers import ViTForImageClassification, ViTImageProcessor
 
 import hydractl as hydractl_
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 from hydractl.cli.derive import options_of
 from hydractl.errors import OptionError
 from hydractl.options import declared, flags_of

@@ -15,8 +15,7 @@ from safetensors import safe_open
 import hydractl as library
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.slots import slots
-from hydractl.cli.app import app
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS, app
 from hydractl.cli.derive import options_of
 from hydractl.families.load import read_checkpoint
 from hydractl.options import flags_of

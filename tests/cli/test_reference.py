@@ -6,7 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "hydractl" / "guide" / "commands.md"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hydractl as library
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.options import Declared, declared, make

@@ -9,7 +9,7 @@ import pytest
 
 import hydractl
 from hydractl.checkpoint.heads import Head
-from hydractl.cli.commands import COMMANDS
+from hydractl.cli.app import COMMANDS
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads

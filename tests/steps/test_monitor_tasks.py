@@ -16,7 +16,7 @@ from PIL import Image
 
 import hydractl as library
 from hydractl.errors import ArtifactError, DataError, OptionError
-from hydractl.inputs.arguments import as_checkpoint
+from hydractl.inputs.models import as_checkpoint
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import Command, save_vit

@@ -15,8 +15,7 @@ import hydractl as library
 from hydractl.data.open import open_samples
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.inputs.bulk import Bulk
-from hydractl.inputs.read_ahead import ReadAhead
-from hydractl.inputs.rows import DataRows
+from hydractl.inputs.rows import DataRows, ReadAhead
 from hydractl.model.answering import Answering
 from tests.cli.conftest import Command
 

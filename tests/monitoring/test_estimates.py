@@ -5,8 +5,7 @@ import pytest
 from scipy.special import beta
 
 from hydractl.checkpoint.calibration import Baseline
-from hydractl.monitoring.accuracy import NORMAL, Confidence, estimates, labelled_accuracy
-from hydractl.monitoring.shares import class_shares, likely
+from hydractl.monitoring.estimates import NORMAL, Confidence, class_shares, estimates, labelled_accuracy, likely
 
 
 def test_estimates_by_hand() -> None:
