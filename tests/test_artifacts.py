@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hydractl.artifacts import found_reference, found_references, json_text, write_json
-from hydractl.circuit.circuit_file import SearchJournal, read_circuit
-from hydractl.circuit.scores import read_scores
+from hydractl.circuit.head_files import SearchJournal, read_circuit, read_scores
 from hydractl.errors import ArtifactError
 from hydractl.reports.artifact import read_report
 from hydractl.systems.saved import read_about

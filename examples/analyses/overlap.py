@@ -25,9 +25,8 @@ from shared import Analysis, arguments, show
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
-from hydractl.circuit.circuit_file import Circuit, as_circuit
+from hydractl.circuit.head_files import SCORES_FORMAT, Circuit, ScoreTable, as_circuit, as_scores
 from hydractl.circuit.ranking import Restriction
-from hydractl.circuit.scores import FORMAT, ScoreTable, as_scores
 from hydractl.inputs.models import as_checkpoint
 from hydractl.reports.drawing import arranged
 from hydractl.reports.escape import drawn
@@ -226,7 +225,7 @@ def read(source: Any, scope: Scope = "global") -> list[HeadList]:
     if not path.endswith(".json"):
         checkpoint = as_checkpoint(path or source)
         return [list_of_member(checkpoint, member) for member in range(checkpoint.members)]
-    if json.loads(Path(path).read_text(encoding="utf-8")).get("format") == FORMAT:
+    if json.loads(Path(path).read_text(encoding="utf-8")).get("format") == SCORES_FORMAT:
         return [list_of_scores(as_scores(path), scope)]
     return [list_of_circuit(as_circuit(path))]
 

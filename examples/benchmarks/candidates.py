@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 
 from hydractl.checkpoint.heads import Head, member_heads, number_of_heads
-from hydractl.circuit.circuit_file import read_circuit
+from hydractl.circuit.head_files import read_circuit
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.assembly import to_checkpoint

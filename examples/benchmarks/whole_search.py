@@ -18,9 +18,8 @@ import torch
 from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.material import Material
 from hydractl.circuit.modes import Exact
-from hydractl.circuit.objective import OBJECTIVES, Objective, ScoringData
+from hydractl.circuit.objective import OBJECTIVES, Material, Objective, ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks

@@ -17,7 +17,7 @@ import numpy as np
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import SystemNumbers, assemble, numbers_of, resample
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import tabulate
 from hydractl.reports.columns import JUDGED
 from hydractl.reports.verdict import recommended
 from hydractl.systems.saved_file import SAVED

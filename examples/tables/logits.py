@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from hydractl.metrics.checks import IntArray, Logits
+from hydractl.metrics.arrays import IntArray, Logits
 
 
 def saved_logits(folder: str) -> tuple[Logits, IntArray]:

@@ -17,8 +17,7 @@ import numpy as np
 from logits import saved_logits, synthetic_logits
 from scipy.stats import t
 
-from hydractl.metrics.checks import IntArray, Logits
-from hydractl.metrics.probabilities import label_log_probabilities
+from hydractl.metrics.arrays import IntArray, Logits, label_log_probabilities
 from hydractl.metrics.scaling import fit_temperature, fit_vector
 
 SIZES = (5, 10, 20, 50)  # samples a class

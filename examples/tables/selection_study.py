@@ -22,7 +22,7 @@ import numpy as np
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import write_bytes
-from hydractl.circuit.material import Material
+from hydractl.circuit.objective import Material
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
 from hydractl.inputs.members import named_circuits

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 from logits import saved_logits, synthetic_logits
 
-from hydractl.metrics.checks import FloatArray, IntArray, Logits
-from hydractl.metrics.probabilities import mean_over_members, member_probabilities
+from hydractl.metrics.arrays import FloatArray, IntArray, Logits, mean_over_members, member_probabilities
 from hydractl.metrics.scaling import fit_temperature
 
 COVERAGE, ROUNDING = 0.95, 1e-12

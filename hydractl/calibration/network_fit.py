@@ -12,13 +12,13 @@ import torch
 
 from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.state_folder import StateFolder
+from hydractl.checkpoint.output import StateFolder
 from hydractl.data.labels import read_classes, unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples, missing_classes
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.calibration import is_chance, too_few_right
+from hydractl.metrics.classification import is_chance, too_few_right
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import Reads
 from hydractl.surgery.precision import with_scaled_classes

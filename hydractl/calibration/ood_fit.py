@@ -11,7 +11,7 @@ from hydractl.calibration.promises import LabelledAnswers, WantedPromises, fit_s
 from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod, OodFit, PromisedSets
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
+from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS

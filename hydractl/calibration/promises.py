@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import OodFit, PromisedSets
 from hydractl.errors import DataError
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
-from hydractl.metrics.conformal import least_probability, least_samples
-from hydractl.metrics.probabilities import mean_probabilities
-from hydractl.metrics.selective import least_answers, sure_from
+from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, mean_probabilities
+from hydractl.metrics.detection import least_answers, sure_from
+from hydractl.metrics.scaling import least_probability, least_samples
 from hydractl.systems.description import Share
 from hydractl.tasks.task import Answers
 from hydractl.tasks.words import find_spans

@@ -1,19 +1,26 @@
-"""A checkpoint's folder: weights in one safetensors file or in shards, and small files of preprocessing."""
+"""Weights and the small files beside them: a folder on disk, shards, pickles of tensors, and the hub's cache."""
+
+from __future__ import annotations
 
 import json
+import re
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
 from hydractl.checkpoint.contents import shorten
-from hydractl.checkpoint.pickles import open_pickle
-from hydractl.checkpoint.sentences import SENTENCE_FOLDER
-from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers
+from hydractl.checkpoint.sentences import ABOUT, CONFIG, MODULES, SENTENCE_FOLDER, TEXT_NAMES, read_modules
+from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, is_finite
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Origin, Schema, read_text
 from hydractl.schema import read_json as read_json_file
 from hydractl.watch import LOG
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WEIGHTS_NAME = "model.safetensors"
 #: The files that weights lie in, or that name their shards; the first that is there counts.
@@ -55,9 +62,14 @@ JSON_FILES = (
     "vocab.json",
 )
 TEXT_FILES = ("vocab.txt", "merges.txt")
-
 #: The remedy where data may stand in the place of a model.
 ANOTHER = "name a checkpoint; data follow an option such as --id-data"
+SAVE_AGAIN = "load the model with the library that wrote it and save it as safetensors"
+#: A name without an owner is one of the hub's oldest, such as bert-base-uncased; one with a dot is a file's.
+REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*|[\w-]+)(@(?P<revision>[\w./-]+))?")
+SECONDS = 10  # to wait for the hub's answer
+OPEN_CLIP_CONFIG = "open_clip_config.json"
+SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES, *TEXT_NAMES)
 
 
 class _Index(Schema, extra="ignore"):
@@ -213,3 +225,133 @@ def read_preprocessing(folder: Path) -> dict[str, Any]:
         return files
     texts = [folder / name for name in TEXT_FILES if (folder / name).is_file()]
     return files | {path.name: read_text(path, Origin(str(path), CheckpointError, "fetch it again")) for path in texts}
+
+
+def open_pickle(path: Path) -> dict[str, LazyTensor]:
+    """Returns the tensors of a file that holds a state dict, by name; those of a zip archive are mapped.
+
+    Raises:
+        CheckpointError: the file is damaged, or holds anything but tensors by name; nothing of it is run.
+    """
+    import torch
+
+    is_archive = _is_plain_archive(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+    except Exception as error:  # torch raises any kind of error on a damaged file, with advice to run its code
+        raise CheckpointError(f"{path}: is a pickle of more than tensors, or damaged: {SAVE_AGAIN}") from error
+    if not isinstance(content, Mapping) or not content:
+        raise CheckpointError(f"{path}: holds no tensors by name: {SAVE_AGAIN}")
+    return {_name(path, key): _checked(path, str(key), value) for key, value in content.items()}
+
+
+def _is_plain_archive(path: Path) -> bool:
+    """Tells archives from the pickles of torch before 1.6, and refuses compressed ones, which may be of any size."""
+    if not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise CheckpointError(f"{path}: is damaged: fetch or write it again") from error
+    if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries):
+        raise CheckpointError(f"{path}: is compressed, as torch.save writes no file: {SAVE_AGAIN}")
+    return True
+
+
+def _name(path: Path, key: object) -> str:
+    if not isinstance(key, str):
+        raise CheckpointError(f"{path}: names a tensor by a {type(key).__name__}: {SAVE_AGAIN}")
+    return key
+
+
+def _checked(path: Path, name: str, value: Any) -> LazyTensor:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        raise CheckpointError(f"{path}: {name} is no tensor but a {type(value).__name__}: {SAVE_AGAIN}")
+    kind = next((kind for kind, dtype in DTYPES.items() if value.dtype == getattr(torch, dtype)), None)
+    if kind is None or value.layout != torch.strided or value.device.type != "cpu":
+        raise CheckpointError(f"{path}: {name} is a {value.dtype} tensor of another kind: convert it to float32")
+    # Strides may repeat a few numbers any number of times.
+    if value.numel() * value.itemsize > value.untyped_storage().nbytes():
+        raise CheckpointError(f"{path}: {name} has more numbers than the file holds: {SAVE_AGAIN}")
+    tensor = value.detach()
+
+    def load() -> Tensor:
+        if not is_finite(tensor):
+            raise CheckpointError(f"{path}: {name} holds NaN or infinite numbers: the checkpoint is damaged")
+        return tensor.contiguous()
+
+    return LazyTensor(tuple(tensor.shape), kind, load)
+
+
+def fetch(reference: str) -> Path:
+    """Fetches the files of `owner/name[@revision]` that a checkpoint needs; returns their folder in the hub's cache.
+
+    HF_TOKEN, HF_HUB_OFFLINE, HF_ENDPOINT and HF_HOME mean what they mean to every tool of the hub. An interrupted
+    download goes on where it stopped.
+
+    Raises:
+        CheckpointError: no such reference, repository or revision, no access, no connection, or no readable weights.
+    """
+    match = REFERENCE.fullmatch(reference)
+    if match is None:
+        raise CheckpointError(f"{reference}: no such file or folder: check the path")
+    try:
+        return _fetch(reference, match["repo"], match["revision"])
+    except CheckpointError:
+        raise
+    except Exception as error:  # httpx, OSError and ValueError alike, as the hub's client raises them
+        raise _explained(reference, error) from error
+
+
+def _fetch(reference: str, repo: str, revision: str | None) -> Path:
+    from huggingface_hub import HfApi, is_offline_mode, snapshot_download
+
+    if is_offline_mode():
+        # The list of files is not known offline: opening the folder finds out whether it is complete.
+        return Path(snapshot_download(repo, revision=revision, allow_patterns=[], local_files_only=True))
+    # Asked once: the client asks for a list of files six times in half a minute before it gives up.
+    info = HfApi().model_info(repo, revision=revision, timeout=SECONDS)
+    names = {file.rfilename for file in info.siblings or ()}
+    weights = _weights(reference, names)
+    inner = weights.rpartition("/")[0]
+    beside = (f"{inner}/{name}" if inner else name for name in SMALL_FILES)
+    first = [name for name in (*beside, weights, MODULES, ABOUT) if name in names]
+    folder = Path(snapshot_download(repo, revision=revision, allow_patterns=first))
+    modules = read_modules(folder) if MODULES in names else ()
+    then = {f"{module.path}/{CONFIG}" for module in modules if module.path not in ("", inner)}
+    if weights.endswith(INDEX_ENDING):
+        then |= {str(Path(inner, shard)) for shard in read_weight_map(folder / weights).values()}
+    if later := sorted(then & names):
+        snapshot_download(repo, revision=revision, allow_patterns=later)
+    return folder
+
+
+def _weights(reference: str, names: set[str]) -> str:
+    for name in (*WEIGHTS, *(f"{SENTENCE_FOLDER}/{name}" for name in WEIGHTS)):
+        if name in names:
+            return name
+    raise CheckpointError(
+        f"{reference}: the hub has no {WEIGHTS_NAME} or pytorch_model.bin of it: load it with its own library, save it "
+        "as safetensors, and name that folder"
+    )
+
+
+def _explained(reference: str, error: Exception) -> CheckpointError:
+    """Returns an error of the hub's client as one of ours; raises an error of the disk again."""
+    from huggingface_hub import errors, is_offline_mode
+
+    if isinstance(error, errors.RepositoryNotFoundError):  # gated ones too
+        what = "and no repository that the hub shows: a private or gated one needs its terms accepted and HF_TOKEN"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        what = "and the repository has no such revision: check what follows the @"
+    elif is_offline_mode():
+        what = "and not in the hub's cache: unset HF_HUB_OFFLINE to fetch it"
+    elif isinstance(error, OSError) and error.filename is not None:
+        raise error
+    else:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        what = f"and the hub does not answer ({reason}): try again, a download goes on where it stopped"
+    return CheckpointError(f"{reference}: no such file or folder, {what}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -16,13 +17,12 @@ from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard, cast
 
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import ArtifactError, OptionError, OutputError
+from hydractl.schema import Origin, read_json
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
-
-    from hydractl.schema import Origin
 
 PART = ".part"  # how names of unfinished files end
 MEMBER = "{member}"
@@ -32,6 +32,10 @@ _REMEDIES = {
     errno.EDQUOT: "free some space or name another output",
     errno.ENAMETOOLONG: "give a shorter name",
 }
+#: A file in every folder we make: its kind, and the names of the files that we put there.
+MARK = ".hydractl.json"
+FORMAT = "hydractl-folder"
+CONDITIONS = "conditions.json"
 
 
 def output_paths(output: str | Path, names: Sequence[str]) -> list[Path]:
@@ -329,3 +333,139 @@ def _are_objects(value: object) -> TypeGuard[list[Mapping[str, Any]]]:
 
 def _short(value: object) -> str:
     return shortened(value if isinstance(value, str) else json.dumps(value), 24)
+
+
+def refuse_folder(path: Path, kind: str, force: bool) -> None:
+    """Checks that `path` can become a folder of ours, before long work starts.
+
+    An empty folder may be filled. With `force` a folder of the same kind is replaced if everything in it is ours.
+
+    Raises:
+        OutputError: something else is there, or `force` is not set.
+    """
+    require_folder_of(path, parents=True)
+    if os.path.lexists(path) and not path.is_dir():
+        raise OutputError(f"{path}: is a file, the output is a folder: name another output")
+    if path.is_symlink():
+        raise OutputError(f"{path}: is a link: name the folder itself")
+    if not path.is_dir() or not any(path.iterdir()):
+        return
+    if foreign := foreign_file(path, kind):
+        raise OutputError(f"{path}: holds {foreign}, which hydractl did not write: name another folder")
+    if not force:
+        raise OutputError(f"{path}: exists already: remove it, name another folder or pass `force`")
+
+
+@contextmanager
+def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
+    """Yields a folder that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        OutputError: see `refuse_folder`; or the disk refuses it.
+    """
+    refuse_folder(path, kind, force)
+    make_folder(path.parent, parents=True)
+    temporary = part_of(path)
+    with claim(path):
+        _remove(temporary)  # nobody else writes it, so a killed run has left it
+        try:
+            with writing(path):
+                temporary.mkdir()
+                mark(temporary, kind, [])
+                yield temporary
+                mark(temporary, kind, _files(temporary))
+                refuse_folder(path, kind, force)
+                _exchange(temporary, path)
+        except OutputError as error:
+            # The user knows the folder by its final name.
+            error.args = (str(error).replace(str(temporary), str(path)),)
+            raise
+        finally:
+            _remove(temporary)
+
+
+def mark(folder: Path, kind: str, files: list[str]) -> None:
+    """Writes into a folder what it is and which of its files are ours."""
+    content = {"format": FORMAT, "version": 1, "kind": kind, "files": sorted(files)}
+    write_bytes(folder / MARK, f"{json.dumps(content, indent=2)}\n".encode(), force=True)
+
+
+def is_ours(folder: Path, kind: str) -> bool:
+    """Returns whether we made the folder, as one of this kind."""
+    return _read(folder).get("kind") == kind
+
+
+def foreign_file(folder: Path, kind: str) -> str | None:
+    """Returns a file in a folder that we did not put there; None if all of it is ours."""
+    if not is_ours(folder, kind):
+        return next((str(child.name) for child in sorted(folder.iterdir())), None) if folder.is_dir() else None
+    ours = {*_read(folder).get("files", []), MARK}
+    return next((name for name in _files(folder) if name not in ours), None)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    place = folder / MARK
+    try:
+        content = json.loads(place.read_bytes()) if place.is_file() and place.stat().st_size < 2**20 else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    ours = isinstance(content, dict) and content.get("format") == FORMAT and isinstance(content.get("files"), list)
+    return content if ours else {}
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(child.relative_to(folder)) for child in folder.rglob("*") if not child.is_dir())
+
+
+def _exchange(new: Path, path: Path) -> None:
+    """Renames a folder to `path`; replaces a folder there, which is ours or empty."""
+    if not path.is_dir():
+        os.rename(new, path)
+        return
+    old = part_of(path.with_name(f"{path.name[:190]}.old"))
+    _remove(old)
+    os.rename(path, old)
+    os.rename(new, path)
+    _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class StateFolder:
+    """The finished part of a run, in files beside its output, and the conditions it was computed under."""
+
+    kind = "state"  # tells it from other folders of ours
+
+    def __init__(self, folder: Path, conditions: Mapping[str, Any], resume: bool, force: bool) -> None:
+        """
+        Args:
+            conditions: all that determines what is computed, as plain JSON.
+            resume: continue from what lies in the folder.
+            force: remove what lies there, if it is ours.
+
+        Raises:
+            OutputError: the folder is not ours, or holds an interrupted run and neither `resume` nor `force` is set.
+            ArtifactError: the run to resume had other conditions; the first difference is named.
+        """
+        self.folder = folder
+        if goes_on(folder, resume, force):
+            origin = Origin(str(folder), ArtifactError, "give what it was started with, or start over with `force`")
+            refuse_other(origin, read_json(folder / CONDITIONS, origin).fields, conditions)
+            return
+        if folder.exists():
+            self.remove()
+        # Whole or not at all: a run that is killed here leaves nothing in the way of the next.
+        with write_folder(folder, self.kind) as new:
+            write_bytes(new / CONDITIONS, json.dumps(conditions).encode())
+
+    def remove(self) -> None:
+        """Removes the folder, once the output is written or given up."""
+        if not is_ours(self.folder, self.kind):
+            raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
+        # Renamed first: half a folder would not be recognised as ours.
+        gone = part_of(self.folder)
+        with writing(self.folder):
+            self.folder.rename(gone)
+            shutil.rmtree(gone)

@@ -30,7 +30,7 @@ from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from hydractl.tasks.parts import Judged
+from hydractl.tasks.task import Judged
 
 Places = NDArray[np.int64]
 

@@ -1,10 +1,11 @@
-"""Separation: how far apart ID and OOD samples lie in a head's own output for the pooled token.
+"""Separation: how far apart ID and OOD samples lie in a head's own output for the pooled token, kept heads or dropped.
 
 Source: [HE] B.2.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -16,8 +17,12 @@ from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.replay import kept_counts, pooled
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.errors import OptionError
 from hydractl.model.encoder import Tower, mean_token
 from hydractl.model.hydra import Hydra
+
+#: Heads that a picture shows of those dropped first, and of those dropped last.
+SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -129,3 +134,58 @@ def _moments(model: Hydra, batches: Sequence[Batch], tower: str, ranks: Ranks) -
     mean = (first / count).unflatten(0, (heads, width))
     squares = second.view(heads, width, width) - count * mean[:, :, None] * mean[:, None]
     return mean.flatten() + middle, squares / (count - 1).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The mean separation of some heads; None without heads."""
+
+    heads: int  # their number
+    euclidean: float | None
+    mahalanobis: float | None
+
+
+@dataclass(frozen=True)
+class Separated:
+    """Separation of ID from OOD samples by heads, kept ones against dropped ones."""
+
+    heads: Mapping[Head, Separation]  # the separation of each head of the tower that reads the samples
+    dropped: tuple[Head, ...]  # those that the circuit drops, first dropped first
+    last: Mapping[str, Group]  # the two groups, `kept` and `dropped`, in the last layer, where the paper looks
+    all: Mapping[str, Group]  # the same over all layers
+
+
+def separated(gaps: Mapping[Head, Separation], ranking: Sequence[Head]) -> Separated:
+    """Averages over the heads that a circuit keeps and drops.
+
+    Args:
+        gaps: the separation of each head.
+        ranking: the dropped heads, first dropped first; those of a tower that reads no sample are ignored.
+
+    Raises:
+        OptionError: the circuit drops none of the heads, or all of them.
+    """
+    dropped = tuple(head for head in ranking if head in gaps)
+    if not dropped or len(dropped) == len(gaps):
+        which = "all" if dropped else "none"
+        raise OptionError(f"the circuit drops {which} of the {len(gaps)} heads: there is nothing to compare them with")
+    top = max(head.layer for head in gaps)
+    groups = {
+        "kept": [head for head in gaps if head not in dropped],
+        "dropped": [head for head in gaps if head in dropped],
+    }
+    every = {name: _group([gaps[head] for head in heads]) for name, heads in groups.items()}
+    last = {name: _group([gaps[head] for head in heads if head.layer == top]) for name, heads in groups.items()}
+    return Separated(gaps, dropped, last, every)
+
+
+def shown_heads(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
+    """Returns up to SHOWN of the heads dropped first and up to SHOWN of those dropped last; no head is in both."""
+    count = min(SHOWN, max(1, len(dropped) // 2))
+    return list(dropped[:count]), list(dropped[count:][-count:])
+
+
+def _group(members: Sequence[Separation]) -> Group:
+    if not members:
+        return Group(0, None, None)
+    return Group(len(members), fmean(m.euclidean for m in members), fmean(m.mahalanobis for m in members))

@@ -25,7 +25,7 @@ from hydractl.evaluation.system_numbers import (
     resample,
     resamples,
 )
-from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.arrays import FloatArray
 from hydractl.surgery.provenance import exposed_to
 from hydractl.systems.description import Description, KnownLeak
 from hydractl.systems.saving import SavedAnswers, about_json, answer_conditions

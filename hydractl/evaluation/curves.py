@@ -13,10 +13,9 @@ from hydractl.data.samples import Samples
 from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, ScoreHistograms
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import id_key
-from hydractl.metrics.calibration import reliability_diagram
-from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.ood_detection import roc_curve
-from hydractl.metrics.selective import risk_coverage
+from hydractl.metrics.arrays import FloatArray, IntArray
+from hydractl.metrics.classification import reliability_diagram
+from hydractl.metrics.detection import risk_coverage, roc_curve
 from hydractl.schema import Items
 from hydractl.systems.system import EvaluationData, SetKey, System
 from hydractl.tasks.labels import LabelSetTable

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from hydractl.calibration.promises import Sure
-from hydractl.metrics.conformal import ConformalMetrics
+from hydractl.metrics.scaling import ConformalMetrics
 from hydractl.schema import Checked, Items
 from hydractl.systems.description import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
 

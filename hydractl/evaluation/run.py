@@ -13,10 +13,9 @@ from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises,
 from hydractl.checkpoint.calibration import Calibration, OodFit, PromisedSets
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
-from hydractl.metrics.conformal import ConformalMetrics, prediction_sets
-from hydractl.metrics.prediction_table import PredictionTable
-from hydractl.metrics.scaling import FittedTemperature
+from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
+from hydractl.metrics.classification import PredictionTable
+from hydractl.metrics.scaling import ConformalMetrics, FittedTemperature, prediction_sets
 from hydractl.model.ood_head import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score

@@ -27,16 +27,15 @@ from hydractl.evaluation.results import (
     mean,
 )
 from hydractl.evaluation.run import SystemPredictions
+from hydractl.metrics.arrays import FloatArray
 from hydractl.metrics.bootstrap import (
     accuracy_replicates,
     draw_places,
     percentile_interval,
     sets_replicates,
 )
-from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.ood_detection import ood_metrics
-from hydractl.metrics.prediction_table import PredictionTable
-from hydractl.metrics.selective import accuracy_at_coverage, aurc, error_metrics
+from hydractl.metrics.classification import PredictionTable
+from hydractl.metrics.detection import accuracy_at_coverage, aurc, error_metrics, ood_metrics
 from hydractl.systems.description import Cost
 from hydractl.systems.system import SetKey
 from hydractl.tasks.numbers import NumberTable, ranking_metrics

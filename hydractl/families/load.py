@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, shorten
-from hydractl.checkpoint.disk import folder_of_weights, open_weights, read_json_object, read_preprocessing
-from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
+from hydractl.checkpoint.disk import (
+    OPEN_CLIP_CONFIG,
+    fetch,
+    folder_of_weights,
+    open_weights,
+    read_json_object,
+    read_preprocessing,
+)
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
 from hydractl.checkpoint.sentences import read_about, read_sentences, sentence_folder

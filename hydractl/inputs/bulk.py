@@ -14,8 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hydractl.checkpoint.output import claim, refuse_existing, write_atomically, write_bytes
-from hydractl.checkpoint.state_folder import StateFolder
+from hydractl.checkpoint.output import StateFolder, claim, refuse_existing, write_atomically, write_bytes
 from hydractl.errors import DataError, OptionError
 from hydractl.inputs.predictions import Counts, Predictions, Promise
 from hydractl.inputs.result import Result

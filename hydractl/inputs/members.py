@@ -14,8 +14,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head, without
 from hydractl.checkpoint.layout import member_units, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
-from hydractl.circuit.circuit_file import Circuit, CircuitLike, as_circuit
-from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
+from hydractl.circuit.head_files import Circuit, CircuitLike, ScoresLike, ScoreTable, as_circuit, as_scores
 from hydractl.errors import OptionError
 from hydractl.inputs.models import ModelLike, as_member, as_several
 from hydractl.options import option

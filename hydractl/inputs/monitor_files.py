@@ -20,8 +20,7 @@ from hydractl.inputs.predictions import UNREADABLE
 from hydractl.monitoring.findings import Seen
 from hydractl.monitoring.stream import Known
 from hydractl.reports.escape import spreadsheet
-from hydractl.tasks.parts import share_of
-from hydractl.tasks.task import OneAnswer
+from hydractl.tasks.task import OneAnswer, share_of
 
 NEEDED = ("input", "typicality")  # columns of predictions
 SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them

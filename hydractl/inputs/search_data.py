@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.circuit.material import Material
-from hydractl.circuit.objective import SearchData
+from hydractl.circuit.objective import Material, SearchData
 from hydractl.data.reading import DEFAULT_TEMPLATE, OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Modality, Reading
 from hydractl.data.sources import split_sources
 from hydractl.errors import OptionError

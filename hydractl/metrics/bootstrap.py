@@ -12,10 +12,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
-from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.ood_detection import OodMetrics, metrics_of_counts, rank_scores
-from hydractl.metrics.prediction_table import PredictionTable
+from hydractl.metrics.arrays import FloatArray, IntArray
+from hydractl.metrics.classification import (
+    BINS,
+    ClassificationMetrics,
+    PredictionTable,
+    binned_gap,
+    equal_mass_bins,
+    equal_width_bins,
+)
+from hydractl.metrics.detection import OodMetrics, metrics_of_counts, rank_scores
 
 LEVEL = 0.95  # share of the resampled values inside an interval
 POWER = 0.8  # the probability that the samples show a true gain of the size found

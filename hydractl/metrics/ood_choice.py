@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hydractl.metrics.arrays import FloatArray
 from hydractl.metrics.bootstrap import outcome, percentile_interval, sets_replicates
-from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.detection import ood_metrics
 from hydractl.ood.ood_scores import BASELINE
 from hydractl.text import aligned
 

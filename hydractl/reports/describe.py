@@ -82,10 +82,10 @@ class _BuildFile(Schema, extra="ignore"):
 
 
 def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    from hydractl.circuit import circuit_file as circuits
+    from hydractl.circuit.head_files import read_circuit
     from hydractl.reports.head_maps import heat_map
 
-    circuit = circuits.read_circuit(source)
+    circuit = read_circuit(source)
     order = list(map(_head, circuit.ranking))
     towers = circuit.model.towers if circuit.model else {}
     facts = {
@@ -103,7 +103,7 @@ def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    from hydractl.circuit.scores import read_scores
+    from hydractl.circuit.head_files import read_scores
     from hydractl.reports.head_maps import heat_map
 
     scores = read_scores(source)
@@ -113,9 +113,9 @@ def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    from hydractl.selection import selection_file as selections
+    from hydractl.selection.selection_file import read_selection
 
-    selection = selections.read_selection(source)
+    selection = read_selection(source)
     facts: dict[str, object] = {}
     for number, member in enumerate(selection.members):
         dropped = ", ".join(map(_head, in_candidate_order(member.heads)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from hydractl.circuit.head_groups import Separated
+    from hydractl.circuit.separation import Separated
 
 SHADES = " ░▒▓█"
 GONE = " x "  # in the place of a head that the network does not have

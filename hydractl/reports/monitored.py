@@ -7,8 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydractl.checkpoint.folders import write_folder
-from hydractl.checkpoint.output import write_bytes
+from hydractl.checkpoint.output import write_bytes, write_folder
 from hydractl.data.files import read_bytes
 from hydractl.errors import DataError
 from hydractl.monitoring.estimates import ASSUMPTIONS, ShareEstimate

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.artifacts import seen_from
-from hydractl.checkpoint.folders import refuse_folder, write_folder
-from hydractl.checkpoint.output import make_folder, write_bytes
+from hydractl.checkpoint.output import make_folder, refuse_folder, write_bytes, write_folder
 from hydractl.evaluation.results import Results, Sample, SystemResult
 from hydractl.reports.artifact import report_json
 from hydractl.reports.drawing import inline, png, svg

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.output import write_bytes
-from hydractl.checkpoint.state_folder import StateFolder
+from hydractl.checkpoint.output import StateFolder, write_bytes
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from hydractl.circuit.objective import Measure, measure
 from hydractl.data.samples import Labels
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.probabilities import sample_chunks, scaled_logits
+from hydractl.metrics.arrays import FloatArray, IntArray, sample_chunks, scaled_logits
 from hydractl.selection.candidates import SelectionObjective, require_measurable
-from hydractl.tasks.parts import Judged
-from hydractl.tasks.task import Task
+from hydractl.tasks.task import Judged, Task
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]

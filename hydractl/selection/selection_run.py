@@ -10,8 +10,7 @@ from typing import Any
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.material import Material
-from hydractl.circuit.objective import ScoringData
+from hydractl.circuit.objective import Material, ScoringData
 from hydractl.data.ranks import Ranks
 from hydractl.errors import DataError
 from hydractl.inference import load_checkpoint

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
-from hydractl.circuit.circuit_file import CircuitLike
+from hydractl.circuit.head_files import CircuitLike
 from hydractl.data.reading import SOURCE, DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.members import named_circuits
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.head_groups import Separated
     from hydractl.circuit.objective import ScoringData
+    from hydractl.circuit.separation import Separated
     from hydractl.model.hydra import Hydra
 
 
@@ -68,8 +68,7 @@ class AnalyseHeads:
     picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> Finding[Separated]:
-        from hydractl.circuit.head_groups import separated
-        from hydractl.circuit.separation import separations
+        from hydractl.circuit.separation import separated, separations
         from hydractl.data.ranks import Ranks
         from hydractl.data.sources import parse_data
         from hydractl.reports.head_maps import separated_lines
@@ -129,8 +128,8 @@ def _heads_json(separated: Separated) -> dict[str, Any]:
 
 
 def _heads_figure(separated: Separated, model: Hydra, data: ScoringData) -> Figure:
-    from hydractl.circuit.head_groups import shown_heads
-    from hydractl.circuit.scores import as_towers
+    from hydractl.circuit.head_files import as_towers
+    from hydractl.circuit.separation import shown_heads
     from hydractl.reports.head_maps import separation_figure
     from hydractl.steps.score_heads import about, projections
 

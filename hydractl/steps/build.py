@@ -10,9 +10,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.heads import member_heads
-from hydractl.checkpoint.output import claim, require_folder_of, write_bytes
+from hydractl.checkpoint.output import claim, is_ours, require_folder_of, write_bytes, write_folder
 from hydractl.circuit.objective import require_confidence
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.models import as_checkpoint, as_member
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from hydractl.tasks.task import Task
 
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
-KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
+KIND = "build"  # of the folder, see `hydractl.checkpoint.output`
 RESULT = "work/build.json"
 
 

@@ -28,7 +28,7 @@ from hydractl.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.calibration.network_fit import CalibrationData, Fit, Fits
     from hydractl.calibration.ood_fit import Accepted, Wanted
-    from hydractl.checkpoint.state_folder import StateFolder
+    from hydractl.checkpoint.output import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.metrics.ood_choice import Choice
@@ -395,7 +395,7 @@ class Calibrate:
 
     def _state(self, conditions: Mapping[str, Any]) -> StateFolder:
         """Opens the folder that keeps answers until the output is written."""
-        from hydractl.checkpoint.state_folder import StateFolder
+        from hydractl.checkpoint.output import StateFolder
 
         return StateFolder(Path(f"{self.output}.state"), conditions, self.resume, self.force)
 

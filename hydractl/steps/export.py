@@ -46,7 +46,7 @@ class HuggingFace:
     as_hydra: bool = option(False, "Write one member as several are: with OOD score, typicality and a model card.")
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
-        from hydractl.checkpoint.folders import write_folder
+        from hydractl.checkpoint.output import write_folder
         from hydractl.exports.folder import write_hydra
         from hydractl.exports.stock import write_stock
         from hydractl.reports.artifact import read_report, report_json
@@ -72,7 +72,7 @@ class Peft:
     suffix: ClassVar[str] = ".peft"
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
-        from hydractl.checkpoint.folders import write_folder
+        from hydractl.checkpoint.output import write_folder
         from hydractl.exports.stock import write_adapters
 
         with write_folder(output, "export", force) as folder:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
-from hydractl.circuit.circuit_file import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
+from hydractl.circuit.head_files import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
 from hydractl.circuit.modes import MODES, Exact, shortcut_account
 from hydractl.circuit.objective import Objective, SearchData, settle_objectives
 from hydractl.circuit.ranking import Mode, Progress, Ranking, Restriction, Search, heads_to_rank

@@ -103,7 +103,7 @@ class Guide:
     force: Force = False
 
     def run(self, watch: Watcher) -> Manual:
-        from hydractl.checkpoint.folders import write_folder
+        from hydractl.checkpoint.output import write_folder
 
         words = self.topic.split() if isinstance(self.topic, str) else list(self.topic)
         if self.html is None:

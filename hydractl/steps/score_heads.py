@@ -11,10 +11,9 @@ from hydractl.artifacts import write_json
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, require_heads
 from hydractl.checkpoint.output import refuse_existing
-from hydractl.circuit.material import Material
-from hydractl.circuit.objective import ScoringData
+from hydractl.circuit.head_files import ScoreTable, as_towers, scores_json, scores_of
+from hydractl.circuit.objective import Material, ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, Scored, ScoreMethod, Scoring
-from hydractl.circuit.scores import ScoreTable, as_towers, scores_json, scores_of
 from hydractl.data.reading import Reading
 from hydractl.inputs.models import Model, PlotOptions, as_member
 from hydractl.inputs.result import Result

@@ -13,9 +13,8 @@ from hydractl.bounds import MEMBERS, whole
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
-from hydractl.circuit.circuit_file import Circuit, CircuitLike
-from hydractl.circuit.material import Material
-from hydractl.circuit.objective import require_confidence
+from hydractl.circuit.head_files import Circuit, CircuitLike
+from hydractl.circuit.objective import Material, require_confidence
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.members import Limits, UnitLoss, existing_members, named_circuits

@@ -16,10 +16,9 @@ from hydractl.artifacts import Artifact
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.heads import TOWERS, Head, Unit, member_heads
 from hydractl.checkpoint.layout import member_units
-from hydractl.circuit.circuit_file import Circuit, CircuitLike, as_circuit
+from hydractl.circuit.head_files import Circuit, CircuitLike, ScoresLike, ScoreTable, as_circuit, as_scores
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS, random_scores
-from hydractl.circuit.scores import ScoresLike, ScoreTable, as_scores
 from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without, option

@@ -27,7 +27,7 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import member_answers
-from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.arrays import FloatArray
 from hydractl.model.answering import BatchAnswers, joined
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.fast import optimize

@@ -20,7 +20,7 @@ from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.arrays import FloatArray
 from hydractl.model.answering import Answering, BatchAnswers, joined
 from hydractl.model.finite import finite_on_cpu
 from hydractl.model.ood_head import OodHead

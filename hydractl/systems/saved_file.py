@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from hydractl.errors import DataError
-from hydractl.metrics.checks import Logits, check_labels, check_member_logits, check_scores
+from hydractl.metrics.arrays import Logits, check_labels, check_member_logits, check_scores
 from hydractl.ood.score import Reads
 from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
     from hydractl.data.samples import Samples
-    from hydractl.metrics.checks import FloatArray
+    from hydractl.metrics.arrays import FloatArray
     from hydractl.model.ood_head import OodHead
     from hydractl.ood.score import Reads
     from hydractl.systems.description import Cost, Description, KnownLeak

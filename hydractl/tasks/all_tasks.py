@@ -9,8 +9,7 @@ from hydractl.tasks.classes import Classes
 from hydractl.tasks.embeddings import Embeddings
 from hydractl.tasks.labels import Labels
 from hydractl.tasks.numbers import Numbers
-from hydractl.tasks.parts import Names
-from hydractl.tasks.task import Task
+from hydractl.tasks.task import Names, Task
 from hydractl.tasks.words import Words
 
 IMAGES = Names(

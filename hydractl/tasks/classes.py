@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import INTERVAL
 from hydractl.checkpoint.spec import TaskName
-from hydractl.metrics.bootstrap import classification_replicates
-from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.checks import BoolArray, FloatArray
-from hydractl.metrics.prediction_table import PredictionTable, tabulate
-from hydractl.metrics.probabilities import (
+from hydractl.metrics.arrays import (
+    BoolArray,
+    FloatArray,
     label_log_probabilities,
     log_doubt,
     mean_over_members,
     mean_probabilities,
     member_probabilities,
 )
+from hydractl.metrics.bootstrap import classification_replicates
+from hydractl.metrics.classification import PredictionTable, classification_metrics, tabulate
 from hydractl.metrics.scaling import FittedTemperature, FittedVector, fit_temperature, fit_vector
-from hydractl.tasks.parts import Judged, Matcher, Names, number_or_none, share_of
-from hydractl.tasks.task import Answers, OneAnswer, Task
+from hydractl.tasks.task import Answers, Judged, Matcher, Names, OneAnswer, Task, number_or_none, share_of
 
 if TYPE_CHECKING:
     from torch import Tensor

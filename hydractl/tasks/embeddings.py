@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.calibration import INTERVAL
 from hydractl.checkpoint.spec import TaskName
 from hydractl.errors import DataError, OptionError
+from hydractl.metrics.arrays import FloatArray
 from hydractl.metrics.bootstrap import draw_places
-from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.scaling import FittedTemperature
-from hydractl.tasks.parts import FINE, Judged, Matcher, Names
-from hydractl.tasks.task import Answers, Task
+from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,17 +13,32 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.calibration import INTERVAL
 from hydractl.checkpoint.spec import TaskName
 from hydractl.errors import DataError
+from hydractl.metrics.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Logits,
+    entropies,
+    log_mean_exp,
+    mean_over_members,
+    sample_chunks,
+    scaled_logits,
+)
 from hydractl.metrics.bootstrap import by_field, draw_places
-from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
-from hydractl.metrics.ood_detection import metrics_of_counts
-from hydractl.metrics.prediction_table import Outcomes, PredictionTable, in_order
-from hydractl.metrics.probabilities import entropies, log_mean_exp, mean_over_members, sample_chunks, scaled_logits
+from hydractl.metrics.classification import (
+    BINS,
+    ClassificationMetrics,
+    Outcomes,
+    PredictionTable,
+    binned_gap,
+    equal_mass_bins,
+    equal_width_bins,
+    in_order,
+)
+from hydractl.metrics.detection import least_answers, metrics_of_counts, sure_from
 from hydractl.metrics.scaling import FittedLabels, FittedTemperature, lowest_temperature
-from hydractl.metrics.selective import least_answers, sure_from
 from hydractl.tasks.classes import unsureness
-from hydractl.tasks.parts import FINE, Judged, Matcher, Names, share_of
-from hydractl.tasks.task import Answers, OneAnswer, Task
+from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, OneAnswer, Task, share_of
 from hydractl.text import shortened
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.calibration import INTERVAL, Intervals
 from hydractl.checkpoint.spec import SIGMOID, TaskName
 from hydractl.errors import DataError, OptionError
+from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.bootstrap import by_field, draw_places
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.scaling import FittedIntervals, FittedTemperature, FittedVector, fit_vector, lowest_temperature
 from hydractl.tasks.labels import Labels, mean_logits, tabulate_label_sets
-from hydractl.tasks.parts import FINE, Judged, Matcher, Names, number_or_none
-from hydractl.tasks.task import Answers, Task
+from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task, number_or_none
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,14 +9,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
 from hydractl.metrics.bootstrap import draw_places
-from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
-from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
-from hydractl.metrics.prediction_table import Outcomes, PredictionTable, tabulate
-from hydractl.metrics.probabilities import mean_probabilities
+from hydractl.metrics.classification import (
+    BINS,
+    ClassificationMetrics,
+    Outcomes,
+    PredictionTable,
+    binned_gap,
+    equal_mass_bins,
+    equal_width_bins,
+    tabulate,
+)
 from hydractl.tasks.classes import Classes, unsureness
-from hydractl.tasks.parts import FINE, Matcher
-from hydractl.tasks.task import Answers, OneAnswer
+from hydractl.tasks.task import FINE, Answers, Matcher, OneAnswer
 from hydractl.text import unnumbered
 
 NONE = "O"  # the label of words outside of all spans

@@ -16,8 +16,7 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batches
 from hydractl.inference import collect_logits
-from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import classification_metrics, tabulate
 from hydractl.model.hydra import Hydra
 from hydractl.tasks.task import Answers
 from hydractl.training.losses import model_embeddings, pair_logits

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hydractl.checkpoint.folders import is_ours, write_folder
-from hydractl.checkpoint.output import append_bytes, goes_on, refuse_existing, write_atomically, write_bytes, writing
+from hydractl.checkpoint.output import (
+    append_bytes,
+    goes_on,
+    is_ours,
+    refuse_existing,
+    write_atomically,
+    write_bytes,
+    write_folder,
+    writing,
+)
 from hydractl.errors import CheckpointError, OutputError
 from hydractl.style import COLORS, SMALL, styled, whole_numbers
 from hydractl.training.conditions import Conditions, refuse_other_conditions

@@ -8,7 +8,7 @@ import pytest
 from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises, fit_sets, fit_sure, measure_sure
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import DataError
-from hydractl.metrics.conformal import prediction_sets
+from hydractl.metrics.scaling import prediction_sets
 
 NAMES = ("cat", "dog", "owl")
 DRAWS, FRESH = 400, 200

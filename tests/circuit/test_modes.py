@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit.circuit_file import circuit_json
+from hydractl.circuit.head_files import circuit_json
 from hydractl.circuit.modes import Exact, HeadMap, Shortlist
 from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Mode, Ranking, Search, Shortcut

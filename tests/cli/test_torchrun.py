@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hydractl.checkpoint.contents import identity
-from hydractl.checkpoint.state_folder import StateFolder
+from hydractl.checkpoint.output import StateFolder
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import TORCHRUN, Command, contents, half_known, save_images
 from tests.tasks.corpus import save_tagger, sentences

@@ -12,7 +12,7 @@ from hydractl.data.samples import Samples
 from hydractl.evaluation.curves import LONGEST, SIDE, doubts_of
 from hydractl.evaluation.results import Doubts, Sample
 from hydractl.evaluation.run import SystemPredictions
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import tabulate
 from hydractl.systems.saved_file import SAVED
 from hydractl.systems.system import SetKey
 

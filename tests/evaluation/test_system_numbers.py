@@ -7,8 +7,8 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.evaluation.results import Difference, LabelledMetrics, Resampled, SystemResult
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
-from hydractl.metrics.ood_detection import ood_metrics
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import tabulate
+from hydractl.metrics.detection import ood_metrics
 from hydractl.systems.description import Cost, plain
 from hydractl.systems.saved_file import SAVED
 from hydractl.systems.system import SetKey

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from hydractl.metrics.bootstrap import classification_replicates, draw_places, percentile_interval, sets_replicates
-from hydractl.metrics.calibration import ClassificationMetrics, classification_metrics
-from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import ClassificationMetrics, classification_metrics, tabulate
+from hydractl.metrics.detection import OodMetrics, ood_metrics
 
 
 def test_percentiles_by_hand():

@@ -10,10 +10,18 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.prediction_table import tabulate
-from hydractl.metrics.probabilities import mean_probabilities
-from hydractl.metrics.scaling import BOUNDS, fit_temperature, fit_vector
+from hydractl.metrics.arrays import mean_probabilities
+from hydractl.metrics.classification import classification_metrics, tabulate
+from hydractl.metrics.scaling import (
+    BOUNDS,
+    ClassSets,
+    ConformalMetrics,
+    fit_temperature,
+    fit_vector,
+    least_probability,
+    least_samples,
+    prediction_sets,
+)
 
 
 def test_by_hand():
@@ -163,3 +171,30 @@ def test_data_that_cannot_tell_change_nothing() -> None:
     found = fit_vector(logits, np.arange(3))
     assert (found.scale, found.shift, found.at_bound) == ((1.0, 1.0, 1.0), (0.0, 0.0, 0.0), True)
     assert found.nll_after == found.nll_before
+
+
+@pytest.mark.parametrize(
+    ("count", "coverage", "rank"), [(9, 0.9, 9), (10, 0.9, 10), (19, 0.9, 18), (99, 0.95, 95), (4, 0.5, 3)]
+)
+def test_the_threshold_has_the_corrected_rank_from_above(count: int, coverage: float, rank: int) -> None:
+    right = np.random.default_rng(0).random(count)
+    assert least_probability(right, coverage) == np.sort(right)[::-1][rank - 1]
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.75, 0.9, 0.95, 0.99, 0.999])
+def test_a_promise_takes_so_many_samples_and_no_fewer(coverage: float) -> None:
+    enough = least_samples(coverage)
+    assert least_probability(np.ones(enough), coverage) == 1
+    assert least_probability(np.ones(enough - 1), coverage) is None
+
+
+def test_sets_by_hand() -> None:
+    p = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.1, 0.45, 0.45], [0.4, 0.35, 0.25]])
+    labels = np.array([0, 1, 2, 2])
+    found = prediction_sets(p, labels, [0.3], 0.9, "abc")
+    # Sets: ab, ab, bc, ab.
+    by_class = {"a": ClassSets(1, 1.0, 2.0), "b": ClassSets(1, 1.0, 2.0), "c": ClassSets(2, 0.5, 2.0)}
+    assert found == ConformalMetrics(0.75, 2.0, 0.9, worst_class=0.5, by_class=by_class)
+    # With a probability for each class: the predicted one is in the set whatever its own.
+    each = prediction_sets(p, labels, [0.6, 0.3, 0.2], 0.9, "abc")
+    assert (each.coverage, each.mean_size) == (1.0, 2.75)  # abc, abc, bc, abc

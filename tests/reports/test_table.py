@@ -10,7 +10,7 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.evaluation.results import DataInfo, Difference, Resampled, SystemResult
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import numbers_of
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import tabulate
 from hydractl.reports.artifact import results
 from hydractl.reports.table import draw, result_table, table_lines
 from hydractl.systems.description import Cost

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 import hydractl as library
-from hydractl.checkpoint.folders import mark
+from hydractl.checkpoint.output import mark
 from hydractl.inputs.result import Result
 from hydractl.options import Option
 from hydractl.pipeline import stages as pipeline

@@ -12,8 +12,7 @@ import pytest
 
 import hydractl
 from hydractl.checkpoint import output
-from hydractl.checkpoint.folders import mark
-from hydractl.checkpoint.output import claim
+from hydractl.checkpoint.output import claim, mark
 from hydractl.errors import OutputError
 from tests.cli.conftest import contents
 from tests.steps.test_resume import RECIPE

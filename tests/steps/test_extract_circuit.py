@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hydractl
-from hydractl.circuit.circuit_file import read_circuit
+from hydractl.circuit.head_files import read_circuit
 from hydractl.circuit.modes import MODES
 from hydractl.errors import OptionError, OutputError
 from hydractl.families.load import read_checkpoint

@@ -5,7 +5,7 @@ import pytest
 
 import hydractl as library
 from hydractl.errors import CheckpointError
-from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.detection import ood_metrics
 from tests.cli.conftest import save_images
 
 

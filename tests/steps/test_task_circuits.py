@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import r2_score
 
 import hydractl
-from hydractl.circuit.circuit_file import SearchJournal
+from hydractl.circuit.head_files import SearchJournal
 from hydractl.errors import DataError, OptionError
 from hydractl.steps.build import without_ood_data
 from hydractl.tasks.all_tasks import TASKS, find_task

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.prediction_table import tabulate
+from hydractl.metrics.classification import classification_metrics, tabulate
 from hydractl.tasks.words import find_spans, span_ranges, span_tags, tabulate_words, word_metrics, word_replicates
 
 metrics = pytest.importorskip("seqeval.metrics")

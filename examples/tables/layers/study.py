@@ -27,7 +27,7 @@ from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import parse_data_sets
-from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.detection import ood_metrics
 
 ACCEPT = 0.95
 #: The rows that further tables show.

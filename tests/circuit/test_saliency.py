@@ -1,5 +1,3 @@
-"""Head scores equal those computed with transformers' own forward and torch's autograd on its own weights."""
-
 import numpy as np
 import pytest
 import torch

@@ -1,8 +1,7 @@
 import pytest
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.head_groups import separated, shown_heads
-from hydractl.circuit.separation import Separation
+from hydractl.circuit.separation import Separation, separated, shown_heads
 from hydractl.errors import OptionError
 
 FOUND = {

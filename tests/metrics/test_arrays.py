@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from hydractl.errors import DataError
-from hydractl.metrics.probabilities import mean_probabilities
+from hydractl.metrics.arrays import mean_probabilities
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 1000])
