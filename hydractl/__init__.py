@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hydractl.inputs.models import load as load
     from hydractl.inputs.models import save as save
     from hydractl.inputs.stream_monitor import Monitor as Monitor
-    from hydractl.steps.analyse_heads import analyse_heads as analyse_heads
-    from hydractl.steps.analyse_speed import analyse_speed as analyse_speed
+    from hydractl.steps.analyse import analyse_heads as analyse_heads
+    from hydractl.steps.analyse import analyse_speed as analyse_speed
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
     from hydractl.steps.evaluate import evaluate as evaluate
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from hydractl.steps.finetune import finetune as finetune
     from hydractl.steps.fuse import fuse as fuse
     from hydractl.steps.guide import guide as guide
-    from hydractl.steps.inspect import inspect as inspect
-    from hydractl.steps.listings import list_families as list_families
-    from hydractl.steps.listings import list_recipes as list_recipes
-    from hydractl.steps.listings import list_suites as list_suites
     from hydractl.steps.monitor import monitor as monitor
     from hydractl.steps.predict import predict as predict
     from hydractl.steps.prune import prune as prune
-    from hydractl.steps.report import report as report
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
+    from hydractl.steps.show import inspect as inspect
+    from hydractl.steps.show import list_families as list_families
+    from hydractl.steps.show import list_recipes as list_recipes
+    from hydractl.steps.show import list_suites as list_suites
+    from hydractl.steps.show import report as report
 
 #: Turns off what libraries send home: the hub client beside each request, `datasets` for each local table, onnxruntime
 #: for each graph. They read these as they are imported. What the user has set wins.
@@ -50,12 +50,12 @@ for _name, _value in _SILENCE.items():
 _FILES = {
     "inputs.models": ("load", "save"),
     "inputs.stream_monitor": ("Monitor",),
-    "steps.listings": ("list_families", "list_recipes", "list_suites"),
+    "steps.analyse": ("analyse_heads", "analyse_speed"),
+    "steps.show": ("inspect", "list_families", "list_recipes", "list_suites", "report"),
 }
 _ALONE = (
-    "analyse_heads", "analyse_speed", "build", "calibrate", "evaluate", "export",
-    "extract_circuit", "finetune", "fuse", "guide", "inspect", "monitor", "predict", "prune", "report", "score_heads",
-    "select",
+    "build", "calibrate", "evaluate", "export", "extract_circuit", "finetune", "fuse",
+    "guide", "monitor", "predict", "prune", "score_heads", "select",
 )  # fmt: skip
 _PLACES = {name: f"steps.{name}" for name in _ALONE} | {name: file for file, names in _FILES.items() for name in names}
 

@@ -14,10 +14,8 @@ from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.words import WordPlace
 from hydractl.errors import DataError
-from hydractl.model.answering import BatchAnswers
-from hydractl.model.assembly import from_checkpoint
-from hydractl.model.finite import finite_on_cpu
-from hydractl.model.hydra import Hydra
+from hydractl.model.answering import BatchAnswers, finite_on_cpu
+from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.ood.score import Reads
 
 

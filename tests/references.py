@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import LazyTensor
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 
 if TYPE_CHECKING:
     from timm.models import VisionTransformer

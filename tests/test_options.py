@@ -158,7 +158,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.data.sources import parse_data_spec
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
-    from hydractl.steps.analyse_speed import _size
+    from hydractl.steps.analyse import _size
     from hydractl.steps.select import parse_members
     from hydractl.systems.spelling import parse_networks
 

@@ -39,8 +39,7 @@ from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
 from hydractl.inputs.models import as_member
 from hydractl.inputs.search_data import open_material
-from hydractl.model.assembly import without_heads
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, without_heads
 from hydractl.reports.drawing import Key, explained, line_keys, panels
 from hydractl.run_options import Compute
 from hydractl.style import INK, line, styled, whole_numbers

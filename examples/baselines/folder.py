@@ -18,7 +18,7 @@ from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import parse_data
-from hydractl.systems.description import Cost
+from hydractl.systems.system import Cost
 
 Answers = Callable[[Samples], Mapping[str, Tensor]]
 

@@ -20,8 +20,7 @@ from hydractl.checkpoint.heads import Head, member_heads, number_of_heads
 from hydractl.circuit.head_files import read_circuit
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.model.assembly import to_checkpoint
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, to_checkpoint
 from hydractl.process import prepare
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.surgery.choose import by_ranking

@@ -29,9 +29,8 @@ from hydractl.circuit.replay import Replay, tokens_of
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
 from hydractl.model.fast import products
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.process import prepare
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID

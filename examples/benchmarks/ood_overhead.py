@@ -15,8 +15,8 @@ import torch
 from hydractl.checkpoint.calibration import MOST_QUANTILES, OodFit
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
+from hydractl.model.answering import OodHead
 from hydractl.model.hydra import Hydra
-from hydractl.model.ood_head import OodHead
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import OodScore
 from hydractl.process import prepare

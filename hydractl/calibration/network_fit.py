@@ -24,7 +24,7 @@ from hydractl.ood.score import Reads
 from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.systems.networks import NetworkLike, NetworkSystem
-from hydractl.systems.saving import SavedAnswers, answer_conditions
+from hydractl.systems.saved import SavedAnswers, answer_conditions
 from hydractl.systems.system import Answering, Classifier, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers

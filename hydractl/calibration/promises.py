@@ -12,7 +12,7 @@ from hydractl.errors import DataError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, mean_probabilities
 from hydractl.metrics.detection import least_answers, sure_from
 from hydractl.metrics.scaling import least_probability, least_samples
-from hydractl.systems.description import Share
+from hydractl.systems.system import Share
 from hydractl.tasks.task import Answers
 from hydractl.tasks.words import find_spans
 

@@ -13,13 +13,12 @@ from torch import Tensor
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.tower_spec import TextEmbeddings, TowerSpec
 from hydractl.circuit.ranking import Group
-from hydractl.model.assembly import copied
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Tower
 from hydractl.model.fast.optimize import FastTower
 from hydractl.model.fast.packing import PackedAttention
 from hydractl.model.fast.pooled import PooledAttention
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, copied
 
 #: Receives a layer's number and its heads' outputs `[1,B,T,H*K]`; returns the outputs to continue with.
 View = Callable[[int, Tensor], Tensor]

@@ -28,8 +28,7 @@ from hydractl.circuit.saliency import gate_scores, required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
-from hydractl.model.assembly import without_heads
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, without_heads
 from hydractl.tasks.task import Judged
 
 Places = NDArray[np.int64]

@@ -27,9 +27,8 @@ from hydractl.evaluation.system_numbers import (
 )
 from hydractl.metrics.arrays import FloatArray
 from hydractl.surgery.provenance import exposed_to
-from hydractl.systems.description import Description, KnownLeak
-from hydractl.systems.saving import SavedAnswers, about_json, answer_conditions
-from hydractl.systems.system import Answering, EvaluationData, OnBatch, Running, SetKey, System
+from hydractl.systems.saved import SavedAnswers, about_json, answer_conditions
+from hydractl.systems.system import Answering, Description, EvaluationData, KnownLeak, OnBatch, Running, SetKey, System
 from hydractl.tasks.embeddings import EmbeddingTable, kept_neighbours
 from hydractl.watch import Watcher
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from hydractl.calibration.promises import Sure
 from hydractl.metrics.scaling import ConformalMetrics
 from hydractl.schema import Checked, Items
-from hydractl.systems.description import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
+from hydractl.systems.system import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
 
 T = TypeVar("T")
 Severity = Annotated[str, Checked(pattern="^[0-9]{1,4}$")]

@@ -16,7 +16,7 @@ from hydractl.evaluation.settings import Settings
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
 from hydractl.metrics.classification import PredictionTable
 from hydractl.metrics.scaling import ConformalMetrics, FittedTemperature, prediction_sets
-from hydractl.model.ood_head import OodHead
+from hydractl.model.answering import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality

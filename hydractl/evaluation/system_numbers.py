@@ -36,8 +36,7 @@ from hydractl.metrics.bootstrap import (
 )
 from hydractl.metrics.classification import PredictionTable
 from hydractl.metrics.detection import accuracy_at_coverage, aurc, error_metrics, ood_metrics
-from hydractl.systems.description import Cost
-from hydractl.systems.system import SetKey
+from hydractl.systems.system import Cost, SetKey
 from hydractl.tasks.numbers import NumberTable, ranking_metrics
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one

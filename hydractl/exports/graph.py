@@ -19,8 +19,7 @@ from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.data.preprocess import as_opened
 from hydractl.errors import OptionError, OutputError
-from hydractl.model.assembly import to_checkpoint
-from hydractl.model.hydra import Hydra, HydraOutput
+from hydractl.model.hydra import Hydra, HydraOutput, to_checkpoint
 from hydractl.ood.score import QUANTILES
 from hydractl.systems.cost import cost, synthetic_inputs
 from hydractl.systems.onnx import FEATURES, HIDDEN

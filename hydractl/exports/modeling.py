@@ -17,8 +17,8 @@ from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import spec_from_json
 from hydractl.exports.configuration import HydraConfig
+from hydractl.model.answering import OodHead
 from hydractl.model.hydra import Hydra, HydraOutput
-from hydractl.model.ood_head import OodHead
 
 
 @dataclass

@@ -72,8 +72,7 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
         from hydractl.families.load import read_checkpoint
 
         return read_checkpoint(model, without_classifier)
-    from hydractl.model.assembly import to_checkpoint
-    from hydractl.model.hydra import Hydra
+    from hydractl.model.hydra import Hydra, to_checkpoint
 
     checkpoint = to_checkpoint(model) if isinstance(model, Hydra) else getattr(model, "checkpoint", model)
     if not isinstance(checkpoint, Checkpoint):

@@ -282,7 +282,7 @@ class SuiteReported(Result):
 def _mean(systems: Sequence[SystemResult]) -> dict[str, Any]:
     from hydractl.evaluation.results import mean
     from hydractl.reports.columns import at
-    from hydractl.systems.description import plain
+    from hydractl.systems.system import plain
 
     means: dict[str, Any] = {}
     for *above, part in AVERAGED:

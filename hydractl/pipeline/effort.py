@@ -130,7 +130,7 @@ def passes(build: BuildOptions, network: Checkpoint, sizes: Sizes, trunks: str) 
     budgets = len(counts("budgets", choice.budgets, len(heads))) * len(trunks.split(","))
     counted["select"] = (1 + budgets * drawn) * chosen
     if sizes.training:
-        from hydractl.training.optimizer import step_count
+        from hydractl.training.network import step_count
 
         recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
         steps = step_count(recipe, sizes.training) * len(recipe.lr)

@@ -11,7 +11,7 @@ from hydractl.errors import ArtifactError
 from hydractl.evaluation.results import DataInfo, Results, SystemResult
 from hydractl.reports.verdict import verdicts
 from hydractl.schema import document
-from hydractl.systems.description import plain
+from hydractl.systems.system import plain
 
 FORMAT = "hydractl-report"
 VERSION = 1

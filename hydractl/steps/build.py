@@ -18,11 +18,18 @@ from hydractl.inputs.models import as_checkpoint, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import modality_of
 from hydractl.options import function
-from hydractl.pipeline.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
-from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.build_options import (
+    BEGUN,
+    BUILD_TOML,
+    BuildOptions,
+    begun,
+    is_build_file,
+    read_build_file,
+    record,
+    written,
+)
 from hydractl.pipeline.effort import passes, settled, sizes_of
-from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan
-from hydractl.pipeline.plan_units import thinning
+from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan, thinning
 from hydractl.pipeline.stages import Stage, makefile, run_stages
 from hydractl.selection.candidates import counts, require_measurable
 from hydractl.steps.evaluate import Evaluate

@@ -194,7 +194,7 @@ class Evaluate:
         """
         from hydractl.artifacts import write_json
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.evaluation.suite_file import find_suite
+        from hydractl.evaluation.sets import find_suite
 
         for name in ("id_data", "ood_data", "shift_data", "calib_data"):
             if getattr(self.sets, name) not in (None, ()):

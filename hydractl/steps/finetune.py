@@ -23,7 +23,7 @@ from hydractl.training.request import Execution, Hyperparameters, Seeds, Trainin
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.training.accelerator import Workplace
+    from hydractl.training.batches import Workplace
     from hydractl.training.conditions import Training
     from hydractl.training.progress import OnStep, Progress, Tuned
 
@@ -83,7 +83,7 @@ class Finetune:
         ensemble = choose_ensemble(self.method, self.members, joint=self.joint, apart=self.apart)
         opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
         from hydractl.data.samples import missing_classes
-        from hydractl.training.accelerator import Workplace, training_process
+        from hydractl.training.batches import Workplace, training_process
         from hydractl.training.conditions import Training
         from hydractl.training.losses import Teachers
         from hydractl.training.trainer import fit_labels, sample_kind
@@ -118,7 +118,7 @@ class Finetune:
 
     def _jobs(self, checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None) -> list[_Job]:
         """Returns the networks to train on their own, with their files."""
-        from hydractl.training.record import is_done
+        from hydractl.training.conditions import is_done
         from hydractl.training.trainer import choose_networks
 
         output, resume, force = self.execution.output, self.execution.resume, self.execution.force
@@ -148,7 +148,7 @@ class _Job:
 
     def folder(self, scratch: Path) -> Path:
         """Returns where the run keeps its log and its states: beside its file, or in a temporary folder."""
-        from hydractl.training.record import run_folder
+        from hydractl.training.conditions import run_folder
 
         return scratch if self.path is None else run_folder(self.path)
 

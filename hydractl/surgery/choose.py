@@ -190,7 +190,7 @@ def by_taylor(
         OptionError: the budget is larger than the number of heads.
     """
     from hydractl.circuit.saliency import taylor_scores
-    from hydractl.model.assembly import without_heads
+    from hydractl.model.hydra import without_heads
 
     if scope == "global":
         return by_scores(taylor_scores(model, data, heads), budget, "global")

@@ -14,7 +14,7 @@ from hydractl.checkpoint.slots import parameter_count
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.model.hydra import Hydra
-from hydractl.systems.description import Cost
+from hydractl.systems.system import Cost
 
 
 def synthetic_inputs(

@@ -21,14 +21,22 @@ from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import FloatArray
-from hydractl.model.answering import Answering, BatchAnswers, joined
-from hydractl.model.finite import finite_on_cpu
-from hydractl.model.ood_head import OodHead
+from hydractl.model.answering import Answering, BatchAnswers, OodHead, finite_on_cpu, joined
 from hydractl.ood.score import QUANTILES, Reads
-from hydractl.systems.description import Cost, Description, KnownLeak, Model, Network
 from hydractl.systems.networks import batches_of, kept_heads, labels_of
 from hydractl.systems.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
-from hydractl.systems.system import Classifier, EvaluationData, OnBatch, Running, SetKey
+from hydractl.systems.system import (
+    Classifier,
+    Cost,
+    Description,
+    EvaluationData,
+    KnownLeak,
+    Model,
+    Network,
+    OnBatch,
+    Running,
+    SetKey,
+)
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers, Task
 

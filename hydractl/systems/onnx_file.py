@@ -24,7 +24,7 @@ from hydractl.errors import CheckpointError, require
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import QUANTILES
 from hydractl.schema import Checked, Items, Origin, Schema, document, parse_json, read_limited
-from hydractl.systems.description import Cost
+from hydractl.systems.system import Cost
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto

@@ -9,12 +9,11 @@ from pathlib import Path
 from hydractl.artifacts import PREDICTIONS
 from hydractl.bounds import NETWORKS, PASSES, real, whole
 from hydractl.errors import OptionError
-from hydractl.systems.description import Dropout
 from hydractl.systems.networks import NetworkSystem
 from hydractl.systems.onnx import OnnxSystem
 from hydractl.systems.onnx_file import is_onnx
 from hydractl.systems.saved import SavedPredictions
-from hydractl.systems.system import SPELLINGS, System
+from hydractl.systems.system import SPELLINGS, Dropout, System
 
 DROPOUT_EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
 OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)

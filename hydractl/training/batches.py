@@ -1,17 +1,22 @@
-"""The batches a run trains on and validates with: augmented, preprocessed, dealt out to processes and passes."""
+"""The processes that train together, by accelerate, and the batches that each trains on and validates with."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from PIL import Image
 from torch.utils.data import Dataset
 
@@ -23,15 +28,57 @@ from hydractl.data.images import with_channels
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.training.accelerator import Workplace
+from hydractl.run_options import Precision
 from hydractl.training.conditions import Training
 from hydractl.training.losses import outliers_of_a_step
-from hydractl.training.order import AUGMENTATION, Grouping, SplitOrder, derived_seed, outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
-from hydractl.training.request import Seeds
-from hydractl.training.trainset import Pair
+from hydractl.training.request import Execution, Seeds
+from hydractl.training.trainset import AUGMENTATION, Grouping, Pair, SplitOrder, derived_seed, outlier_seeds, sample_at
 
+DEVICE = "ACCELERATE_TORCH_DEVICE"
 VALIDATION_BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Workplace:
+    """A place to train: the folder of the run's log and states, the processes beside this one, and how to run."""
+
+    folder: Path
+    accelerator: Accelerator
+    execution: Execution = Execution()
+
+
+@contextmanager
+def training_process(device: torch.device, precision: Precision = "no") -> Iterator[Accelerator]:
+    """Yields an accelerator; when the block ends, random states are as before.
+
+    Args:
+        device: of a single process; under torchrun on GPUs each process takes its own.
+
+    Raises:
+        OptionError: the device cannot compute in that precision.
+    """
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _fresh_settings(device):
+        try:
+            accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=precision)
+        except ValueError as error:
+            raise OptionError(f"`precision` {precision}: {error}") from error
+        yield accelerator
+
+
+@contextmanager
+def _fresh_settings(device: torch.device) -> Iterator[None]:
+    """Lets one process choose its device and precision, which accelerate keeps for the whole process."""
+    if "LOCAL_RANK" in os.environ:
+        yield
+        return
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ[DEVICE] = str(device)
+    try:
+        yield
+    finally:
+        os.environ.pop(DEVICE, None)
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def training_batches(checkpoint: Checkpoint, training: Training, place: Workplace) -> list[ShuffledSamples]:

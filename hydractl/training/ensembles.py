@@ -186,7 +186,7 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int
     from hydractl.checkpoint.slots import ADAPTER, slots
     from hydractl.checkpoint.tensors import in_memory
     from hydractl.training.network import first_trained
-    from hydractl.training.order import MEMBERS, derived_seed
+    from hydractl.training.trainset import MEMBERS, derived_seed
 
     _require_one_network(checkpoint, ensemble)
     generator = torch.Generator().manual_seed(derived_seed(seed, MEMBERS))

@@ -13,15 +13,28 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch, Batches
 from hydractl.errors import NotFiniteError, TrainingError
 from hydractl.model.hydra import Hydra
-from hydractl.training.accelerator import Workplace
-from hydractl.training.batches import ShuffledSamples, steps, training_batches, validation_batches
-from hydractl.training.conditions import Conditions, Training
+from hydractl.training.batches import ShuffledSamples, Workplace, steps, training_batches, validation_batches
+from hydractl.training.conditions import (
+    CURVE,
+    Conditions,
+    Training,
+    load_state,
+    plot_curve,
+    save_state,
+    start_log,
+    write_log,
+)
 from hydractl.training.losses import Embedder, batch_loss, bound_scale, contrastive_backward
-from hydractl.training.network import build_network, network_checkpoint, trained_parameters
-from hydractl.training.optimizer import build_optimizer, build_schedule, validation_interval
-from hydractl.training.order import DROPOUT, derived_seed
+from hydractl.training.network import (
+    build_network,
+    build_optimizer,
+    build_schedule,
+    network_checkpoint,
+    trained_parameters,
+    validation_interval,
+)
 from hydractl.training.progress import Progress, Tuned, Validation, validate, validate_pairs
-from hydractl.training.record import CURVE, load_state, plot_curve, save_state, start_log, write_log
+from hydractl.training.trainset import DROPOUT, derived_seed
 
 LOG_LINES = 2000  # a longer run logs every n-th step
 UNSAVED = 500  # the most steps that an interruption costs by default

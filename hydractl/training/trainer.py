@@ -21,12 +21,15 @@ from hydractl.tasks.classes import Classes
 from hydractl.tasks.labels import Labels
 from hydractl.tasks.numbers import Numbers
 from hydractl.tasks.task import Task
-from hydractl.training.accelerator import Workplace
+from hydractl.training.batches import Workplace
 from hydractl.training.conditions import (
     Conditions,
     Training,
     as_provenance,
+    clear_states,
+    prepare_folder,
     refuse_other_conditions,
+    refuse_other_run,
     training_conditions,
 )
 from hydractl.training.ensembles import Ensemble, spread
@@ -35,7 +38,6 @@ from hydractl.training.losses import require_fit
 from hydractl.training.network import trained_names, with_new_classifier
 from hydractl.training.progress import OnStep, Tuned
 from hydractl.training.recipe import Recipe
-from hydractl.training.record import clear_states, prepare_folder, refuse_other_run
 from hydractl.training.trainset import Kind, Match, remembered_training
 
 

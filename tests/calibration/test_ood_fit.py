@@ -11,7 +11,7 @@ from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood, thinne
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import FloatArray, IntArray
-from hydractl.model.ood_head import OodHead
+from hydractl.model.answering import OodHead
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import Outputs
 from hydractl.systems.system import Classifier

@@ -17,7 +17,7 @@ from hydractl.checkpoint.manifest import KEY, fingerprint, read, to_metadata, wr
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint, to_checkpoint
+from hydractl.model.hydra import from_checkpoint, to_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse, soup
 from hydractl.surgery.precision import with_scaled_classes

@@ -12,8 +12,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.objective import ScoringData
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference
 from tests.families.bert import WORDS

@@ -9,7 +9,7 @@ from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Mode, Ranking, Search, Shortcut
 from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import ablate, extract_circuits
-from hydractl.model.assembly import without_heads
+from hydractl.model.hydra import without_heads
 from tests.circuit.conftest import Case
 from tests.circuit.naive import Naive, score
 

@@ -13,8 +13,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import replay as replay_module
 from hydractl.circuit.replay import Replay
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint, without_heads
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint, without_heads
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference
 from tests.references import Reference

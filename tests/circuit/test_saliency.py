@@ -10,7 +10,7 @@ from hydractl.circuit import saliency
 from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.search import ablation_scores
 from hydractl.circuit.separation import outputs_of, separations
-from hydractl.model.assembly import to_checkpoint, without_heads
+from hydractl.model.hydra import to_checkpoint, without_heads
 from hydractl.surgery.choose import by_taylor
 from hydractl.surgery.slicing import drop_units
 from tests.circuit.conftest import ID, Case, batches

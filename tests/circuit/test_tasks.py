@@ -23,8 +23,7 @@ from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.data.batching import Batch
 from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint, without_heads
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint, without_heads
 from hydractl.tasks.numbers import Numbers
 from hydractl.tasks.words import Words
 from tests.circuit.conftest import samples

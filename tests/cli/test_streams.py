@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.cli.console import Terminal, show
-from hydractl.steps.listings import list_suites
+from hydractl.steps.show import list_suites
 from tests.cli.conftest import Command
 from tests.hostile import FRAGMENTS, controls, within_limits
 

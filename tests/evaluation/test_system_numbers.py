@@ -9,9 +9,8 @@ from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
 from hydractl.metrics.classification import tabulate
 from hydractl.metrics.detection import ood_metrics
-from hydractl.systems.description import Cost, plain
 from hydractl.systems.saved_file import SAVED
-from hydractl.systems.system import SetKey
+from hydractl.systems.system import Cost, SetKey, plain
 
 COST = Cost(members=2, parameters=10, multiply_adds=20, performed=20, tokens=4)
 ID = SetKey("id", "pets")

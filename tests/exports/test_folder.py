@@ -22,7 +22,7 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.exports.folder import write_hydra
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task

@@ -15,8 +15,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError, OutputError
 from hydractl.exports import graph
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads

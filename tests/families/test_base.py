@@ -19,7 +19,7 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.exports.stock import write_stock
 from hydractl.families import FAMILIES
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.network import with_new_classifier
 from tests.conftest import build_reference

@@ -13,7 +13,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ClassNames, Fields
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
 from tests.damage import edit_json
 from tests.references import Reference, architectures

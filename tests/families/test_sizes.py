@@ -13,7 +13,7 @@ import hydractl
 from hydractl.families import FAMILIES
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.families.sizes import processed_size
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
 
 CASES = {

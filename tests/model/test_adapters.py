@@ -15,7 +15,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata, write
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, fold, pick_members, split_members
 from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, MaskEnsemble, spread

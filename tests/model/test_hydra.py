@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
 

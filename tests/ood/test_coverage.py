@@ -15,7 +15,7 @@ import torch
 from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint
 from hydractl.metrics.detection import ood_metrics
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.ood.fit import Fitting, score_samples, totals
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
 from hydractl.ood.score import FitSamples, flagged, typicality

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.ood.fit import Fitting, score_samples
 from hydractl.ood.layers import ALL_LAYERS
 from hydractl.ood.score import FitSamples, as_state

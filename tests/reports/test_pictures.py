@@ -14,7 +14,7 @@ from hydractl.reports.drawing import Key, explained, inline, panels, write_pictu
 from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.reports.head_maps import heat_map_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, line
-from hydractl.systems.description import Cost
+from hydractl.systems.system import Cost
 from tests.reports.test_escape import curves
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}

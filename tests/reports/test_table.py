@@ -13,9 +13,8 @@ from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.metrics.classification import tabulate
 from hydractl.reports.artifact import results
 from hydractl.reports.table import draw, result_table, table_lines
-from hydractl.systems.description import Cost
 from hydractl.systems.saved_file import SAVED
-from hydractl.systems.system import SetKey
+from hydractl.systems.system import Cost, SetKey
 
 
 def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> SystemResult:

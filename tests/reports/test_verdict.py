@@ -23,7 +23,7 @@ from hydractl.reports.columns import JUDGED, main_groups
 from hydractl.reports.page import html_page
 from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import caption, own_score, recommended, rivalries, verdicts
-from hydractl.systems.description import Cost
+from hydractl.systems.system import Cost
 from tests.reports.test_table import printed, result
 
 PLAIN = SystemResult(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))

@@ -15,8 +15,8 @@ from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.checkpoint.layout import every_unit, member_units
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
-from hydractl.selection.answers import Store
+from hydractl.model.hydra import from_checkpoint
+from hydractl.selection.selection_run import Store
 from hydractl.surgery.precision import with_dtype
 from hydractl.systems.cost import multiply_adds
 from tests.cli.conftest import Command, circuit, save_circuit

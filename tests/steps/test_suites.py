@@ -8,7 +8,7 @@ import pytest
 import hydractl
 from hydractl.data.sources import parse_data, parse_data_sets
 from hydractl.errors import OptionError
-from hydractl.evaluation.suite_file import SUITES, Suite, SuiteTask, find_suite
+from hydractl.evaluation.sets import SUITES, Suite, SuiteTask, find_suite
 from hydractl.options import declared
 from hydractl.steps.evaluate import Evaluate
 from tests.cli.conftest import Command, save_images, save_vit

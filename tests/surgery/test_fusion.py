@@ -11,7 +11,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse, soup
 from hydractl.surgery.precision import with_dtype

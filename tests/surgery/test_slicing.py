@@ -11,7 +11,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.slicing import drop_heads
 from tests.references import Reference
 

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoProcessor, ViTModel
 import hydractl
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.towers import as_embedding
 from tests.cli.conftest import save_clip, save_vit
 from tests.tasks.corpus import save_tagger

@@ -16,7 +16,7 @@ from hydractl.checkpoint.manifest import KEY, from_metadata, read, to_metadata
 from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint, to_checkpoint, without_heads
+from hydractl.model.hydra import from_checkpoint, to_checkpoint, without_heads
 from hydractl.reports.summary import key_facts, summarize, summary_lines
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members

@@ -9,9 +9,8 @@ from safetensors.torch import load_file, save_file
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.run import SystemPredictions, predict_sets
 from hydractl.metrics.classification import tabulate
-from hydractl.systems.saved import SavedPredictions
+from hydractl.systems.saved import SavedPredictions, write_answers
 from hydractl.systems.saved_file import SAVED
-from hydractl.systems.saving import write_answers
 from hydractl.systems.system import SetKey
 from hydractl.tasks.task import Answers
 

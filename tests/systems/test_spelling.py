@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.systems.description import Dropout
 from hydractl.systems.networks import NetworkSystem
 from hydractl.systems.onnx import OnnxSystem
 from hydractl.systems.saved import SavedPredictions
 from hydractl.systems.spelling import parse_system
-from hydractl.systems.system import SYSTEM_KINDS, SystemKind
+from hydractl.systems.system import SYSTEM_KINDS, Dropout, SystemKind
 
 #: A text of each kind, its name unless it is given one, and what it asks for.
 SPELT = {

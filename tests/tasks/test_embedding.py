@@ -21,7 +21,7 @@ import hydractl
 import hydractl.auto
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.embeddings import kept_neighbours, mean_embedding

@@ -23,7 +23,7 @@ from hydractl.checkpoint.calibration import Calibration, Intervals
 from hydractl.checkpoint.spec import IDENTITY, SIGMOID
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.numbers import (

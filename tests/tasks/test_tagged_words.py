@@ -21,11 +21,11 @@ from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.serve import load_onnx
 from hydractl.surgery.fusion import fuse
+from hydractl.systems.saved import write_answers
 from hydractl.systems.saved_file import read_answers
-from hydractl.systems.saving import write_answers
 from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers

@@ -15,7 +15,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.pairs import open_pairs
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
-from hydractl.training.accelerator import Workplace, training_process
+from hydractl.training.batches import Workplace, training_process
 from hydractl.training.conditions import Training
 from hydractl.training.progress import Tuned
 from hydractl.training.recipe import Recipe

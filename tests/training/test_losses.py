@@ -25,12 +25,11 @@ from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.training.conditions import Training
 from hydractl.training.losses import Teachers, contrastive_loss, model_embeddings
-from hydractl.training.order import outlier_seeds, sample_at
 from hydractl.training.request import Seeds, TrainingSources
-from hydractl.training.trainset import TrainingData, open_training_data
+from hydractl.training.trainset import TrainingData, open_training_data, outlier_seeds, sample_at
 from tests.cli.conftest import HYDRACTL, TORCHRUN, save_bert, save_images, save_vit
 from tests.conftest import build_reference
 from tests.damage import edit_json

@@ -16,16 +16,15 @@ from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
-from hydractl.training.accelerator import Workplace, training_process
+from hydractl.training.batches import Workplace, training_process
 from hydractl.training.conditions import Training
 from hydractl.training.network import decays, trained_names
-from hydractl.training.order import sample_at
 from hydractl.training.progress import Tuned
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution, Seeds
 from hydractl.training.trainer import fine_tune_checkpoint
-from hydractl.training.trainset import TrainingData, split_off
+from hydractl.training.trainset import TrainingData, sample_at, split_off
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, Fit, image_samples, samples_for
 

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
-from hydractl.model.assembly import from_checkpoint
 from hydractl.model.fast.graphs import STEP, padded_texts
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.model.fast.test_optimize import dense

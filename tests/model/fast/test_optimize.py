@@ -16,9 +16,9 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.assembly import from_checkpoint, to_checkpoint
 from hydractl.model.fast.optimize import compile_model
 from hydractl.model.fast.packing import PackedAttention
+from hydractl.model.hydra import from_checkpoint, to_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference

@@ -1,19 +1,21 @@
-"""Lists of what comes with hydractl: architectures, recipes and suites of tasks."""
+"""Commands that compute nothing: `inspect` any file, put reports into one, list what comes with hydractl."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.inputs.result import Finding
-from hydractl.options import function, option
+from hydractl.artifacts import file_of_ours
+from hydractl.inputs.models import ModelLike, as_checkpoint
+from hydractl.inputs.result import Finding, Outputs, Reported
+from hydractl.options import Option, Without, function, option
 from hydractl.text import aligned
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.suite_file import Suite
+    from hydractl.evaluation.sets import Suite
     from hydractl.families import Family
     from hydractl.training.recipe import Recipe
 
@@ -21,6 +23,97 @@ VERIFIED = (
     "Each was verified against the forward pass of its own library (transformers, timm, open_clip), "
     "in float64 to 1e-10: dense, pruned, fused, searched, exported back."
 )
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show what a model, or any other file of hydractl, holds.
+
+    Example: hydractl inspect hydra.safetensors
+
+    For a model, prints a map with a row per layer and a column per member: a square is a head kept, a dot one dropped.
+    ONNX files of export are shown too. Circuits, head scores, selections, reports, builds and recipes (.toml) are
+    recognised by their content.
+
+    >>> hydractl.inspect("hydra").value["members"]
+    2
+
+    Raises:
+        ArtifactError: the artifact cannot be read.
+        CheckpointError: the model cannot be read.
+    """
+
+    model: Annotated[
+        ModelLike,
+        Option(
+            "A model, circuit, score file, selection, report, build or recipe.",
+            heading="Model",
+            metavar="MODEL|FILE",
+            positional=True,
+        ),
+    ]
+
+    def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
+        file = file_of_ours(str(self.model)) if isinstance(self.model, str | Path) else None
+        if file is None:
+            from hydractl.reports.summary import summarize, summarize_onnx, summary_lines
+            from hydractl.systems.onnx_file import is_onnx, open_onnx
+
+            onnx = is_onnx(self.model)
+            summary = summarize_onnx(open_onnx(self.model)) if onnx else summarize(as_checkpoint(self.model))
+            return Finding(summary, summary, list(summary_lines(summary)))
+        from hydractl.reports.describe import describe_artifact
+
+        described = describe_artifact(file)
+        content = asdict(described)
+        return Finding(content, content, list(described.lines()))
+
+
+inspect = function(Inspect)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Put the systems of several reports into one table.
+
+    Example: hydractl report dense.json hydra.json -o comparison
+
+    Prints the table without computing anything again. Only reports that define their numbers alike can be joined; a
+    note names those of different data. Curves are drawn for reports that hold them: report.json of --report FOLDER.
+
+    >>> evaluated = [hydractl.evaluate(name, id_data="data/pets", json=f"{name}.json") for name in ("vit", "m1")]
+    >>> sorted(hydractl.report(["vit.json", "m1.json"]).models)
+    ['m1', 'vit']
+
+    Raises:
+        ArtifactError: a file is no report, or two reports define their numbers differently.
+        OutputError: an output exists and `force` is not set, or the disk refuses it.
+    """
+
+    files: Annotated[
+        Sequence[str | Path],
+        Option("Reports of `hydractl evaluate`, or their folders; - is stdin.", "Model", "REPORT...", positional=True),
+    ]
+    output: Annotated[
+        str | Path | None, Option("Write a page, figures and tables.", "Output", "FOLDER", flags=("--output", "-o"))
+    ] = None
+    outputs: Annotated[Outputs, Without("report")] = Outputs()
+
+    def run(self, watch: Watcher) -> Reported:
+        from hydractl.artifacts import file_of_ours
+        from hydractl.reports.artifact import join_reports, read_report
+
+        outputs = replace(self.outputs, report=self.output)
+        outputs.check()
+        sources = [self.files] if isinstance(self.files, str | Path) else self.files
+        files = [str(file_of_ours(str(file)) or file) for file in sources]
+        joined, notes = join_reports({file: read_report(file) for file in files})
+        for text in notes:
+            watch.note(f"note: {text}")
+        return outputs.write(joined, watch)
+
+
+report = function(Report)
 
 
 @dataclass(frozen=True)
@@ -120,7 +213,7 @@ class ListSuites:
     def run(self, watch: Watcher) -> Finding[Mapping[str, Suite]]:
         import tomli_w
 
-        from hydractl.evaluation.suite_file import SUITES, find_suite
+        from hydractl.evaluation.sets import SUITES, find_suite
 
         if self.suite is not None:
             suite = find_suite(self.suite)

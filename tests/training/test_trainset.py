@@ -7,9 +7,9 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.training.batches import ShuffledSamples, build_augmentation, length_grouping, training_preprocessor
-from hydractl.training.order import SplitOrder, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
+from hydractl.training.trainset import SplitOrder, epoch_order, sample_at
 from tests.training.conftest import image_samples, text_samples
 
 SEEDS = Seeds(7)

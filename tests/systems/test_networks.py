@@ -1,5 +1,3 @@
-"""MC Dropout equals transformers' own, dropped where it drops and with the same masks, in float64."""
-
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,8 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 import hydractl
 from hydractl.data.batching import Batch
 from hydractl.inference import member_answers
-from hydractl.systems.description import Dropout
 from hydractl.systems.networks import SeededDropout, with_dropout
+from hydractl.systems.system import Dropout
 from tests.cli.conftest import save_bert, save_vit
 
 RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.checkpoint.calibration import FittedOod, OodFit
-from hydractl.model.ood_head import OodHead
+from hydractl.model.answering import OodHead
 from hydractl.ood.score import Outputs, typicality
 from tests.checkpoint.test_calibration import lazy
 
