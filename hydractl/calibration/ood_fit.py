@@ -12,7 +12,7 @@ from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod,
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
-from hydractl.metrics.ood_choice import Choice, choose_score
+from hydractl.metrics.bootstrap import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score

@@ -1,11 +1,11 @@
-"""Certainty about the numbers: seeded percentile bootstrap over samples, paired across systems by seed.
+"""Certainty about the numbers: seeded percentile bootstrap over samples, paired across systems; the choice of a score.
 
 Resampling leaves the order of the scores as it is, so samples are sorted once: each resample only counts how often each
-score was drawn.
+score was drawn. The OOD score of a network is the simplest that is within chance of the best.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple, dataclass, fields
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -21,11 +21,12 @@ from hydractl.metrics.classification import (
     equal_mass_bins,
     equal_width_bins,
 )
-from hydractl.metrics.detection import OodMetrics, metrics_of_counts, rank_scores
+from hydractl.metrics.detection import OodMetrics, metrics_of_counts, ood_metrics, rank_scores
+from hydractl.ood.ood_scores import BASELINE
+from hydractl.text import aligned
 
 LEVEL = 0.95  # share of the resampled values inside an interval
 POWER = 0.8  # the probability that the samples show a true gain of the size found
-
 Outcome = Literal["better", "worse", "within chance"]
 
 
@@ -123,3 +124,133 @@ def by_field(metrics: type[Any], values: Sequence[Any]) -> dict[str, FloatArray]
     """Returns the values [draws] of each field of a class of metrics."""
     columns = np.array([astuple(value) for value in values]).T
     return dict(zip((field.name for field in fields(metrics)), columns, strict=True))
+
+
+@dataclass(frozen=True)
+class RatedScore:
+    """Detection of the given OOD sets by one score."""
+
+    score: str
+    auroc: Mapping[str, float]  # of each set, 0..1
+    fpr95: Mapping[str, float]  # of each set, 0..1
+    below_best: tuple[float, float]  # the 95 % interval of how far its mean AUROC is below the best one, paired
+
+    @property
+    def mean_auroc(self) -> float:
+        """The mean over the sets."""
+        return float(np.mean(list(self.auroc.values())))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Leave-one-set-out check: the score chosen without this set, and its AUROC on it."""
+
+    score: str
+    auroc: float  # of that score, 0..1
+    baseline: float  # the AUROC of the MSP
+
+
+@dataclass(frozen=True)
+class Worse:
+    """A metric of one OOD set in which the chosen score is worse than the MSP beyond chance; both 0..1."""
+
+    set: str
+    metric: str  # AUROC or FPR95
+    baseline: float
+    chosen: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The OOD score that was chosen, what each score does on the sets given, and how well the choice carries over."""
+
+    score: str
+    rated: tuple[RatedScore, ...]
+    left_out: Mapping[str, LeftOut]
+    worse: tuple[Worse, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yields a table, the chosen score marked, and the sets left out in turn."""
+        sets = list(self.rated[0].auroc)
+        yield "AUROC (FPR95) in % by OOD score, on the data given; * the score that is stored"
+        rows = [["OOD score", "mean", *sets]]
+        for rated in self.rated:
+            mark = " *" if rated.score == self.score else ""
+            fpr95 = float(np.mean(list(rated.fpr95.values())))
+            numbers = [(rated.mean_auroc, fpr95), *zip(rated.auroc.values(), rated.fpr95.values(), strict=True)]
+            rows.append([rated.score + mark, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
+        yield from aligned(rows, left=len(rows[0]))
+        for name, other in self.left_out.items():
+            yield (
+                f"without {name} the choice is {other.score}: AUROC {100 * other.auroc:.1f} there, "
+                f"{BASELINE} {100 * other.baseline:.1f}"
+            )
+
+    def warnings(self) -> Iterator[str]:
+        """Yields where the score does harm: sets on which it is worse than the MSP, and those worse than a coin."""
+        for worse in self.worse:
+            change = f"{worse.metric} {100 * worse.baseline:.1f} to {100 * worse.chosen:.1f} %"
+            yield f"OOD score {self.score} is worse than {BASELINE} on {worse.set}: {change}"
+        [chosen] = (rated for rated in self.rated if rated.score == self.score)
+        for of, auroc in chosen.auroc.items():
+            if auroc < 0.5:
+                yield f"OOD score {self.score} is worse than a coin on {of}: AUROC {100 * auroc:.1f} %"
+
+
+def choose_score(
+    id_scores: Mapping[str, FloatArray],
+    ood_scores: Mapping[str, Mapping[str, FloatArray]],
+    replicates: int = 1000,
+    fixed: str | None = None,
+) -> Choice:
+    """Returns the first score whose mean AUROC is the best, or is below the best by no more than chance.
+
+    Chance is a paired bootstrap: 0 lies in the 95 % interval of the difference. Each set is left out once.
+
+    Args:
+        id_scores: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
+        ood_scores: `[N']` of each OOD set by score, at least one set.
+        fixed: the score to take instead.
+    """
+    sets = list(ood_scores[BASELINE])
+    measured = {name: {of: ood_metrics(id_scores[name], ood_scores[name][of]) for of in sets} for name in id_scores}
+    auroc = {name: np.array([by_set[of].auroc for of in sets]) for name, by_set in measured.items()}
+    draws = {name: sets_replicates(id_scores[name], ood_scores[name], replicates) for name in id_scores}
+    drawn = {name: np.stack([by_set[of]["auroc"] for of in sets]) for name, by_set in draws.items()}  # [sets,draws]
+    every = range(len(sets))
+    best = _best(auroc, every)
+    left_out = {}
+    for place, of in enumerate(sets if len(sets) > 1 and fixed is None else ()):
+        name = _simplest(auroc, drawn, [other for other in every if other != place])
+        left_out[of] = LeftOut(name, float(auroc[name][place]), float(auroc[BASELINE][place]))
+    rated = tuple(
+        RatedScore(
+            name,
+            {of: measured[name][of].auroc for of in sets},
+            {of: measured[name][of].fpr95 for of in sets},
+            percentile_interval((drawn[best] - drawn[name]).mean(0)),
+        )
+        for name in id_scores
+    )
+    score = fixed or _simplest(auroc, drawn, every)
+    worse = []
+    for of, field in ((of, field) for of in sets for field in ("auroc", "fpr95")):
+        before, after = (getattr(measured[name][of], field) for name in (BASELINE, score))
+        interval = percentile_interval(draws[score][of][field] - draws[BASELINE][of][field])
+        if outcome(after - before, interval, field == "auroc", 2 * len(sets)) == "worse":
+            worse.append(Worse(of, field.upper(), before, after))
+    return Choice(score, rated, left_out, tuple(worse))
+
+
+def _best(auroc: Mapping[str, FloatArray], places: Sequence[int]) -> str:
+    return max(auroc, key=lambda name: auroc[name][list(places)].mean())
+
+
+def _simplest(auroc: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray], places: Sequence[int]) -> str:
+    """Returns the first score that is within chance of the best on the sets at some places."""
+    chosen, best = list(places), _best(auroc, places)
+    return next(
+        name
+        for name in auroc
+        if percentile_interval((drawn[best][chosen] - drawn[name][chosen]).mean(0))[0] <= 0 or name == best
+    )

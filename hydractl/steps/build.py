@@ -24,11 +24,13 @@ from hydractl.pipeline.build_options import (
     BuildOptions,
     begun,
     is_build_file,
+    passes,
     read_build_file,
     record,
+    settled,
+    sizes_of,
     written,
 )
-from hydractl.pipeline.effort import passes, settled, sizes_of
 from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan, thinning
 from hydractl.pipeline.stages import Stage, makefile, run_stages
 from hydractl.selection.candidates import counts, require_measurable

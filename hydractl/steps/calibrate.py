@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.output import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
-    from hydractl.metrics.ood_choice import Choice
+    from hydractl.metrics.bootstrap import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
 BANK_SIZE = 4  # MB

@@ -25,7 +25,7 @@ from hydractl.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.training.batches import Workplace
     from hydractl.training.conditions import Training
-    from hydractl.training.progress import OnStep, Progress, Tuned
+    from hydractl.training.loop import OnStep, Progress, Tuned
 
 Models = Any  #: one model, or several
 

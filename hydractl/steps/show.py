@@ -177,8 +177,7 @@ class ListRecipes:
     )
 
     def run(self, watch: Watcher) -> Finding[Mapping[str, Recipe]]:
-        from hydractl.training.published import RECIPES, find_recipe
-        from hydractl.training.recipe import recipe_json, to_toml
+        from hydractl.training.recipe import RECIPES, find_recipe, recipe_json, to_toml
 
         if self.recipe is not None:
             recipe = find_recipe(self.recipe)

@@ -50,8 +50,7 @@ class Hyperparameters:
         Raises:
             OptionError: the recipe or setting does not exist, or a value does not fit it.
         """
-        from hydractl.training.published import find_recipe
-        from hydractl.training.recipe import Recipe, changed, parse_settings
+        from hydractl.training.recipe import Recipe, changed, find_recipe, parse_settings
 
         chosen = Recipe() if self.recipe is None else find_recipe(self.recipe)
         settings = self.settings if isinstance(self.settings, Mapping) else parse_settings(self.settings)

@@ -33,10 +33,9 @@ from hydractl.training.conditions import (
     training_conditions,
 )
 from hydractl.training.ensembles import Ensemble, spread
-from hydractl.training.loop import fine_tune
+from hydractl.training.loop import OnStep, Tuned, fine_tune
 from hydractl.training.losses import require_fit
 from hydractl.training.network import trained_names, with_new_classifier
-from hydractl.training.progress import OnStep, Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.trainset import Kind, Match, remembered_training
 

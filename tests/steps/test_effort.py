@@ -6,8 +6,7 @@ import pytest
 
 from hydractl.families.load import read_checkpoint
 from hydractl.options import with_options
-from hydractl.pipeline.build_options import EFFORTS, BuildData, BuildOptions
-from hydractl.pipeline.effort import Sizes, passes, settled
+from hydractl.pipeline.build_options import EFFORTS, BuildData, BuildOptions, Sizes, passes, settled
 from hydractl.pipeline.stages import Stage, run_stages
 from hydractl.watch import LOG, Log
 from tests.conftest import build_reference

@@ -17,7 +17,7 @@ from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
 from hydractl.training.batches import Workplace, training_process
 from hydractl.training.conditions import Training
-from hydractl.training.progress import Tuned
+from hydractl.training.loop import Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
 from hydractl.training.trainer import fine_tune_checkpoint

@@ -11,8 +11,7 @@ from hydractl.checkpoint.slots import Slot
 from hydractl.errors import OptionError
 from hydractl.steps.guide import page
 from hydractl.training.network import build_optimizer, build_schedule, step_count
-from hydractl.training.published import RECIPES, find_recipe
-from hydractl.training.recipe import SETTINGS, Recipe, changed, read_recipe, to_toml
+from hydractl.training.recipe import RECIPES, SETTINGS, Recipe, changed, find_recipe, read_recipe, to_toml
 from hydractl.training.request import Hyperparameters
 from tests.damage import refused
 

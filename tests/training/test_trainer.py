@@ -18,10 +18,9 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.batches import Workplace, training_process
 from hydractl.training.conditions import Training
+from hydractl.training.loop import Tuned
 from hydractl.training.network import decays, trained_names
-from hydractl.training.progress import Tuned
-from hydractl.training.published import RECIPES
-from hydractl.training.recipe import Recipe
+from hydractl.training.recipe import RECIPES, Recipe
 from hydractl.training.request import Execution, Seeds
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, sample_at, split_off
