@@ -94,21 +94,17 @@ def from_metadata(name: str, metadata: Mapping[str, str], tensors: TensorMap) ->
         CheckpointError: not a manifest, of a newer version, a field missing or of the wrong kind, or not what the
             tensors are.
     """
-    checkpoint = _described(name, metadata, tensors)
+    checkpoint = described(name, metadata, tensors)
     checkpoint.verify()
     return checkpoint
 
 
-def without_tensors(name: str, metadata: Mapping[str, str]) -> Checkpoint:
-    """Returns the checkpoint that a graph's metadata describe; the graph holds its tensors in other forms.
+def described(name: str, metadata: Mapping[str, str], tensors: TensorMap) -> Checkpoint:
+    """Returns the checkpoint that metadata describe, unverified: a graph holds its tensors in other forms.
 
     Raises:
         CheckpointError: see `from_metadata`.
     """
-    return _described(name, metadata, {})
-
-
-def _described(name: str, metadata: Mapping[str, str], tensors: TensorMap) -> Checkpoint:
     document = parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
     origin, version = document.origin, document.fields.get("format_version")
     if type(version) is int and version > FORMAT_VERSION:

@@ -198,20 +198,15 @@ def task_of_problem(name: TaskName, problem_type: str | None, classes: int | Non
     return next((task for task in alike if TOWERS_OF[task] == TOWERS_OF[name]), name)
 
 
-def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
-    """Returns a spec as `dataclasses.asdict`, without later fields that have their defaults."""
-    result: dict[str, Any] = _to_json(spec)
-    return result
-
-
-def _to_json(value: Any) -> Any:
+def spec_to_json(value: Any) -> Any:
+    """Returns a spec, or a part of one, as `dataclasses.asdict`, without later fields that have their defaults."""
     if isinstance(value, tuple):
-        return tuple(map(_to_json, value))
+        return tuple(map(spec_to_json, value))
     if not is_dataclass(value):
         return value
     values = {each: getattr(value, each.name) for each in fields(value)}
     return {
-        each.name: _to_json(entry)
+        each.name: spec_to_json(entry)
         for each, entry in values.items()
         if not (each.metadata.get("later") and entry == each.default)
     }

@@ -129,8 +129,7 @@ def torch_dtype(kind: str) -> torch.dtype:
     """Returns the dtype that a file calls by this name."""
     import torch
 
-    dtype: torch.dtype = getattr(torch, DTYPES[kind])
-    return dtype
+    return getattr(torch, DTYPES[kind])
 
 
 def float32_numbers(tensor: LazyTensor) -> NDArray[np.float32]:
@@ -140,8 +139,7 @@ def float32_numbers(tensor: LazyTensor) -> NDArray[np.float32]:
     load = tensor.load
     if isinstance(load, StoredNumbers):
         return np.frombuffer(load.raw(), np.float32).reshape(tensor.shape)
-    numbers: NDArray[np.float32] = load().numpy()
-    return numbers
+    return load().numpy()
 
 
 def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises, fit_sets, measure_sure
-from hydractl.checkpoint.calibration import Calibration, OodFit, PromisedSets
+from hydractl.checkpoint.calibration import Calibration, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
@@ -221,16 +221,15 @@ def _measured_promises(
     answers: Answers, predictor: System, settings: Settings
 ) -> tuple[ConformalMetrics | None, Sure | None]:
     """Returns how the prediction sets and the sure answers to the in-distribution data do."""
-    sets, sure = answers.calibration.sets, None
+    promised, sets, sure = answers.calibration.sets, None, None
     fit = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
     if fit is not None and fit.least and settings.wanted_temperature is None:
         sure = measure_sure(LabelledAnswers.of(answers), fit)
-    return None if sets is None else _measured_sets(answers, sets), sure
-
-
-def _measured_sets(answers: Answers, sets: PromisedSets) -> ConformalMetrics:
-    labelled = LabelledAnswers.of(answers)
-    return prediction_sets(labelled.probabilities, labelled.labels, sets.least, sets.coverage, classes=labelled.names)
+    if promised is not None:
+        labelled = LabelledAnswers.of(answers)
+        p, labels, names = labelled.probabilities, labelled.labels, labelled.names
+        sets = prediction_sets(p, labels, promised.least, promised.coverage, classes=names)
+    return sets, sure
 
 
 def _measure(answers: Answers, scorer: Scorer) -> _Measured:

@@ -13,14 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.metrics.arrays import FloatArray, IntArray
-from hydractl.metrics.classification import (
-    BINS,
-    ClassificationMetrics,
-    PredictionTable,
-    binned_gap,
-    equal_mass_bins,
-    equal_width_bins,
-)
+from hydractl.metrics.classification import ClassificationMetrics, PredictionTable, metrics_of_places
 from hydractl.metrics.detection import OodMetrics, metrics_of_counts, ood_metrics, rank_scores
 from hydractl.ood.ood_scores import BASELINE
 from hydractl.text import aligned
@@ -66,23 +59,8 @@ def outcome(value: float, interval: tuple[float, float], higher_is_better: bool,
 
 def classification_replicates(table: PredictionTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
     """Returns resampled values [draws] of every field of ClassificationMetrics."""
-    outcomes, samples = table.required_outcomes(), table.msp.size
-    gaps, bin_of = outcomes.correct - table.msp, equal_width_bins(table.msp, BINS)
-    distinct, ranks = np.unique(table.msp, return_inverse=True)
-
-    def of(places: IntArray) -> ClassificationMetrics:
-        gap, rank = gaps[places], ranks[places]
-        counts = np.bincount(rank, minlength=distinct.size)
-        gap_sums = np.asarray(np.bincount(rank, weights=gap, minlength=distinct.size), dtype=np.float64)
-        return ClassificationMetrics(
-            accuracy=outcomes.correct[places].mean(),
-            brier=outcomes.brier[places].mean(),
-            nll=outcomes.nll[places].mean(),
-            ece=binned_gap(bin_of[places], gap, samples),
-            adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), gap_sums, samples),
-        )
-
-    return by_field(ClassificationMetrics, [of(places) for [places] in draw_places([samples], replicates, seed)])
+    of, drawn = metrics_of_places(table), draw_places([table.msp.size], replicates, seed)
+    return by_field(ClassificationMetrics, [of(places) for [places] in drawn])
 
 
 def accuracy_replicates(correct: NDArray[np.bool_], replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:

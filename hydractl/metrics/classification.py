@@ -1,6 +1,6 @@
 """Quality of classification: the per-sample quantities of an ensemble, accuracy, and calibration."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -95,8 +95,7 @@ def in_order(parts: Sequence[T], positions: NDArray[np.integer]) -> T:
             return kind(*(joined([getattr(part, field.name) for part in columns]) for field in fields(kind)))
         return np.concatenate(columns)[order]
 
-    result: T = joined(parts)
-    return result
+    return joined(parts)
 
 
 def _reduce(scaled: FloatArray, labels: IntArray | None) -> PredictionTable:
@@ -158,11 +157,17 @@ def too_few_right(right: int, samples: int, classes: int) -> bool:
 
 @dataclass(frozen=True)
 class ClassificationMetrics:
-    """Quality of classification on labelled samples; all but accuracy are better when lower."""
+    """Quality of classification on labelled samples; all but accuracy are better when lower.
+
+    Both calibration errors are of the top label, L1, 0..1. Bins of the first are of equal width and closed on the
+    right, bins of the second hold equally many samples; ties share a bin.
+
+    Source: Naeini et al. 2015, Guo et al. 2017 (ECE); Nixon et al. 2019 (adaptive ECE).
+    """
 
     accuracy: float
     brier: float
-    nll: float
+    nll: float  # nats
     ece: float
     adaptive_ece: float
 
@@ -177,43 +182,30 @@ class ReliabilityDiagram:
     accuracy: FloatArray  # [bins]
 
 
-def classification_metrics(table: PredictionTable) -> ClassificationMetrics:
-    """Returns accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE."""
-    outcomes = table.required_outcomes()
-    return ClassificationMetrics(
-        accuracy=float(outcomes.correct.mean()),
-        brier=float(outcomes.brier.mean()),
-        nll=float(outcomes.nll.mean()),
-        ece=expected_calibration_error(table.msp, outcomes.correct),
-        adaptive_ece=adaptive_calibration_error(table.msp, outcomes.correct),
-    )
+def classification_metrics(table: PredictionTable, bins: int = BINS) -> ClassificationMetrics:
+    """Returns every number of labelled samples."""
+    return metrics_of_places(table, bins)(np.arange(table.msp.size))
 
 
-def expected_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> float:
-    """Returns the top-label expected calibration error, 0..1, L1, over equal-width right-closed bins on (0,1].
+def metrics_of_places(table: PredictionTable, bins: int = BINS) -> Callable[[IntArray], ClassificationMetrics]:
+    """Returns the metrics of N samples at some places, some of them several times."""
+    outcomes, samples = table.required_outcomes(), table.msp.size
+    gaps, bin_of = outcomes.correct - table.msp, equal_width_bins(table.msp, bins)
+    distinct, ranks = np.unique(table.msp, return_inverse=True)
 
-    Args:
-        confidence: [N] in [0,1].
-        correct: [N].
+    def of(places: IntArray) -> ClassificationMetrics:
+        gap, rank = gaps[places], ranks[places]
+        counts = np.bincount(rank, minlength=distinct.size)
+        gap_sums = np.asarray(np.bincount(rank, weights=gap, minlength=distinct.size), dtype=np.float64)
+        return ClassificationMetrics(
+            accuracy=float(outcomes.correct[places].mean()),
+            brier=float(outcomes.brier[places].mean()),
+            nll=float(outcomes.nll[places].mean()),
+            ece=binned_gap(bin_of[places], gap, samples),
+            adaptive_ece=binned_gap(equal_mass_bins(counts, bins), gap_sums, samples),
+        )
 
-    Source: Naeini et al. 2015, Guo et al. 2017.
-    """
-    return binned_gap(equal_width_bins(confidence, bins), correct - confidence, len(confidence))
-
-
-def adaptive_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> float:
-    """Returns the top-label adaptive calibration error, 0..1, L1, over bins of equal mass; ties share a bin.
-
-    Args:
-        confidence: [N] in [0,1].
-        correct: [N].
-        bins: how many; with fewer samples every distinct confidence has its own.
-
-    Source: Nixon et al. 2019.
-    """
-    _, ranks, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    gaps = np.asarray(np.bincount(ranks, weights=correct - confidence), dtype=np.float64)
-    return binned_gap(equal_mass_bins(counts, bins), gaps, len(confidence))
+    return of
 
 
 def reliability_diagram(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> ReliabilityDiagram:

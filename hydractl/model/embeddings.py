@@ -116,8 +116,7 @@ class TokenEmbeddings(nn.Module):
 
     def distance_vectors(self) -> Tensor:
         """Returns the vectors of distances that heads map to keys and queries, `[G,1,distances,D]`."""
-        vectors: Tensor = self.dropout(self.distance_norm(self.distances.view(-1, 1, *self.distances.shape[-2:])))
-        return vectors
+        return self.dropout(self.distance_norm(self.distances.view(-1, 1, *self.distances.shape[-2:])))
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Maps ids `[B,T]` to `[G,B,T,D]`; no sentence types mean the first type everywhere."""
@@ -129,8 +128,7 @@ class TokenEmbeddings(nn.Module):
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             x = x + _look_up(self.token_type, types)
         x = self.dropout(self.norm(x + self._positions(input_ids) if self.spec.learned else x))
-        projected: Tensor = self.projection(x)
-        return projected
+        return self.projection(x)
 
     def _positions(self, input_ids: Tensor) -> Tensor:
         if self.spec.padding is None:

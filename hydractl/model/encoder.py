@@ -130,8 +130,7 @@ class Layer(nn.Module):
 
     def attention_input(self, x: Tensor) -> Tensor:
         """Returns what this layer's attention reads of the hidden state."""
-        read: Tensor = self.attention_norm(x) if self.pre_norm else x
-        return read
+        return self.attention_norm(x) if self.pre_norm else x
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
         """Returns the layer's result, given the hidden state it started from and its attention output."""

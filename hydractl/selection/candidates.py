@@ -6,7 +6,7 @@ share these layers. All members come from one set.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from hydractl.checkpoint.heads import Head, in_candidate_order, number_of_heads
 from hydractl.errors import OptionError
@@ -14,7 +14,6 @@ from hydractl.surgery.choose import at_random, by_ranking
 
 #: The mean negative log-likelihood of the labels, the ID accuracy, the AUROC of MSP, the mean of the latter two.
 SelectionObjective = Literal["nll", "acc", "ood", "avg"]
-OBJECTIVES: tuple[SelectionObjective, ...] = get_args(SelectionObjective)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import identity
-from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.checkpoint.heads import in_candidate_order
 from hydractl.checkpoint.output import StateFolder, write_bytes
 from hydractl.circuit.objective import Material, ScoringData
 from hydractl.circuit.saliency import required_labels
@@ -194,21 +194,20 @@ class SelectionRun:
             DataError: data that cannot be read, or numbers that are all alike, before any state is begun.
         """
         require_varied(self.data.variance)
-        networks: list[Answering] = [self._candidates([candidate.dropped for candidate in pool.dropped])]
-        material, store = self.material, self.store(pool)
+        material, store, dropped = self.material, self.store(pool), [candidate.dropped for candidate in pool.dropped]
+        networks: list[Answering] = [CandidateNetworks(material.model, dropped, self.data.prompts)]
         if pool.files:
             joined = pool.files[0] if len(pool.files) == 1 else fuse(pool.files, ["all"])
             dtype = next(material.model.parameters()).dtype
             networks.append(MemberNetworks(load_checkpoint(joined, material.device, dtype)))
         with self.watch.progress("select", self.samples) as advance:
-            temperature = material.model.temperature
             try:
                 return answer(
                     networks,
                     self.data,
                     material.device,
                     task=material.model.task,
-                    temperature=temperature,
+                    temperature=material.model.temperature,
                     store=store,
                     on_batch=advance,
                 )
@@ -220,6 +219,3 @@ class SelectionRun:
         """Removes what lies on disk, once the selection is written."""
         for kept in self.kept:
             kept.remove()
-
-    def _candidates(self, dropped: Sequence[frozenset[Head]]) -> CandidateNetworks:
-        return CandidateNetworks(self.material.model, dropped, self.data.prompts)

@@ -132,10 +132,9 @@ def _heads_json(separated: Separated) -> dict[str, Any]:
         {**head._asdict(), "dropped": head in separated.dropped, **vars(separation)}
         for head, separation in separated.heads.items()
     ]
-    content: dict[str, Any] = plain(
+    return plain(
         {"last_layer": separated.last, "all_layers": separated.all, "dropped": separated.dropped, "heads": heads}
     )
-    return content
 
 
 def _heads_figure(separated: Separated, model: Hydra, data: ScoringData) -> Figure:

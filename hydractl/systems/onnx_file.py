@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.manifest import KEY, without_tensors
+from hydractl.checkpoint.manifest import KEY, described
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.errors import CheckpointError, require
@@ -214,7 +214,7 @@ def _described(proto: ModelProto, name: str, origin: Origin) -> tuple[_Beside, C
         raise origin.refusal("its metadata hold no manifest")
     texts = {key: metadata[key] for key in ("outputs", "precision") if key in metadata}
     parsed = {key: parse_json(metadata[key], origin).value for key in ("cost", "labels", QUANTILES) if key in metadata}
-    beside, checkpoint = document({**texts, **parsed}, origin).read(_Beside), without_tensors(name, metadata)
+    beside, checkpoint = document({**texts, **parsed}, origin).read(_Beside), described(name, metadata, {})
     fit = checkpoint.calibration.fit
     if fit is not None and all(row.name != fit.score for row in OOD_SCORES):
         raise origin.refusal(f"its OOD score {fit.score} is not known", "update hydractl")

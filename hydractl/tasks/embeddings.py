@@ -166,8 +166,7 @@ def kept_neighbours(reference: NDArray[Any], embeddings: NDArray[Any], nearest: 
 
 def _units(embeddings: NDArray[Any]) -> FloatArray:
     wide = embeddings.astype(np.float64)
-    lengths: FloatArray = wide / np.maximum(np.linalg.norm(wide, axis=-1, keepdims=True), 1e-300)
-    return lengths
+    return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=-1, keepdims=True), 1e-300))
 
 
 def _nearest(units: FloatArray, rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:

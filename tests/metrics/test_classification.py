@@ -10,6 +10,7 @@ from torchmetrics.functional.classification import multiclass_accuracy
 from hydractl.errors import DataError
 from hydractl.metrics import arrays as probabilities
 from hydractl.metrics.classification import (
+    Outcomes,
     PredictionTable,
     classification_metrics,
     equal_width_bins,
@@ -17,8 +18,6 @@ from hydractl.metrics.classification import (
     reliability_diagram,
     tabulate,
 )
-from hydractl.metrics.classification import adaptive_calibration_error as adaptive_ece
-from hydractl.metrics.classification import expected_calibration_error as ece
 from hydractl.tasks.all_tasks import find_task
 
 COLUMNS = [field.name for field in fields(PredictionTable) if field.name != "outcomes"]
@@ -129,12 +128,18 @@ def test_labels_that_do_not_fit_are_refused(labels, message):
         tabulate(np.zeros((1, 3, 2)), labels)
 
 
+def metrics_of(confidence, correct, bins=15):
+    columns = dict.fromkeys(COLUMNS, np.zeros(len(correct))) | {"msp": confidence}
+    outcomes = Outcomes(np.zeros(len(correct), np.int64), correct, *np.zeros((2, len(correct))))
+    return classification_metrics(PredictionTable(**columns, outcomes=outcomes), bins)
+
+
 def test_ece_by_hand():
     confidence = np.array([0.95, 0.95, 0.55, 0.55])
     correct = np.array([True, False, True, True])
 
     # Two bins of two: |0.5 - 0.95| and |1 - 0.55|, each half of the samples.
-    assert ece(confidence, correct) == pytest.approx(0.45, abs=1e-15)
+    assert metrics_of(confidence, correct).ece == pytest.approx(0.45, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,7 @@ def test_adaptive_ece_by_hand():
     correct = np.array([True, False, True, True])
 
     # Two bins of equal mass: 0.6, 0.7 (gap 0.4 + 0.3) and 0.8, 0.9 (gap -0.8 + 0.1).
-    assert adaptive_ece(confidence, correct, bins=2) == pytest.approx(1.4 / 4, abs=1e-15)
+    assert metrics_of(confidence, correct, bins=2).adaptive_ece == pytest.approx(1.4 / 4, abs=1e-15)
 
 
 def test_adaptive_ece_keeps_ties_together():
@@ -158,7 +163,7 @@ def test_adaptive_ece_keeps_ties_together():
     correct = np.array([True, True, False, True])
 
     # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
-    assert adaptive_ece(confidence, correct, bins=2) == pytest.approx(0.1 / 4, abs=1e-15)
+    assert metrics_of(confidence, correct, bins=2).adaptive_ece == pytest.approx(0.1 / 4, abs=1e-15)
 
 
 def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):

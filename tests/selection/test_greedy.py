@@ -1,13 +1,14 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score, log_loss, r2_score
 
-from hydractl.selection.candidates import OBJECTIVES, SelectionObjective
+from hydractl.selection.candidates import SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
 from hydractl.tasks.all_tasks import find_task
 from tests.circuit.naive import quality as naive_quality
@@ -46,7 +47,7 @@ def naive_greedy(answers: CandidateLogits, objective: str, members: int) -> list
     return chosen
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", get_args(SelectionObjective))
 @pytest.mark.parametrize("seed", range(3))
 def test_choices_are_those_of_a_naive_greedy_search(objective: SelectionObjective, seed: int) -> None:
     answers = random_answers(seed)
