@@ -18,8 +18,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
-from hydractl.data.plain_images import plain_images
-from hydractl.data.processors import failing_as, refuse_unembedded, unembedded
+from hydractl.data.processors import failing_as, plain_images, refuse_unembedded, unembedded
 from hydractl.errors import CheckpointError, DataError
 from hydractl.schema import Items, Origin, Schema, document
 from hydractl.systems.onnx_file import Arrays, OnnxGraph, open_onnx

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.config import Fields
 
-#: The modules of families, each with one of the same name beside the tests of families. Their libraries are imported
-#: when a variant of theirs is built.
+#: The modules of variants beside the tests of families, named like those of families (taggers have one of their own).
+#: Their libraries are imported when a variant of theirs is built.
 MODULES = (
-    *("vit", "beit", "bert", "bert_kin", "rotary_bert", "clip", "modernbert", "token_classification"),
+    *("vit", "bert", "bert_kin", "clip", "modernbert", "token_classification"),
     *("timm_vit", "open_clip"),
 )
 

@@ -11,7 +11,7 @@ import pytest
 from hydractl.artifacts import found_reference, found_references, json_text, write_json
 from hydractl.circuit.head_files import SearchJournal, read_circuit, read_scores
 from hydractl.errors import ArtifactError
-from hydractl.reports.artifact import read_report
+from hydractl.reports.page import read_report
 from hydractl.systems.saved import read_about
 from tests.damage import refuse_all
 

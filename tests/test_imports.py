@@ -7,8 +7,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "hydractl"
 #: Folders and the files beside them, from the top. What an engine may use stands above it.
 ROWS = (
-    "text", "style", "errors", "watch", "bounds", "options", "process", "run_options", "schema",
-    "ood", "checkpoint", "metrics", "tasks", "artifacts", "families", "model", "data", "inference",
+    "text", "errors", "watch", "bounds", "options", "process", "run_options", "schema",
+    "ood", "checkpoint", "metrics", "tasks", "artifacts", "drawing", "families", "model", "data", "inference",
     "circuit", "surgery", "systems", "calibration", "monitoring", "evaluation", "serve", "training", "selection",
     "reports", "exports", "auto",
     "inputs", "steps", "pipeline", "cli", "__main__",

@@ -155,7 +155,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.bounds import parse_ratio
     from hydractl.circuit.ranking import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
-    from hydractl.data.sources import parse_data_spec
+    from hydractl.data.reading import parse_data_spec
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
     from hydractl.steps.analyse import _size

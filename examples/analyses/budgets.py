@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from shared import Analysis, arguments, show
 
 import hydractl
-from hydractl.reports.drawing import Key, explained, line_keys, panels
-from hydractl.style import INK, line, styled, whole_numbers
+from hydractl.drawing import INK, Key, explained, line, line_keys, panels, styled, whole_numbers
 from hydractl.text import aligned
 
 DENSE, PER_LAYER = "dense", "/layer"

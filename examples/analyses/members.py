@@ -29,8 +29,8 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.slots import is_adapted, slots
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
+from hydractl.drawing import INK, draw_matrix, styled
 from hydractl.families.load import read_checkpoint
-from hydractl.style import INK, draw_matrix, styled
 from hydractl.surgery.slicing import dense, split_members
 from hydractl.text import aligned
 

@@ -37,12 +37,11 @@ from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.data.corruptions import corrupted, parse_corruptions
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
+from hydractl.drawing import INK, Key, explained, line, line_keys, panels, styled, whole_numbers
 from hydractl.inputs.models import as_member
 from hydractl.inputs.search_data import open_material
 from hydractl.model.hydra import Hydra, without_heads
-from hydractl.reports.drawing import Key, explained, line_keys, panels
 from hydractl.run_options import Compute
-from hydractl.style import INK, line, styled, whole_numbers
 from hydractl.surgery.slicing import drop_heads
 from hydractl.text import aligned
 from hydractl.watch import LOG

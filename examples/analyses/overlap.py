@@ -27,12 +27,10 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
 from hydractl.circuit.head_files import SCORES_FORMAT, Circuit, ScoreTable, as_circuit, as_scores
 from hydractl.circuit.ranking import Restriction
+from hydractl.drawing import arranged, drawn, styled, whole_numbers
 from hydractl.inputs.models import as_checkpoint
-from hydractl.reports.drawing import arranged
-from hydractl.reports.escape import drawn
 from hydractl.reports.head_maps import draw_map, map_height
 from hydractl.reports.summary import DROPPED, KEPT
-from hydractl.style import styled, whole_numbers
 from hydractl.surgery.choose import Scope, by_scores
 from hydractl.text import aligned
 

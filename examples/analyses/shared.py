@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from hydractl.reports.drawing import write_picture
+from hydractl.drawing import write_picture
 
 
 class Analysis(NamedTuple):

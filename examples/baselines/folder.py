@@ -15,9 +15,8 @@ from torch import Tensor
 
 from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
-from hydractl.data.reading import Reading
+from hydractl.data.reading import Reading, parse_data
 from hydractl.data.samples import Samples
-from hydractl.data.sources import parse_data
 from hydractl.systems.system import Cost
 
 Answers = Callable[[Samples], Mapping[str, Tensor]]

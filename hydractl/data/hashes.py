@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hydractl.data.images import EncodedImages, with_channels
-from hydractl.data.reading import Text
-from hydractl.data.sources import Part
+from hydractl.data.reading import Part, Text
 from hydractl.errors import ArtifactError, DataError
 from hydractl.schema import Checked, Origin, Schema, document
 

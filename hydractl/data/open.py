@@ -6,7 +6,7 @@
     open_samples([(image, "cat"), (other, "dog")], "image")       # or of inputs alone
     open_samples({"reviews": ["good", "bad"]}, "text")            # texts by a name: a bare `str` is a source
 
-`hydractl.data.sources.parse_data_sets` divides several data sets in one value, as OOD data often are.
+`hydractl.data.reading.parse_data_sets` divides several data sets in one value, as OOD data often are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,18 @@ from hydractl.data.hashes import hash_inputs, positions
 from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
 from hydractl.data.labels import MISSING, TRUTH, label_lists, label_words, only_classes, read_labels
 from hydractl.data.number_labels import as_numbers
-from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
+from hydractl.data.reading import (
+    EVERYTHING,
+    DataLike,
+    DataSpec,
+    DataValues,
+    Indexed,
+    Modality,
+    Reading,
+    Text,
+    parse_data,
+)
 from hydractl.data.samples import Samples, few_for_chance, spread_places
-from hydractl.data.sources import DataSpec, DataValues, parse_data
 from hydractl.data.table_columns import (
     choose_columns,
     holds_words,
@@ -311,3 +321,33 @@ def _text(value: Any, where: str) -> Text:
         kind = type(value).__name__
         raise DataError(f"{where} is {kind}: give texts or pairs of texts, alone or as (text, label)")
     return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+
+
+def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
+    """Opens the image-text pairs of a data set.
+
+    Args:
+        data: a source (an image folder with captions in its metadata, a table, webdataset shards), or pairs in a
+            list or a torch `Dataset`.
+
+    Raises:
+        DataError: a column of images or of texts is missing, or empty somewhere.
+    """
+    import datasets
+    from torch.utils.data import StackDataset
+
+    # One source is read twice; pairs in memory are (image, text), of which each side is.
+    spec = parse_data(data)
+    images = open_samples(spec, "image", replace(reading, text_column=None))
+    if isinstance(spec, DataValues) and not isinstance(spec.values, datasets.Dataset):
+        spec = replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values)))
+    texts = open_samples(spec, "text", replace(reading, image_column=None))
+    # Both halves decide whether two pairs are the same.
+    hashes = images.content_hashes() ^ texts.content_hashes()
+    both: Any = StackDataset(images.inputs, texts.inputs)  # type: ignore[arg-type]
+    inputs = Lazy(range(len(images)), both.__getitem__)
+    return replace(images, inputs=inputs, labels=None, label_names=None, hashes=hashes)
+
+
+def _second(pairs: Indexed, place: int) -> Any:
+    return pairs[place][1]

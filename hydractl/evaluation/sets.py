@@ -20,11 +20,18 @@ import numpy as np
 
 from hydractl.data.corruptions import corrupted, parse_corruptions
 from hydractl.data.hashes import remembered_samples
-from hydractl.data.image_form import form_notes
 from hydractl.data.open import open_samples
-from hydractl.data.reading import Indexed, Modality, Reading
-from hydractl.data.samples import Samples
-from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, refuse_same
+from hydractl.data.reading import (
+    DataSpec,
+    DataValues,
+    Indexed,
+    Modality,
+    Reading,
+    parse_data,
+    parse_data_sets,
+    refuse_same,
+)
+from hydractl.data.samples import Samples, form_notes
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Sets
 from hydractl.schema import Checked, Items, Origin, Schema, parse_toml, read_text

@@ -17,7 +17,7 @@ from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import assemble
 from hydractl.evaluation.timing import Row, Timer, open_timed
 from hydractl.model.hydra import Hydra
-from hydractl.reports.artifact import results
+from hydractl.reports.page import results
 from hydractl.systems.networks import NetworkSystem, labels_of
 from hydractl.systems.onnx import OnnxSystem
 from hydractl.systems.onnx_file import OnnxFile

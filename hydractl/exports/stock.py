@@ -19,8 +19,7 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.config import ClassNames, read_config
 from hydractl.families.convert import model_spec
-from hydractl.families.encoders import bare
-from hydractl.families.family import Source, locate
+from hydractl.families.family import Source, bare, locate
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
 from hydractl.surgery.slicing import dense
 from hydractl.text import distinct, printable_json

@@ -1,18 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import (
-    beit,
-    bert,
-    bert_kin,
-    clip,
-    clip_towers,
-    modernbert,
-    open_clip,
-    rotary_bert,
-    timm_vit,
-    token_classification,
-    vit,
-)
+from hydractl.families import bert, bert_kin, clip, modernbert, open_clip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -24,8 +12,8 @@ FAMILIES: tuple[Family, ...] = (
     vit.DINOV2,
     vit.DINOV2_WITH_REGISTERS,
     vit.DINOV3,
-    beit.BEIT,
-    beit.DATA2VEC_VISION,
+    vit.BEIT,
+    vit.DATA2VEC_VISION,
     timm_vit.FAMILY,
     clip.CLIP,
     clip.CLIP_IMAGE,
@@ -35,10 +23,10 @@ FAMILIES: tuple[Family, ...] = (
     open_clip.FAMILY,
     clip.SIGLIP,
     clip.SIGLIP_IMAGE,
-    clip_towers.IMAGE_TOWER,
-    clip_towers.PROJECTED_IMAGE_TOWER,
-    clip_towers.TEXT_TOWER,
-    clip_towers.PROJECTED_TEXT_TOWER,
+    clip.IMAGE_TOWER,
+    clip.PROJECTED_IMAGE_TOWER,
+    clip.TEXT_TOWER,
+    clip.PROJECTED_TEXT_TOWER,
     bert.BERT,
     bert.ELECTRA,
     bert.MPNET,
@@ -53,9 +41,9 @@ FAMILIES: tuple[Family, ...] = (
     bert_kin.MEGATRON_BERT,
     bert.DISTILBERT,
     modernbert.FAMILY,
-    rotary_bert.NOMIC_BERT,
-    rotary_bert.JINA_V3,
-    *token_classification.FAMILIES,
+    bert_kin.NOMIC_BERT,
+    bert_kin.JINA_V3,
+    *bert_kin.TAGGERS,
 )
 
 #: Why architectures are not read, by their `model_type` in config.json; transformers tells other decoders.

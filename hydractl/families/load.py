@@ -24,11 +24,10 @@ from hydractl.checkpoint.spec import EMBEDDINGS, TOWERS_OF
 from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
+from hydractl.families.bert_kin import TAGGERS
 from hydractl.families.config import Kind, read_config
-from hydractl.families.convert import complete_base, from_library
-from hydractl.families.encoders import as_reranker, as_sentences, embedding_family
-from hydractl.families.sizes import at_processed_size
-from hydractl.families.token_classification import FAMILIES as TAGGERS
+from hydractl.families.convert import at_processed_size, complete_base, from_library
+from hydractl.families.family import as_reranker, as_sentences, embedding_family
 from hydractl.text import shortened
 from hydractl.watch import LOG
 

@@ -48,10 +48,8 @@ def _parquet(predictions: Predictions) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from hydractl.reports.prediction_rows import flat_rows
-
     out = BytesIO()
-    parquet.write_table(pa.Table.from_pylist(list(flat_rows(predictions))), out)
+    parquet.write_table(pa.Table.from_pylist(list(predictions.flat())), out)
     return out.getvalue()
 
 

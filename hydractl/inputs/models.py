@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.drawing import check_picture, write_picture
 from hydractl.errors import OptionError
 from hydractl.options import Declared, Option, option
-from hydractl.reports.drawing import check_picture, write_picture
 from hydractl.run_options import Compute, DeviceLike, DtypeLike, Force, choose_device, choose_dtype
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def check_places(options: Iterable[Declared], values: Mapping[str, Any]) -> None
     """
     from hydractl.checkpoint.disk import holds_weights
     from hydractl.data.labels import read_classes
-    from hydractl.data.sources import parse_data_spec, require_on_hub
+    from hydractl.data.reading import parse_data_spec, require_on_hub
     from hydractl.families.load import located
 
     models, sources, places = list[str](), list[str](), list[str]()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from io import StringIO
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hydractl.inputs.result import Result
-from hydractl.text import printable
+from hydractl.reports import escape
+from hydractl.text import abridged, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +23,9 @@ if TYPE_CHECKING:
     from hydractl.tasks.task import Answers, OneAnswer
 
 SHOWN = 20  # rows of a table in a notebook
+SHORTEST, LONGEST = 20, 60  # characters of an input in a table
+OTHERS = 56  # characters that its other columns take
+FLAGS = {"ood": "OOD", "sure": "sure"}  # what a table shows where a flag is true
 UNREADABLE = "unreadable"
 UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
 #: Columns of `Answers` that have a value for each sample, besides those that its task makes.
@@ -192,18 +200,49 @@ class Predictions(Result):
 
     def draw(self, console: Console) -> None:
         """Prints a table on a terminal, and plain lines in a pipe."""
-        if console.is_terminal:
-            from hydractl.reports.prediction_rows import print_predictions
-
-            print_predictions(self, console)
-        else:
+        if not console.is_terminal:
             console.file.writelines(f"{line}\n" for line in self.lines())
+            return
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for name in self.columns:
+            table.add_column(escape.terminal(name), overflow="fold")
+        longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
+        odd = [False] * len(self) if self.ood is None else self.ood.tolist()
+        for cells, is_odd in zip(self.cells(), odd, strict=True):
+            texts = dict(zip(self.columns, map(_flag_text, self.columns, cells), strict=True))
+            texts["input"] = abridged(texts["input"], longest)
+            if "set" in texts:
+                texts["set"] = abridged(texts["set"], longest)
+            styles = {"msp": "yellow" if is_odd else "green", "ood": "bold yellow"}
+            table.add_row(*(escape.terminal(cell, styles.get(name, "")) for name, cell in texts.items()))
+        console.print(table)
+        console.print(escape.terminal(self.promise.meaning, "dim"))
 
     def to_csv(self) -> str:
         """Returns what `--csv` writes: a header and a line per input, with a column per class."""
-        from hydractl.reports.prediction_rows import predictions_csv
+        out = StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        for at, row in enumerate(self.flat()):
+            if at == 0:
+                writer.writerow(map(escape.spreadsheet, row))
+            writer.writerow(map(_csv_cell, row.values()))
+        return out.getvalue()
 
-        return predictions_csv(self)
+    def flat(self) -> Iterator[dict[str, Any]]:
+        """Yields the rows with a column for each probability, each layer's typicality and each column that is kept.
+
+        Of a model that labels words, yields a row for each of them, with the span that it is in.
+        """
+        layers = 0 if self.answers.profile is None else self.answers.profile.shape[1]
+        for row in self:
+            profile = row.pop("profile", None) or [None] * layers
+            row |= {f"typicality(layer {number})": share for number, share in enumerate(profile)}
+            for group, letter in (("kept", "kept"), ("probabilities", "p")):
+                row |= {f"{letter}({name})": value for name, value in row.pop(group, {}).items()}
+            yield from _of_words(row) if "words" in row else [row]
 
     def guidance(self) -> Iterator[str]:
         yield Counts().plus(self).line(self.promise)
@@ -215,14 +254,42 @@ class Predictions(Result):
         return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
 
     def _repr_html_(self) -> str:
-        from hydractl.reports.prediction_rows import predictions_html
-
-        return predictions_html(self, SHOWN)
+        head = "".join(f"<th>{escape.html(name)}</th>" for name in self.columns)
+        rows = (map(_flag_text, self.columns, cells) for cells in islice(self.cells(), SHOWN))
+        body = "".join(f"<tr>{''.join(f'<td>{escape.html(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        more = f"<p>... {len(self)} in all</p>" if len(self) > SHOWN else ""
+        return f"<table><tr>{head}</tr>{body}</table>{more}<p>{escape.html(self.promise.meaning)}</p>"
 
 
 def _blank(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the answer to what cannot be read: the same columns without values."""
     return {name: dict.fromkeys(value) if isinstance(value, dict) else None for name, value in row.items()}
+
+
+def _flag_text(column: str, cell: str) -> str:
+    return {"true": FLAGS[column], "false": ""}.get(cell, cell) if column in FLAGS else cell
+
+
+def _of_words(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    words, spans = row.pop("words") or [{}], row.pop("spans") or []
+    keys = ("label", "start", "end", "confidence", *(["sure"] if "sure" in row else []))
+    for word in words:
+        columns = {"word": word.get("text"), **{key: word.get(key) for key in keys[:4]}}
+        span_of_word: dict[str, Any] = next(
+            (span for span in spans if word and span["start"] <= word["start"] < span["end"]), {}
+        )
+        yield row | columns | {f"span {key}": span_of_word.get(key) for key in keys}
+
+
+def _csv_cell(value: Any) -> Any:
+    """Returns text that no spreadsheet runs, true or false in lower case, and numbers as they are."""
+    if isinstance(value, tuple):
+        value = ", ".join(value)
+    if isinstance(value, list):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return escape.spreadsheet(value)
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _cell(value: Any) -> str:

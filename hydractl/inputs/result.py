@@ -148,14 +148,14 @@ class Reported(Result):
     @cached_property
     def models(self) -> Mapping[str, Mapping[str, Any]]:
         """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
-        from hydractl.reports.artifact import report_json
+        from hydractl.reports.page import report_json
 
         models: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
         return models
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report without the curves, which only pictures need."""
-        from hydractl.reports.artifact import report_json, without_curves
+        from hydractl.reports.page import report_json, without_curves
 
         return report_json(without_curves(self.report))
 

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.circuit.objective import Material, SearchData
-from hydractl.data.reading import DEFAULT_TEMPLATE, OOD_SOURCE, SOURCE, DataLike, DataSetsLike, Modality, Reading
-from hydractl.data.sources import split_sources
+from hydractl.data.reading import (
+    DEFAULT_TEMPLATE,
+    OOD_SOURCE,
+    SOURCE,
+    DataLike,
+    DataSetsLike,
+    Modality,
+    Reading,
+    split_sources,
+)
 from hydractl.errors import OptionError
 from hydractl.inputs.models import ModelLike, as_member, as_several
 from hydractl.options import Option
@@ -146,7 +154,7 @@ def open_ood_sets(
 ) -> dict[str, Samples]:
     """Returns the OOD sets by name; raises OptionError if one is the ID data."""
     from hydractl.data.open import open_samples
-    from hydractl.data.sources import parse_data, parse_data_sets, refuse_same
+    from hydractl.data.reading import parse_data, parse_data_sets, refuse_same
 
     sets: dict[str, Samples] = {}
     for source in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):

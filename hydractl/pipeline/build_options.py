@@ -16,8 +16,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads, number_of_heads
 from hydractl.circuit.modes import MODES
 from hydractl.circuit.ranking import Search
-from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading
-from hydractl.data.sources import parse_data_spec, path_seen_from
+from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets

@@ -12,8 +12,7 @@ from hydractl.checkpoint.heads import Head, Unit, without
 from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.modes import MODES
 from hydractl.circuit.score_methods import Taylor
-from hydractl.data.reading import Reading
-from hydractl.data.sources import Part, parse_data_spec
+from hydractl.data.reading import Part, Reading, parse_data_spec
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets
 from hydractl.inputs.members import Limits

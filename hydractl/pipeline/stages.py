@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydractl.data.sources import DataSpec, Part, path_seen_from
+from hydractl.data.reading import DataSpec, Part, path_seen_from
 from hydractl.inputs.result import Result
 from hydractl.options import Declared, Step, declared, flags_of, flat, make, run_step
 from hydractl.text import printable

@@ -125,11 +125,11 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    from hydractl.reports import artifact as reports
+    from hydractl.reports.page import read_report
     from hydractl.reports.table import result_table, table_lines
     from hydractl.reports.verdict import verdicts
 
-    report = reports.read_report(source)
+    report = read_report(source)
     facts = {
         "systems": ", ".join(report.models),
         "ID data": report.data.id.name if report.data.id else "unknown",

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from hydractl.text import abridged, printable
+from hydractl.text import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-LONGEST_DRAWN = 48  # characters of a name in a picture, which grows with its names
 #: An underscore between letters means nothing in Markdown, and escaped is hard to read.
 _MARKDOWN = re.compile(r"[\\`*{}\[\]<>|&~$#]|(?<![^\W_])_|_(?![^\W_])")
 #: At its start a line would become an item of a list, or the line above it a heading.
@@ -96,12 +95,3 @@ def front_matter(fields: Mapping[str, Any]) -> str:
 def latex(text: str) -> str:
     """Returns text for LaTeX, in a cell of a table."""
     return "".join(_LATEX.get(character, character) for character in printable(text))
-
-
-def drawn(name: str) -> str:
-    """Returns a name for a picture of matplotlib, shortened in its middle.
-
-    matplotlib reads text between dollars as mathematics, and leaves names that begin with an underscore out of legends.
-    """
-    text = abridged(printable(name), LONGEST_DRAWN).replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text

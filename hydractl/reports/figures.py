@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydractl.drawing import COLORS, GREY, Key, drawn, explained, line, line_keys, panels, styled
 from hydractl.evaluation.results import Curves, Results, SystemResult
 from hydractl.reports.columns import Column, telling_means
-from hydractl.reports.drawing import Key, explained, line_keys, panels
-from hydractl.reports.escape import drawn
-from hydractl.style import COLORS, GREY, line, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.heads import Head
-from hydractl.reports.drawing import arranged
-from hydractl.reports.escape import drawn
-from hydractl.style import COLORS, INK, SMALL, draw_matrix, styled
+from hydractl.drawing import COLORS, INK, SMALL, arranged, draw_matrix, drawn, styled
 from hydractl.text import aligned
 
 if TYPE_CHECKING:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.output import write_bytes, write_folder
 from hydractl.data.files import read_bytes
+from hydractl.drawing import COLORS, GREY, Key, explained, inline, line, panels, styled
 from hydractl.errors import DataError
 from hydractl.monitoring.estimates import ASSUMPTIONS, ShareEstimate
 from hydractl.monitoring.findings import ClassShare, Findings, Seen
 from hydractl.reports.columns import Cell
-from hydractl.reports.drawing import Key, explained, inline, panels
 from hydractl.reports.page import KIND, PAGE, environment
 from hydractl.reports.table import Table
-from hydractl.style import COLORS, GREY, line, styled
 from hydractl.text import printable_json, shortened
 
 if TYPE_CHECKING:

@@ -1,9 +1,12 @@
-"""The table of a report: made once, then drawn for a terminal, in Markdown, in HTML and in LaTeX."""
+"""The table of a report, made once and drawn for a terminal, in Markdown, HTML and LaTeX, and the table of timings."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
 
 from rich import box
 from rich.console import Console
@@ -15,7 +18,10 @@ from hydractl.evaluation.results import Results
 from hydractl.reports import escape
 from hydractl.reports.columns import Cell, column_groups, main_groups
 from hydractl.reports.verdict import caption, marked, rivalries, verdicts
-from hydractl.text import printable
+from hydractl.text import aligned, printable
+
+if TYPE_CHECKING:
+    from hydractl.evaluation.timing import Row
 
 GAP = 3  # blanks between groups of columns on a terminal
 COLOURS = {"better": "green", "worse": "red"}
@@ -179,3 +185,30 @@ def _width(grid: Grid, console: Console) -> int:
     title = grid.title.cell_len if isinstance(grid.title, Text) else 0
     grid.min_width = title  # a title wider than its columns must not wrap
     return max(title, Measurement.get(console, console.options, grid).maximum)
+
+
+#: The columns of `analyse speed`: heading and text of a row.
+TIMING_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("ms", lambda row: f"{row.timing.milliseconds:.2f}"),
+    ("IQR", lambda row: f"{row.timing.spread:.2f}"),
+    ("samples/s", lambda row: f"{row.throughput:.1f}"),
+    ("peak MB", lambda row: f"{row.timing.peak_memory / 1e6:.0f}"),
+    ("params M", lambda row: f"{row.weight.parameters / 1e6:.2f}"),
+    ("mult-adds G", lambda row: f"{row.weight.multiply_adds / 1e9:.2f}"),
+    ("performed G", lambda row: f"{row.weight.performed / 1e9:.2f}"),
+    ("ratio", lambda row: f"{row.ratio:.3f}"),
+    ("counted", lambda row: f"{row.counted_ratio:.3f}"),
+    ("ratio / counted", lambda row: f"{row.over_counted:.3f}"),
+)
+
+
+def timing_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yields the lines of a table for each batch size and precision.
+
+    Multiply-adds are of one sample, as published and as performed; `counted` is the ratio of those performed.
+    """
+    for (dtype, batch_size), group in groupby(rows, lambda row: (row.dtype, row.batch_size)):
+        yield f"{dtype}, batch {batch_size}"
+        numbers = [[printable(row.name), *(text(row) for _, text in TIMING_COLUMNS)] for row in group]
+        yield from aligned([["model", *(heading for heading, _ in TIMING_COLUMNS)], *numbers])
+        yield ""

@@ -81,7 +81,7 @@ class AnalyseHeads:
     def run(self, watch: Watcher) -> Finding[Separated]:
         from hydractl.circuit.separation import separated, separations
         from hydractl.data.ranks import Ranks
-        from hydractl.data.sources import parse_data
+        from hydractl.data.reading import parse_data
         from hydractl.reports.head_maps import separated_lines
 
         self.picture.check()
@@ -178,7 +178,7 @@ class Speeds(Result):
         }
 
     def lines(self) -> Iterator[str]:
-        from hydractl.reports.timings import timing_lines
+        from hydractl.reports.table import timing_lines
 
         yield from timing_lines(self.rows)
 

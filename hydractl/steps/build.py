@@ -248,7 +248,7 @@ class Build(BuildOptions):
 
     def _built(self, stages: Sequence[Stage], counted: Mapping[str, float], watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
-        from hydractl.reports.artifact import read_report, report_json
+        from hydractl.reports.page import read_report, report_json
         from hydractl.reports.verdict import next_command, own_score, recommended, rivalries, verdicts
 
         folder = self.folder

@@ -227,8 +227,8 @@ class Calibrate:
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
         from hydractl.calibration.network_fit import calibrated, missing_to_fit
-        from hydractl.data.image_form import form_notes
         from hydractl.data.ranks import join_ranks, local_device
+        from hydractl.data.samples import form_notes
         from hydractl.families.load import write_checkpoint
         from hydractl.tasks.all_tasks import find_task
 

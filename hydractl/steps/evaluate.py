@@ -168,7 +168,7 @@ class Evaluate:
     def _written(self, comparison: Comparison, measured: Sequence[SystemNumbers], watch: Watcher) -> Reported:
         from hydractl.evaluation.comparison import describe_data
         from hydractl.evaluation.system_numbers import assemble
-        from hydractl.reports.artifact import results
+        from hydractl.reports.page import results
 
         resampled = max((numbers.draws for numbers in measured), default=0)
         drawn = resampled or self.sets.corrupt or comparison.draws

@@ -49,7 +49,7 @@ class HuggingFace:
         from hydractl.checkpoint.output import write_folder
         from hydractl.exports.folder import write_hydra
         from hydractl.exports.stock import write_stock
-        from hydractl.reports.artifact import read_report, report_json
+        from hydractl.reports.page import read_report, report_json
 
         stock, report = checkpoint.members == 1 and not self.as_hydra, self.report
         if stock and report is not None:
@@ -279,7 +279,7 @@ class Exported(Result):
     warnings: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        from hydractl.reports.artifact import report_json
+        from hydractl.reports.page import report_json
 
         content = {"output": str(self.output), "format": self.format, "difference": self.difference}
         if self.report is None:

@@ -101,7 +101,7 @@ class Report:
 
     def run(self, watch: Watcher) -> Reported:
         from hydractl.artifacts import file_of_ours
-        from hydractl.reports.artifact import join_reports, read_report
+        from hydractl.reports.page import join_reports, read_report
 
         outputs = replace(self.outputs, report=self.output)
         outputs.check()

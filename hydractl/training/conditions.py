@@ -27,9 +27,9 @@ from hydractl.checkpoint.output import (
     write_folder,
     writing,
 )
+from hydractl.drawing import COLORS, SMALL, styled, whole_numbers
 from hydractl.errors import CheckpointError, OptionError, OutputError
 from hydractl.schema import Origin
-from hydractl.style import COLORS, SMALL, styled, whole_numbers
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.losses import Teachers
 from hydractl.training.network import step_count

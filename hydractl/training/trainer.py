@@ -12,8 +12,8 @@ from hydractl.data.labels import unnamed, with_some_class
 from hydractl.data.number_labels import match_to_task, with_numbers, with_unread_labels
 from hydractl.data.samples import Samples
 from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
+from hydractl.families.bert_kin import label_tokens
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.families.token_classification import label_tokens
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
 from hydractl.tasks.all_tasks import find_task, require_one_class, with_task

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hydractl.data.number_labels import with_numbers
-from hydractl.data.open import open_samples
-from hydractl.data.pairs import open_pairs
-from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Reading
+from hydractl.data.open import open_pairs, open_samples
+from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Reading, parse_data_sets
 from hydractl.data.samples import Samples, join, label_bytes
-from hydractl.data.sources import parse_data_sets
 from hydractl.errors import DataError, OptionError
 from hydractl.training.request import Seeds, TrainingSources
 

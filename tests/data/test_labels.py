@@ -8,9 +8,8 @@ from datasets import ClassLabel, List, Value
 
 from hydractl.data.labels import label_lists, match_labels, read_classes, read_labels
 from hydractl.data.open import open_samples
-from hydractl.data.reading import Reading
+from hydractl.data.reading import Reading, parse_data_spec
 from hydractl.data.samples import Samples
-from hydractl.data.sources import parse_data_spec
 from hydractl.errors import DataError
 
 TWO = ClassLabel(names=["no", "yes"])

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from PIL import Image
 
 from hydractl.data.hashes import image_hash, text_hash
 from hydractl.data.open import open_samples
-from hydractl.data.samples import Samples, join
+from hydractl.data.samples import Samples, form_notes, join
 from tests.data.conftest import image_folder, picture
 from tests.training.conftest import image_samples
 
@@ -57,3 +58,28 @@ def test_joined_images_are_those_of_each_set_in_order() -> None:
     assert joined.content_hashes().tolist() == [h for samples in sets for h in samples.content_hashes().tolist()]
     with pytest.raises(IndexError):
         joined.inputs[6]
+
+
+def images(*sizes: int) -> Samples:
+    return open_samples({"inside": [Image.new("RGB", (size, 8)) for size in sizes]}, "image")
+
+
+@pytest.mark.parametrize(("sizes", "told"), [((96, 80, 64), True), ((8, 9, 8), True), ((32, 32, 40), False)])
+def test_a_set_that_its_size_tells_apart_is_named(sizes: tuple[int, ...], told: bool) -> None:
+    notes = list(form_notes(images(*([32] * 20), 31, 33), [images(*sizes)]))
+    assert [" the size of its images alone" in note for note in notes] == ([True] if told else [])
+    texts = open_samples({"texts": ["a", "b"]}, "text")
+    assert not list(form_notes(texts, [texts]))
+
+
+@pytest.mark.parametrize(("quality", "told"), [(30, True), (75, False), (None, True)])
+def test_a_set_that_its_compression_tells_apart_is_named(quality: int | None, told: bool) -> None:
+    def encoded(quality: int | None) -> Samples:
+        out = BytesIO()
+        pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        image = Image.fromarray(pixels)
+        image.save(out, "PNG") if quality is None else image.save(out, "JPEG", quality=quality)
+        return open_samples({"images": [out.getvalue()] * 10}, "image")
+
+    notes = list(form_notes(encoded(75), [encoded(quality)]))
+    assert ["the compression of its images alone" in note for note in notes] == ([True] if told else [])

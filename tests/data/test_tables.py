@@ -10,7 +10,7 @@ from PIL import Image
 
 from hydractl.data.hashes import image_hash
 from hydractl.data.open import open_samples
-from hydractl.data.sources import parse_data_spec
+from hydractl.data.reading import parse_data_spec
 from hydractl.data.tables import open_table
 from hydractl.errors import DataError
 from tests.data.conftest import Hub, image_folder, image_table, picture

@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.exports.folder import model_card
-from hydractl.reports.artifact import report_json
+from hydractl.reports.page import report_json
 from hydractl.text import printable
 from tests.hostile import controls, generated
 from tests.reports.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of

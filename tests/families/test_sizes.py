@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 import hydractl
 from hydractl.families import FAMILIES
+from hydractl.families.convert import processed_size
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.families.sizes import processed_size
 from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
 

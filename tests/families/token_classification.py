@@ -3,9 +3,8 @@ from functools import partial
 
 from transformers import AutoModelForTokenClassification
 
-from hydractl.families.token_classification import ENDING
-from hydractl.families.token_classification import FAMILIES as TAGGERS
-from tests.families import bert, bert_kin, modernbert, rotary_bert
+from hydractl.families.bert_kin import ENDING, TAGGERS
+from tests.families import bert, bert_kin, modernbert
 from tests.references import Architecture, Built
 
 
@@ -21,9 +20,7 @@ NAMES = (
     *("modernbert-unpadded", "modernbert-biases", "nomic-bert", "jina-v3"),
 )
 FAMILIES = [family.name.removesuffix(ENDING) for family in TAGGERS]
-BUILDERS = {
-    name: build for each in (bert, bert_kin, modernbert, rotary_bert) for name, build in each.VARIANTS.variants.items()
-}
+BUILDERS = {name: build for each in (bert, bert_kin, modernbert) for name, build in each.VARIANTS.variants.items()}
 # What these two give for padding is not what we give, and nobody reads it.
 BUILDERS |= {
     "deberta-v2": partial(bert.deberta, padded=False),

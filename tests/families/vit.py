@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.modeling_outputs import ImageClassifierOutput
 
-from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, DINOV3, IJEPA, MSN, VIT
+from hydractl.families.vit import BEIT, DATA2VEC_VISION, DEIT, DINOV2, DINOV2_WITH_REGISTERS, DINOV3, IJEPA, MSN, VIT
 from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
@@ -24,6 +24,11 @@ def masked_patches(config: hf.PretrainedConfig) -> hf.PreTrainedModel:
     """The network with a decoder of masked patches."""
     config.encoder_stride = config.patch_size
     return hf.AutoModelForMaskedImageModeling.from_config(config)
+
+
+def masked_beit_patches(config: hf.BeitConfig) -> hf.PreTrainedModel:
+    config.use_mask_token = True
+    return hf.BeitForMaskedImageModeling(config)
 
 
 def dinov2(**changes: Any) -> Built:
@@ -85,8 +90,23 @@ VARIANTS = Architecture(
         "dinov3-gated-wide": lambda: dinov3(
             use_gated_mlp=True, hidden_act="silu", image_size=WIDE, key_bias=True, mlp_bias=False, proj_bias=False
         ),
+        "beit": lambda: image_model(hf.BeitForImageClassification, hf.BeitConfig, use_relative_position_bias=True),
+        "beit-placed-first": lambda: image_model(
+            hf.BeitForImageClassification,
+            hf.BeitConfig,
+            use_absolute_position_embeddings=True,
+            use_relative_position_bias=True,
+            use_mean_pooling=False,
+            layer_scale_init_value=0.0,
+        ),
+        "data2vec-vision": lambda: image_model(
+            hf.Data2VecVisionForImageClassification, hf.Data2VecVisionConfig, use_shared_relative_position_bias=True
+        ),
     },
-    typical=("vit", "vit-msn", "ijepa", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
+    typical=(
+        *("vit", "vit-msn", "ijepa", "deit", "deit-distilled", "dinov2", "dinov2-registers", "dinov3"),
+        *("beit", "beit-placed-first", "data2vec-vision"),
+    ),
     configs=(
         (VIT.config, hf.ViTConfig),
         (MSN.config, hf.ViTMSNConfig),
@@ -95,12 +115,16 @@ VARIANTS = Architecture(
         (DINOV2.config, hf.Dinov2Config),
         (DINOV2_WITH_REGISTERS.config, hf.Dinov2WithRegistersConfig),
         (DINOV3.config, hf.DINOv3ViTConfig),
+        (BEIT.config, hf.BeitConfig),
+        (DATA2VEC_VISION.config, hf.Data2VecVisionConfig),
     ),
     inert=frozenset(
         {"encoder_stride", "pooler_output_size", "pooler_act"}  # of parts that a classifier lacks
         | {"layerscale_value", "drop_path_rate"}  # before training, and in it
         | {f"pos_embed_{change}" for change in ("shift", "jitter", "rescale")}  # in training
         | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
+        | {"vocab_size", "pool_scales", "semantic_loss_ignore_index", "add_fpn", "out_indices", "auxiliary_loss_weight"}
+        | {"use_auxiliary_head", "auxiliary_channels", "auxiliary_num_convs", "auxiliary_concat_input"}
     ),
     bases=(
         *(
@@ -109,5 +133,7 @@ VARIANTS = Architecture(
             if name not in LOST
         ),
         *((name, masked_patches) for name in ("vit", "deit")),
+        *((name, hf.AutoModel.from_config) for name in ("beit", "data2vec-vision")),
+        ("beit", masked_beit_patches),
     ),
 )

@@ -9,11 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
+from hydractl.drawing import COLORS, GREY, Key, explained, inline, line, panels, write_picture
 from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
-from hydractl.reports.drawing import Key, explained, inline, panels, write_picture
 from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.reports.head_maps import heat_map_figure, project, separation_figure
-from hydractl.style import COLORS, GREY, line
 from hydractl.systems.system import Cost
 from tests.reports.test_escape import curves
 

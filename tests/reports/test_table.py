@@ -11,7 +11,7 @@ from hydractl.evaluation.results import DataInfo, Difference, Resampled, SystemR
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.metrics.classification import tabulate
-from hydractl.reports.artifact import results
+from hydractl.reports.page import results
 from hydractl.reports.table import draw, result_table, table_lines
 from hydractl.systems.saved_file import SAVED
 from hydractl.systems.system import Cost, SetKey

@@ -18,9 +18,8 @@ from hydractl.evaluation.results import (
     SystemResult,
     Typicality,
 )
-from hydractl.reports.artifact import join_reports, read_report, report_json, results
 from hydractl.reports.columns import JUDGED, main_groups
-from hydractl.reports.page import html_page
+from hydractl.reports.page import html_page, join_reports, read_report, report_json, results
 from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import caption, own_score, recommended, rivalries, verdicts
 from hydractl.systems.system import Cost

@@ -11,7 +11,7 @@ import hydractl as library
 import hydractl.auto
 from hydractl.errors import OptionError
 from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
-from hydractl.reports.artifact import report_json
+from hydractl.reports.page import report_json
 from hydractl.steps.export import format_of
 from tests.cli.conftest import Command
 

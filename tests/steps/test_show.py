@@ -7,8 +7,8 @@ import pytest
 import hydractl as library
 from hydractl.errors import HydractlError
 from hydractl.evaluation.results import DataInfo, Results, SetInfo
-from hydractl.reports.artifact import report_json
 from hydractl.reports.describe import KINDS
+from hydractl.reports.page import report_json
 from tests.cli.conftest import LABELS, Command, save_circuit
 from tests.damage import refuse_all
 from tests.hostile import controls

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hydractl
-from hydractl.data.sources import parse_data, parse_data_sets
+from hydractl.data.reading import parse_data, parse_data_sets
 from hydractl.errors import OptionError
 from hydractl.evaluation.sets import SUITES, Suite, SuiteTask, find_suite
 from hydractl.options import declared

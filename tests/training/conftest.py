@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from PIL import Image
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.pairs import open_pairs
+from hydractl.data.open import open_pairs
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
 from hydractl.training.batches import Workplace, training_process

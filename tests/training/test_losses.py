@@ -19,7 +19,7 @@ from transformers import BertForSequenceClassification, CLIPModel, ViTForImageCl
 import hydractl
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.data.pairs import open_pairs
+from hydractl.data.open import open_pairs
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError

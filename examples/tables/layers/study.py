@@ -24,9 +24,8 @@ from torch import Tensor
 import hydractl
 from hydractl.data.corruptions import corrupted, parse_corruptions
 from hydractl.data.open import open_samples
-from hydractl.data.reading import Reading
+from hydractl.data.reading import Reading, parse_data_sets
 from hydractl.data.samples import Samples
-from hydractl.data.sources import parse_data_sets
 from hydractl.metrics.detection import ood_metrics
 
 ACCEPT = 0.95

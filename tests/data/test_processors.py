@@ -9,7 +9,7 @@ import torch
 from transformers import AutoImageProcessor, TimmWrapperImageProcessor
 
 from hydractl.checkpoint.disk import read_preprocessing
-from hydractl.data.plain_images import plain_images
+from hydractl.data.processors import plain_images
 from tests.data.conftest import picture
 from tests.data.tokenizers_and_processors import clip_files, vit_files
 

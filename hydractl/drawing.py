@@ -1,21 +1,98 @@
-"""Pictures: panels side by side, as the same bytes for the same numbers."""
+"""Pictures: their look, and panels side by side, as the same bytes for the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from hydractl.checkpoint.output import refuse_existing, write_bytes
 from hydractl.errors import OptionError, require
-from hydractl.reports.escape import drawn
-from hydractl.style import GRID, INK, SMALL, line, styled
+from hydractl.text import abridged, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+    from numpy.typing import ArrayLike
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2", "#9c6b4e", "#ff8ab7", "#97bbf5", "#9498a0")
+#: What a page on a dark background shows in its own colours, and what shows on any.
+INK, GRID, GREY = "#1b1e23", "#e8e8e8", "#9aa0a8"
+SMALL = (3.6, 2.8)  # inches: on a telephone a panel is as wide as the page, and its letters are as tall as those
+STYLE: Any = {
+    "svg.hashsalt": "hydractl",
+    "svg.fonttype": "none",  # text stays text: it can be selected, and the file is small
+    "font.family": "sans-serif",
+    "font.size": 9,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "axes.titlesize": 10,
+    "figure.titlesize": 11,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Wraps a function that makes or writes a figure, so that it uses this style."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        import matplotlib as mpl
+
+        with mpl.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def line(place: int) -> dict[str, Any]:
+    """Returns the look of a numbered line: colours repeat after ten, and are then dashed."""
+    return {"color": COLORS[place % len(COLORS)], "linestyle": ("-", "--")[place // len(COLORS) % 2]}
+
+
+def whole_numbers(*scales: Axis) -> None:
+    """Sets ticks at whole numbers only, for counts."""
+    from matplotlib.ticker import MaxNLocator
+
+    for scale in scales:
+        scale.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def draw_matrix(axes: Axes, cells: ArrayLike, **look: Any) -> AxesImage:
+    """Draws a matrix with its first row on top and lines between cells; NaN stays empty.
+
+    Args:
+        look: keywords of `imshow`.
+    """
+    import numpy as np
+
+    cells = np.asarray(cells, dtype=np.float64)
+    image = axes.imshow(cells, **look)
+    rows, columns = cells.shape
+    whole_numbers(axes.xaxis, axes.yaxis)
+    axes.spines[:].set_visible(True)
+    axes.grid(False)
+    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color=GRID, linewidth=0.6)
+    axes.tick_params(which="minor", length=0)
+    return image
+
+
+LONGEST_DRAWN = 48  # characters of a name in a picture, which grows with its names
 ACROSS = 3  # panels in a row
 #: The kinds of files, each without the date and the program's version, which would change its bytes.
 METADATA: dict[str, dict[str, Any]] = {
@@ -23,6 +100,15 @@ METADATA: dict[str, dict[str, Any]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+
+def drawn(name: str) -> str:
+    """Returns a name for a picture of matplotlib, shortened in its middle.
+
+    matplotlib reads text between dollars as mathematics, and leaves names that begin with an underscore out of legends.
+    """
+    text = abridged(printable(name), LONGEST_DRAWN).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 class Key(NamedTuple):
@@ -34,7 +120,7 @@ class Key(NamedTuple):
 
 
 def line_keys(names: Sequence[str]) -> list[Key]:
-    """Returns the keys of numbered lines, which `hydractl.style.line` gives their look."""
+    """Returns the keys of numbered lines, which `line` gives their look."""
     return [Key(name, **line(place)) for place, name in enumerate(names)]
 
 

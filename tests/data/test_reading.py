@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydractl.data.open import open_samples
-from hydractl.data.sources import DataSpec, Part, parse_data, parse_data_sets, parse_data_spec, split_sources
+from hydractl.data.reading import DataSpec, Part, parse_data, parse_data_sets, parse_data_spec, split_sources
 from hydractl.errors import DataError
 
 FILES = ("a.csv", "odd:name.csv", "a=b.csv", "near=x.csv", "cifar10/validation.parquet", "train.csv", "what?.csv",
