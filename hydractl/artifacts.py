@@ -286,8 +286,7 @@ class StateFile(Generic[T]):
         state = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
         origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
         refuse_other(origin, state.conditions, self.conditions)
-        findings: T = state.findings
-        return findings
+        return state.findings
 
     def begin(self, nothing: T, resume: bool, force: bool) -> T:
         """Returns the findings of an interrupted search, or `nothing`.

@@ -62,8 +62,7 @@ class ImagePipeline(_Typical, transformers.ImageClassificationPipeline):  # type
 def _fetched(text: str, timeout: float | None) -> bytes | str:
     """Returns the image file that a URL names or base64 spells, as the pipelines of transformers take them."""
     if text.startswith(("http://", "https://")):
-        content: bytes = get_session().get(text, timeout=timeout).raise_for_status().content
-        return content
+        return get_session().get(text, timeout=timeout).raise_for_status().content
     try:
         return base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True)
     except ValueError:

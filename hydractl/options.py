@@ -63,8 +63,7 @@ class Option:
 
 def _with_default(describe: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
     def option(default: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        made: T = field(default=default, metadata={OPTION: describe(*args, **kwargs)})
-        return made
+        return field(default=default, metadata={OPTION: describe(*args, **kwargs)})
 
     return option
 
@@ -167,8 +166,7 @@ class Declared:
 
 def name_of(row: Any) -> str:
     """Returns the name that chooses a row."""
-    name: str = row.name
-    return name
+    return row.name
 
 
 def flags_of(option: Declared) -> tuple[str, ...]:
@@ -274,8 +272,7 @@ def make(step: type[T], values: Mapping[str, Any]) -> T:
             option.check(values[option.name])
         elif option.required:
             raise OptionError(f"`{option.name}` is missing: give it")
-    made: T = _made(step, None, values)
-    return made
+    return _made(step, None, values)
 
 
 def _made(kind: Any, start: Any, options: Mapping[str, Any]) -> Any:

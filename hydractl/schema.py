@@ -118,8 +118,7 @@ class Document:
 
         form: Any = kind
         try:
-            value: T = _adapter(form).validate_json(self.text, strict=True, extra=extra)
-            return value
+            return _adapter(form).validate_json(self.text, strict=True, extra=extra)
         except ValidationError as error:
             raise self.origin.refusal(_problem(error)) from error
 
@@ -183,12 +182,7 @@ def parse_json(text: str, origin: Origin) -> Document:
         HydractlError: of the origin's kind: not JSON, a key given twice, or a number that is not finite.
     """
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_float=_finite,
-            parse_constant=_refuse_constant,
-        )
+        value = json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise origin.refusal("is nested too deeply") from error
     except ValueError as error:

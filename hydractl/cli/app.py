@@ -1,13 +1,11 @@
 """The command `hydractl`: its subcommands in the order of the pipeline, its groups, `--help` and `--version`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from operator import methodcaller
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -16,14 +14,6 @@ from hydractl.cli import console
 from hydractl.cli.derive import Command, options_of, runner
 from hydractl.cli.help import StepCommand, set_out
 from hydractl.errors import OptionError
-
-if TYPE_CHECKING:
-    from hydractl.steps.extract_circuit import Extracted
-
-
-def _the_circuit(extracted: Extracted) -> dict[str, Any]:
-    (artifact,) = extracted.to_json().values()
-    return artifact
 
 
 def _one_objective(values: Mapping[str, Any]) -> None:
@@ -39,7 +29,7 @@ COMMANDS = (
     ),
     Command(
         "extract-circuit", "extract_circuit:ExtractCircuit", "circuit.json", panel=STEPS,
-        artifact=_the_circuit, may_stream=_one_objective,
+        artifact=lambda extracted: next(iter(extracted.to_json().values())), may_stream=_one_objective,
     ),
     Command("prune", "prune:Prune", output=".", panel=STEPS),
     Command("select", "select:Select", artifact=methodcaller("to_json"), panel=STEPS),
@@ -64,10 +54,7 @@ COMMANDS = (
 PANELS = ("Start", "Step by step", "Measure", "Look up")
 GROUP_PANELS = {"analyse": "Measure", "list": "Look up"}
 WIDEST = 120  # longer lines are hard to read
-GROUPS = {
-    "analyse": "Analyse heads and speed.",
-    "list": "List architectures, recipes and suites.",
-}
+GROUPS = {"analyse": "Analyse heads and speed.", "list": "List architectures, recipes and suites."}
 
 
 class Listed(typer.core.TyperCommand):

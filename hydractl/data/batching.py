@@ -140,7 +140,6 @@ def make_batches(
     preprocessor: Preprocessor,
     batch_size: int,
     *,
-    by_length: bool = True,
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
@@ -149,7 +148,6 @@ def make_batches(
 
     Args:
         batch_size: samples in each batch; the last may have fewer.
-        by_length: put texts with the most tokens first, which saves padding and shows a lack of memory at once.
         workers: processes that decode and preprocess images; tokenizers run in threads of their own.
 
     Raises:
@@ -161,7 +159,8 @@ def make_batches(
     truncated = 0
     if samples.modality == "text" and preprocessor.text is not None:
         lengths, truncated = preprocessor.text.lengths(samples.inputs)
-        order = np.argsort(-lengths, kind="stable") if by_length else order
+        # The longest first saves padding, and shows a lack of memory at once.
+        order = np.argsort(-lengths, kind="stable")
         workers = 0
     starts = range(rank * batch_size, len(order), world_size * batch_size)
     plan = tuple(order[start : start + batch_size] for start in starts)

@@ -55,10 +55,7 @@ class Corruption:
     @property
     def function(self) -> Callable[[Pixels, Any, Generator], Pixels]:
         """The function that makes pixels worse by a strength; its result may lie outside 0 to 1."""
-        function: Callable[[Pixels, Any, Generator], Pixels] = getattr(
-            import_module("hydractl.data.corrupt"), self.name
-        )
-        return function
+        return getattr(import_module("hydractl.data.corrupt"), self.name)
 
 
 # fmt: off

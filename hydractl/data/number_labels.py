@@ -28,8 +28,7 @@ def match_to_task(
     Raises:
         DataError: missing labels, labels of another kind, or numbers beyond 0 to 1 where a sigmoid gives them.
     """
-    matched: Samples = task.match(_Matched(samples, model_labels, how))
-    return matched
+    return task.match(_Matched(samples, model_labels, how))
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,7 @@ class _Matched:
 
 def with_unread_labels(samples: Samples, task: Task, model_labels: Sequence[str]) -> Samples:
     """Returns the samples with labels of zeros, where teachers tell what they are."""
-    unread: Samples = task.match(_Unread(samples, tuple(model_labels)))
-    return unread
+    return task.match(_Unread(samples, tuple(model_labels)))
 
 
 @dataclass(frozen=True)

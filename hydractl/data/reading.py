@@ -50,11 +50,7 @@ DEFAULT_TEMPLATE = "A photo of a {label}."
 Limit = Annotated[
     int | None,
     Option(
-        "Use only N samples of each data set, spread evenly over it.",
-        "Data",
-        "N",
-        minimum=1,
-        maximum=bounds.SAMPLES,
+        "Use only N samples of each data set, spread evenly over it.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
     ),
 ]
 Classes = Annotated[

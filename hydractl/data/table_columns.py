@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -88,13 +87,9 @@ def column_values(table: datasets.Dataset, column: str) -> tuple[str, list[Any]]
     values: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
     if not is_text(feature):
         return type_name(feature), values
-    converters: dict[str, Callable[[str], Any]] = {"int64": int, "float64": float, "bool": _is_true, "string": str}
-    convert = converters[kind := written_type(table, column)]
+    converters: dict[str, Any] = {"int64": int, "float64": float, "bool": lambda word: word.lower() == "true"}
+    convert = converters.get(kind := written_type(table, column), str)
     return kind, [None if value is None else convert(value) for value in values]
-
-
-def _is_true(word: str) -> bool:
-    return word.lower() == "true"
 
 
 def nested_columns(features: datasets.Features, reading: Reading) -> dict[str, Any]:

@@ -238,7 +238,9 @@ def _load(
         features: the types of columns, where a card declares them.
     """
     request = _complete(spec.split, list(files), spec.source)
-    requested = {name: [_literal(file) for file in files[name]] for name in _splits_in(request)}
+    # As patterns, each of which matches its file alone.
+    literal = {name: [file if "://" in file else glob.escape(file) for file in some] for name, some in files.items()}
+    requested = {name: literal[name] for name in _splits_in(request)}
     first = files[next(iter(requested))][0]
     endings = {Path(file).suffix.lower() for some in files.values() for file in some}
     if loader == "csv" and len(endings) > 1:
@@ -251,11 +253,6 @@ def _load(
     if loader == "conll":
         options["column_names"] = conll_columns(first)
     return _chosen_rows(datasets.load_dataset(loader, data_files=requested, **options), request, spec.source)
-
-
-def _literal(file: str) -> str:
-    """Returns a pattern that matches this file alone."""
-    return file if "://" in file else glob.escape(file)
 
 
 def _complete(request: str | None, splits: Sequence[str], where: str) -> str:

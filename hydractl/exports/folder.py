@@ -77,30 +77,28 @@ def _imports(source: str) -> list[str]:
     ]
 
 
-def write_hydra(
-    checkpoint: Checkpoint, folder: Path, report: Mapping[str, Any] | None = None, force: bool = False
-) -> None:
+def write_hydra(checkpoint: Checkpoint, folder: Path, report: Mapping[str, Any] | None = None) -> None:
     """Writes a model with its weights as they are, one tensor in memory at a time.
 
     Args:
         report: a report of `hydractl evaluate`, whose results go into the model card.
 
     Raises:
-        OutputError: a file exists and `force` is not set, or the disk refuses it.
+        OutputError: a file exists, or the disk refuses it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / "config.json", to_json(hydra_config(checkpoint)), force)
+    write_bytes(folder / "config.json", to_json(hydra_config(checkpoint)))
     for name, content in for_transformers(checkpoint).items():
         if name == "tokenizer_config.json":
             content = {**content, "padding_side": "right"}  # as hydractl pads whatever it says
-        write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
-    write_code(folder, force)
+        write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content))
+    write_code(folder)
     automatic = find_task(checkpoint.spec.task).names.automatic
-    write_bytes(folder / "README.md", model_card(checkpoint, report, automatic).encode(), force)
+    write_bytes(folder / "README.md", model_card(checkpoint, report, automatic).encode())
     tensors = {f"hydra.{name}": tensor for name, tensor in checkpoint.tensors.items()}
     if (ood := checkpoint.calibration.ood) is not None:
         tensors |= {f"hydra.ood_head.{name}": tensor for name, tensor in ood.tensors.items()}
-    write_safetensors(folder / WEIGHTS_NAME, tensors, {"format": "pt"}, force)
+    write_safetensors(folder / WEIGHTS_NAME, tensors, {"format": "pt"})
 
 
 def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:

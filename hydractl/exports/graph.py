@@ -19,7 +19,7 @@ from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.data.preprocess import as_opened
 from hydractl.errors import OptionError, OutputError
-from hydractl.model.hydra import Hydra, HydraOutput, to_checkpoint
+from hydractl.model.hydra import Hydra, to_checkpoint
 from hydractl.ood.score import QUANTILES
 from hydractl.systems.cost import cost, synthetic_inputs
 from hydractl.systems.onnx import FEATURES, HIDDEN
@@ -69,11 +69,8 @@ class _TensorModel(nn.Module):
             every_layer=self.fitting,
         )
         others = (getattr(output, name) for name in self.outputs[1:])
-        return tuple(map(_wide, _read_by_fits(output) if self.fitting else (output.probabilities, *others)))
-
-
-def _read_by_fits(output: HydraOutput) -> tuple[Tensor, ...]:
-    return (output.member_logits, output.features, *output.hidden)
+        read_by_fits = (output.member_logits, output.features, *output.hidden)
+        return tuple(map(_wide, read_by_fits if self.fitting else (output.probabilities, *others)))
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -21,13 +21,7 @@ from hydractl.checkpoint.calibration import INTERVAL, Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import OutputError
-from hydractl.exports.before_after import (
-    Change,
-    measure_change,
-    refuse_drop,
-    require_accuracy,
-    require_fresh,
-)
+from hydractl.exports.before_after import Change, measure_change, refuse_drop, require_accuracy, require_fresh
 from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
 from hydractl.model.hydra import Hydra
 from hydractl.ood.ood_scores import DEFAULT, find_ood_score

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import RANGES, Activation, Disentangled, Relative, TextEmbeddings, TowerSpec
@@ -14,6 +14,8 @@ from hydractl.schema import Checked, Items
 class KinConfig(read.PlainEncoder, read.Labelled):
     """The fields that BERT and its kin share, and the network that most of them describe."""
 
+    #: The field of the dropout before the classifier; where that is null, it is the dropout of hidden states.
+    last_dropout: ClassVar[str] = "hidden_dropout_prob"
     vocab_size: read.Vocabulary = 30522
     max_position_embeddings: read.Positions = 512
     hidden_dropout_prob: read.Rate = 0.1
@@ -28,13 +30,9 @@ class KinConfig(read.PlainEncoder, read.Labelled):
         tower = self.plain_tower("text", self.embeddings())
         return replace(tower, pre_norm=False, final_norm=False, pooler="tanh")
 
-    @property
-    def last_dropout(self) -> float | None:
-        """The dropout before the classifier; None if it is that of hidden states."""
-        return None
-
     def spec(self) -> ModelSpec:
-        dropout = self.hidden_dropout_prob if self.last_dropout is None else self.last_dropout
+        dropout: float | None = getattr(self, self.last_dropout)
+        dropout = self.hidden_dropout_prob if dropout is None else dropout
         classes = len(self.labels)
         return ModelSpec("text-classification", (self.encoder(),), classes=classes, classifier_dropout=dropout or 0.0)
 
@@ -42,6 +40,7 @@ class KinConfig(read.PlainEncoder, read.Labelled):
 class BertConfig(KinConfig):
     """The fields of a BERT's config.json."""
 
+    last_dropout = "classifier_dropout"
     type_vocab_size: read.TokenTypes = 2
     classifier_dropout: read.Rate = None
     is_decoder: Literal[False] = False
@@ -50,10 +49,6 @@ class BertConfig(KinConfig):
 
     def embeddings(self) -> TextEmbeddings:
         return replace(super().embeddings(), token_types=self.type_vocab_size)
-
-    @property
-    def last_dropout(self) -> float | None:
-        return self.classifier_dropout
 
 
 class ElectraConfig(BertConfig):
@@ -104,6 +99,7 @@ class MpnetConfig(KinConfig):
 class DebertaV2Config(KinConfig):
     """The fields of a DeBERTa-v2's or v3's config.json."""
 
+    last_dropout = "cls_dropout"
     vocab_size: read.Vocabulary = 128100
     type_vocab_size: read.TokenTypes = 0
     hidden_size: read.Width = 1536
@@ -128,10 +124,6 @@ class DebertaV2Config(KinConfig):
 
     def embeddings(self) -> TextEmbeddings:
         return replace(super().embeddings(), token_types=self.type_vocab_size, learned=self.position_biased_input)
-
-    @property
-    def last_dropout(self) -> float | None:
-        return self.cls_dropout
 
     def encoder(self) -> TowerSpec:
         if self.conv_kernel_size > 0:
@@ -237,7 +229,6 @@ def spelling(
 BERT = Family(
     name="bert",
     title="BERT",
-    model_type="bert",
     architectures=("BertForSequenceClassification",),
     config=BertConfig,
     spellings=(spelling("bert", {"text.pooler": "bert.pooler.dense", "classifier": "classifier"}),),
@@ -249,7 +240,6 @@ BERT = Family(
 ELECTRA = Family(
     name="electra",
     title="ELECTRA",
-    model_type="electra",
     architectures=("ElectraForSequenceClassification",),
     config=ElectraConfig,
     spellings=(spelling("electra", DENSE_ENDS | {"text.embeddings.projection": "electra.embeddings_project"}),),
@@ -261,7 +251,6 @@ ELECTRA = Family(
 ROBERTA = Family(
     name="roberta",
     title="RoBERTa",
-    model_type="roberta",
     architectures=("RobertaForSequenceClassification",),
     config=RobertaConfig,
     spellings=(spelling("roberta", DENSE_ENDS),),
@@ -275,7 +264,6 @@ XLM_ROBERTA = replace(
     ROBERTA,
     name="xlm-roberta",
     title="XLM-RoBERTa",
-    model_type="xlm-roberta",
     architectures=("XLMRobertaForSequenceClassification",),
     config=XlmRobertaConfig,
 )
@@ -283,7 +271,6 @@ MPNET_HEADS = [f"attention.attn.{part}" for part in "qkvo"]
 MPNET = Family(
     name="mpnet",
     title="MPNet",
-    model_type="mpnet",
     architectures=("MPNetForSequenceClassification",),
     config=MpnetConfig,
     spellings=(
@@ -301,7 +288,6 @@ DEBERTA_V2_ATTENTION = "deberta.encoder.layer.{i}.attention.self."
 DEBERTA_V2 = Family(
     name="deberta-v2",
     title="DeBERTa-v2, v3",
-    model_type="deberta-v2",
     architectures=("DebertaV2ForSequenceClassification",),
     config=DebertaV2Config,
     spellings=(
@@ -323,7 +309,6 @@ DEBERTA_V2 = Family(
 DISTILBERT = Family(
     name="distilbert",
     title="DistilBERT",
-    model_type="distilbert",
     architectures=("DistilBertForSequenceClassification",),
     config=DistilBertConfig,
     spellings=(

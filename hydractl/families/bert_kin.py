@@ -1,7 +1,7 @@
 """Later kin of BERT and RoBERTa as transformers writes them, and networks of text families that label each token."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.slots import slots
@@ -86,7 +86,6 @@ CAMEMBERT = replace(
     ROBERTA,
     name="camembert",
     title="CamemBERT",
-    model_type="camembert",
     architectures=("CamembertForSequenceClassification",),
     config=SmallRobertaConfig,
 )
@@ -94,7 +93,6 @@ DATA2VEC_TEXT = replace(
     ROBERTA,
     name="data2vec-text",
     title="data2vec (texts)",
-    model_type="data2vec-text",
     architectures=("Data2VecTextForSequenceClassification",),
     config=SmallRobertaConfig,
     spellings=(spelling("data2vec_text", DENSE_ENDS),),
@@ -109,7 +107,6 @@ ERNIE = replace(
     BERT,
     name="ernie",
     title="ERNIE (without task ids)",
-    model_type="ernie",
     architectures=("ErnieForSequenceClassification",),
     config=ErnieConfig,
     spellings=(spelling("ernie", {"text.pooler": "ernie.pooler.dense", "classifier": "classifier"}),),
@@ -121,7 +118,6 @@ ROBERTA_PRELAYERNORM = replace(
     ROBERTA,
     name="roberta-prelayernorm",
     title="RoBERTa-PreLayerNorm",
-    model_type="roberta-prelayernorm",
     architectures=("RobertaPreLayerNormForSequenceClassification",),
     config=PreLayerNormConfig,
     spellings=(
@@ -138,7 +134,6 @@ XLM_ROBERTA_XL = replace(
     ROBERTA,
     name="xlm-roberta-xl",
     title="XLM-RoBERTa-XL",
-    model_type="xlm-roberta-xl",
     architectures=("XLMRobertaXLForSequenceClassification",),
     config=XlmRobertaXlConfig,
     spellings=(
@@ -153,7 +148,6 @@ MEGATRON_BERT = replace(
     BERT,
     name="megatron-bert",
     title="Megatron-BERT",
-    model_type="megatron-bert",
     architectures=("MegatronBertForSequenceClassification",),
     config=MegatronBertConfig,
     spellings=(
@@ -169,6 +163,8 @@ MEGATRON_BERT = replace(
 class JinaConfig(KinConfig):
     """The fields of a Jina v3's config.json."""
 
+    last_dropout = "classifier_dropout"
+    base: ClassVar[float] = 20_000.0  # of the speeds of turning, where the config names none
     vocab_size: read.Vocabulary = 250002
     hidden_size: read.Width = 1024
     num_hidden_layers: read.Layers = 24
@@ -179,15 +175,6 @@ class JinaConfig(KinConfig):
     layer_norm_eps: read.NormEps = 1e-5
     classifier_dropout: read.Rate = None
     rope_parameters: RotaryFields | None = None
-
-    @property
-    def base(self) -> float:
-        """The base of the speeds of turning where the config names none."""
-        return 20_000.0
-
-    @property
-    def last_dropout(self) -> float | None:
-        return self.classifier_dropout
 
     def embeddings(self) -> TextEmbeddings:
         return replace(super().embeddings(), token_types=self.type_vocab_size, learned=False)
@@ -200,6 +187,7 @@ class JinaConfig(KinConfig):
 class NomicBertConfig(JinaConfig):
     """The fields of a NomicBERT's config.json."""
 
+    base = 1_000.0
     vocab_size: read.Vocabulary = 30528
     hidden_size: read.Width = 768
     num_hidden_layers: read.Layers = 12
@@ -212,10 +200,6 @@ class NomicBertConfig(JinaConfig):
     type_vocab_size: read.TokenTypes = 2
     layer_norm_eps: read.NormEps = 1e-12
     head_dim: read.Width | None = None
-
-    @property
-    def base(self) -> float:
-        return 1_000.0
 
     def encoder(self) -> TowerSpec:
         tower = super().encoder()
@@ -239,7 +223,7 @@ def rotary_spelling(model: str, attention: str, mlp: tuple[str, str]) -> dict[st
 JINA_V3 = Family(
     name="jina-v3",
     title="Jina v3 (without adapters)",
-    model_type="jina_embeddings_v3",
+    config_type="jina_embeddings_v3",
     architectures=("JinaEmbeddingsV3ForSequenceClassification",),
     config=JinaConfig,
     spellings=(rotary_spelling("roberta", "mixer", ("mlp.fc1", "mlp.fc2")) | DENSE_ENDS,),
@@ -250,7 +234,7 @@ JINA_V3 = Family(
 NOMIC_BERT = Family(
     name="nomic-bert",
     title="NomicBERT",
-    model_type="nomic_bert",
+    config_type="nomic_bert",
     architectures=("NomicBertForSequenceClassification",),
     config=NomicBertConfig,
     spellings=(
@@ -294,6 +278,7 @@ def _of_tokens(family: Family) -> Family:
     return replace(
         family,
         name=family.name + ENDING,
+        config_type=family.model_type,
         architectures=tuple(theirs),
         spellings=tuple({**spelling, "classifier": "classifier"} for spelling in family.spellings),
         # Older releases saved a pooler that nothing reads.

@@ -204,22 +204,24 @@ VISION = {
     "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
     "vision.embeddings.norm": "vision_model.pre_layrnorm",
     **layers("vision"),
+    "vision.norm": "vision_model.post_layernorm",
+}
+TEXT = {
+    "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
+    "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
+    **layers("text"),
+    "text.norm": "text_model.final_layer_norm",
 }
 
 CLIP = Family(
     name="clip",
     title="CLIP",
-    model_type="clip",
     architectures=("CLIPModel",),
     config=ClipConfig,
     spellings=(
         {
             **VISION,
-            "vision.norm": "vision_model.post_layernorm",
-            "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
-            "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
-            **layers("text"),
-            "text.norm": "text_model.final_layer_norm",
+            **TEXT,
             "vision.projection": "visual_projection",
             "text.projection": "text_projection",
             "logit_scale": "logit_scale",
@@ -231,7 +233,7 @@ CLIP = Family(
 CLIP_IMAGE = Family(
     name="clip-image",
     title="CLIP image classifier",
-    model_type="clip",
+    config_type="clip",
     architectures=("CLIPForImageClassification",),
     config=ClipImageConfig,
     spellings=(VISION | {"classifier": "classifier"},),
@@ -243,7 +245,7 @@ CHINESE_CLIP = replace(
     CLIP,
     name="chinese-clip",
     title="ChineseCLIP",
-    model_type="chinese_clip",
+    config_type="chinese_clip",
     architectures=("ChineseCLIPModel",),
     config=ChineseClipConfig,
     spellings=({**CLIP.spellings[0], **spelling("text_model", {})},),
@@ -253,7 +255,7 @@ METACLIP_2 = replace(
     CLIP,
     name="metaclip-2",
     title="MetaCLIP 2",
-    model_type="metaclip_2",
+    config_type="metaclip_2",
     architectures=("MetaClip2Model",),
     config=MetaClip2Config,
 )
@@ -261,35 +263,26 @@ METACLIP_2_IMAGE = replace(
     CLIP_IMAGE,
     name="metaclip-2-image",
     title="MetaCLIP 2 image classifier",
-    model_type="metaclip_2",
+    config_type="metaclip_2",
     architectures=("MetaClip2ForImageClassification",),
     base=Base("vision_model.", model_type="metaclip_2_vision_model", part="vision_config", embeds=False),
 )
-SIGLIP_VISION = {
-    "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
-    "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
-    **layers("vision"),
-    "vision.norm": "vision_model.post_layernorm",
-}
 HEAD = "vision_model.head."
 SIGLIP = Family(
     name="siglip-zero-shot",
     title="SigLIP, SigLIP 2 (fixed resolution)",
-    model_type="siglip",
+    config_type="siglip",
     architectures=("SiglipModel",),
     config=SiglipConfig,
     spellings=(
         {
-            **SIGLIP_VISION,
+            **VISION,
+            **TEXT,
             "vision.attention_pool.probe": HEAD + "probe:3",
             **{f"vision.attention_pool.{part}": f"{HEAD}attention.in_proj_*[{i}/3]" for i, part in enumerate("qkv")},
             "vision.attention_pool.o": HEAD + "attention.out_proj",
             "vision.attention_pool.norm": HEAD + "layernorm",
             **{f"vision.attention_pool.mlp.{part}": f"{HEAD}mlp.{part}" for part in ("fc1", "fc2")},
-            "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
-            "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
-            **layers("text"),
-            "text.norm": "text_model.final_layer_norm",
             "text.projection": "text_model.head",
             "logit_scale": "logit_scale:1",
             "logit_bias": "logit_bias:1",
@@ -301,10 +294,9 @@ SIGLIP = Family(
 SIGLIP_IMAGE = Family(
     name="siglip",
     title="SigLIP image classifier",
-    model_type="siglip",
     architectures=("SiglipForImageClassification",),
     config=SiglipImageConfig,
-    spellings=(SIGLIP_VISION | {"classifier": "classifier"},),
+    spellings=(VISION | {"classifier": "classifier"},),
     base=Base("vision_model.", model_type="siglip_vision_model", part="vision_config", embeds=False),
     # The zero-shot model pools with the head; the classifier bypasses it.
     inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
@@ -348,18 +340,12 @@ class ProjectedTextTowerConfig(TextTowerConfig):
 
 
 #: Names inside the model that adds the projection.
-IMAGES = {**VISION, "vision.norm": "vision_model.post_layernorm", "vision.projection": "visual_projection"}
-TEXTS = {
-    "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
-    "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
-    **layers("text"),
-    "text.norm": "text_model.final_layer_norm",
-    "text.projection": "text_projection",
-}
+IMAGES = {**VISION, "vision.projection": "visual_projection"}
+TEXTS = {**TEXT, "text.projection": "text_projection"}
 IMAGE_TOWER = Family(
     name="clip-vision",
     title="CLIP vision tower",
-    model_type="clip_vision_model",
+    config_type="clip_vision_model",
     architectures=("CLIPVisionModel",),
     config=ImageTowerConfig,
     spellings=({ours: name.removeprefix("vision_model.") for ours, name in IMAGES.items()}, IMAGES),
@@ -377,7 +363,7 @@ PROJECTED_IMAGE_TOWER = replace(
 TEXT_TOWER = Family(
     name="clip-text",
     title="CLIP text tower",
-    model_type="clip_text_model",
+    config_type="clip_text_model",
     architectures=("CLIPTextModel",),
     config=TextTowerConfig,
     spellings=({ours: name.removeprefix("text_model.") for ours, name in TEXTS.items()}, TEXTS),

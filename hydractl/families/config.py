@@ -61,8 +61,7 @@ PatchSize = Annotated[tuple[PatchSide, PatchSide], BeforeValidator(_pair)]
 Name = Annotated[str, Checked(min_length=1, max_length=200)]
 #: Class numbers to names.
 Labels = Annotated[
-    dict[str, Annotated[str, Checked(max_length=1000)] | int],
-    Checked(_numbered, max_length=int(RANGES["classes"][1])),
+    dict[str, Annotated[str, Checked(max_length=1000)] | int], Checked(_numbered, max_length=int(RANGES["classes"][1]))
 ]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from hydractl.checkpoint.sentences import About, Sentences
 from hydractl.checkpoint.spec import EMBEDDINGS, IDENTITY, SIGMOID, ModelSpec, TaskName
 from hydractl.checkpoint.tensors import LazyTensor, StoredNumbers, TensorMap
-from hydractl.checkpoint.tower_spec import Pool
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, ClassNames, Kind, read_config
 
@@ -48,10 +47,10 @@ class Family:
 
     name: str
     title: str
-    model_type: str  # in config.json
     architectures: tuple[str, ...]  # transformers classes whose checkpoints this family reads
     config: type[ArchitectureConfig]  # the fields of config.json that it reads
     spellings: tuple[Mapping[str, str], ...]
+    config_type: str | None = None  # its `model_type` in config.json, where that is not its name
     inert: tuple[str, ...] = ()  # patterns of tensor names that real checkpoints carry to no effect
     interpolation: Interpolation | None = None  # None: the library takes images of one size
     base: Base | None = None  # None: only checkpoints with a classifier are read
@@ -71,6 +70,11 @@ class Family:
     def names(self, config: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
         """Returns the spellings that a checkpoint with this config may use."""
         return self.spellings if self.spelled_by is None else self.spelled_by(config)
+
+    @property
+    def model_type(self) -> str:
+        """Its `model_type` in config.json."""
+        return self.config_type or self.name
 
     @property
     def model_types(self) -> tuple[str, ...]:
@@ -207,16 +211,15 @@ def _embedding_config(kind: type[ArchitectureConfig]) -> type[ArchitectureConfig
     return Embedding
 
 
-def embedding_spec(spec: ModelSpec, pool: Pool = "mean") -> ModelSpec:
+def embedding_spec(spec: ModelSpec) -> ModelSpec:
     """Returns a classifier's network without the classifier.
 
-    Args:
-        pool: the tokens of a text that become its embedding. Of an image they are those that the classifier reads, the
-            class token where it reads two.
+    The embedding of a text is the mean of its tokens. Of an image it is what the classifier reads, the class token
+    where that reads two.
     """
     tower = replace(spec.towers[0], pooler=None, pooler_norm=False)
     if tower.name == "text":
-        tower = replace(tower, pool=pool, norm_tokens=tower.final_norm)
+        tower = replace(tower, pool="mean", norm_tokens=tower.final_norm)
     elif tower.pool.startswith("first"):
         tower = replace(tower, pool="first")
     return ModelSpec(EMBEDDINGS[tower.name], (tower,), adapter=spec.adapter)

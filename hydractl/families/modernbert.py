@@ -89,10 +89,7 @@ class ModernBertConfig(read.Labelled):
             pooler_norm=True,
         )
         return ModelSpec(
-            "text-classification",
-            (tower,),
-            classes=len(self.labels),
-            classifier_dropout=self.classifier_dropout or 0.0,
+            "text-classification", (tower,), classes=len(self.labels), classifier_dropout=self.classifier_dropout or 0.0
         )
 
     def local_layers(self) -> tuple[int, ...]:
@@ -112,7 +109,6 @@ LAYERS = layer_names(
 FAMILY = Family(
     name="modernbert",
     title="ModernBERT",
-    model_type="modernbert",
     architectures=("ModernBertForSequenceClassification",),
     config=ModernBertConfig,
     spellings=(

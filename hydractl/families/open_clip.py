@@ -198,7 +198,7 @@ def _spelling(text: str) -> dict[str, str]:
 FAMILY = Family(
     name="open-clip",
     title="OpenCLIP",
-    model_type="open_clip",
+    config_type="open_clip",
     architectures=("CLIP",),
     config=OpenClipConfig,
     spellings=(_spelling(""), _spelling("text.")),  # with `custom_text` the text tower is a module of its own

@@ -1,6 +1,6 @@
 """Schemas of the settings that timm builds a network from; they are checked first, as timm builds any size."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from hydractl.families import config as read
 from hydractl.schema import Checked, Items, Schema
@@ -15,78 +15,32 @@ class _Pretrained(read.Fields):
     global_pool: read.Name | None = None
 
 
-class _Arguments(Schema):
-    """The arguments of timm's VisionTransformer, Eva and Beit that JSON can hold; null leaves one to timm."""
-
-    img_size: read.ImageSize | None = None
-    patch_size: read.PatchSize | None = None
-    in_chans: read.Channels | None = None
-    num_classes: read.Classes | None = None
-    global_pool: Annotated[str, Checked(max_length=20)] | None = None
-    embed_dim: read.Width | None = None
-    depth: read.Layers | None = None
-    num_heads: read.Heads | None = None
-    mlp_ratio: read.MlpRatio | None = None
-    qkv_bias: bool | None = None
-    qk_norm: bool | None = None
-    scale_attn_norm: bool | None = None
-    scale_mlp_norm: bool | None = None
-    proj_bias: bool | None = None
-    init_values: Annotated[float, Checked(ge=-1000, le=1000)] | None = None
-    class_token: bool | None = None
-    pos_embed: read.Name | None = None
-    no_embed_class: bool | None = None
-    reg_tokens: read.Registers | None = None
-    pre_norm: bool | None = None
-    final_norm: bool | None = None
-    fc_norm: bool | None = None
-    pool_include_prefix: bool | None = None
-    dynamic_img_size: bool | None = None
-    dynamic_img_pad: bool | None = None
-    drop_rate: read.Rate = None
-    pos_drop_rate: read.Rate = None
-    patch_drop_rate: read.Rate = None
-    proj_drop_rate: read.Rate = None
-    attn_drop_rate: read.Rate = None
-    drop_path_rate: read.Rate = None
-    weight_init: Annotated[str, Checked(max_length=20)] | None = None
-    fix_init: bool | None = None
-    embed_norm_layer: read.Name | None = None
-    norm_layer: read.Name | None = None
-    act_layer: read.Name | None = None
-    attn_layer: read.Name | None = None
-    use_naflex: Literal[False] | None = None
-    # Eva's
-    num_kv_heads: read.Heads | None = None
-    qkv_fused: bool | None = None
-    swiglu_mlp: bool | None = None
-    swiglu_align_to: Annotated[int, Checked(ge=0, le=4096)] | None = None
-    scale_mlp: bool | None = None
-    scale_attn_inner: bool | None = None
-    attn_type: read.Name | None = None
-    attn_only_layer_scale: bool | None = None
-    num_reg_tokens: read.Registers | None = None
-    use_abs_pos_emb: bool | None = None
-    use_rot_pos_emb: bool | None = None
-    rope_type: read.Name | None = None
-    rope_grid_offset: float | None = None
-    rope_grid_indexing: read.Name | None = None
-    rope_temperature: read.Base | None = None
-    rope_rotate_half: bool | None = None
-    rope_shift_coords: float | None = None
-    rope_jitter_coords: float | None = None
-    rope_rescale_coords: float | None = None
-    use_post_norm: bool | None = None
-    use_pre_transformer_norm: bool | None = None
-    use_post_transformer_norm: bool | None = None
-    use_fc_norm: bool | None = None
-    attn_pool_num_heads: read.Heads | None = None
-    attn_pool_mlp_ratio: read.MlpRatio | None = None
-    ref_feat_shape: read.ImageSize | None = None
-    head_init_scale: float | None = None
-    # Beit's
-    use_rel_pos_bias: bool | None = None
-    use_shared_rel_pos_bias: bool | None = None
+#: The arguments of timm's VisionTransformer, Eva and Beit that JSON can hold, by their kind; null leaves one to timm.
+ARGUMENTS: tuple[tuple[Any, str], ...] = (
+    (read.ImageSize, "img_size ref_feat_shape"),
+    (read.PatchSize, "patch_size"),
+    (read.Channels, "in_chans"),
+    (read.Classes, "num_classes"),
+    (read.Width, "embed_dim"),
+    (read.Layers, "depth"),
+    (read.Heads, "num_heads num_kv_heads attn_pool_num_heads"),
+    (read.MlpRatio, "mlp_ratio attn_pool_mlp_ratio"),
+    (read.Registers, "reg_tokens num_reg_tokens"),
+    (read.Base, "rope_temperature"),
+    (read.Rate, "drop_rate pos_drop_rate patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate"),
+    (read.Name, "pos_embed embed_norm_layer norm_layer act_layer attn_layer attn_type rope_type rope_grid_indexing"),
+    (Annotated[str, Checked(max_length=20)], "global_pool weight_init"),
+    (Annotated[float, Checked(ge=-1000, le=1000)], "init_values"),
+    (Annotated[int, Checked(ge=0, le=4096)], "swiglu_align_to"),
+    (float, "rope_grid_offset rope_shift_coords rope_jitter_coords rope_rescale_coords head_init_scale"),
+    (Literal[False], "use_naflex"),
+    (bool, "qkv_bias qk_norm scale_attn_norm scale_mlp_norm proj_bias class_token no_embed_class pre_norm final_norm"),
+    (bool, "fc_norm pool_include_prefix dynamic_img_size dynamic_img_pad fix_init qkv_fused swiglu_mlp scale_mlp"),
+    (bool, "scale_attn_inner attn_only_layer_scale use_abs_pos_emb use_rot_pos_emb rope_rotate_half use_post_norm"),
+    (bool, "use_pre_transformer_norm use_post_transformer_norm use_fc_norm use_rel_pos_bias use_shared_rel_pos_bias"),
+)
+_KINDS = {name: kind | None for kind, names in ARGUMENTS for name in names.split()}
+_Arguments = type("_Arguments", (Schema,), {"__annotations__": _KINDS, **dict.fromkeys(_KINDS)})
 
 
 class Foreign(read.ClassNames):
@@ -96,4 +50,4 @@ class Foreign(read.ClassNames):
     num_classes: read.Classes | None = None
     label_names: Items[Annotated[str, Checked(max_length=1000)]] | None = None
     pretrained_cfg: _Pretrained
-    model_args: _Arguments | None = None
+    model_args: _Arguments | None = None  # type: ignore[valid-type]

@@ -99,8 +99,7 @@ def _label_names(config: Foreign) -> Mapping[int, str]:
     if config.id2label is not None or not config.num_classes:
         return dict(enumerate(config.labels))
     wrapped: Any = TimmWrapperConfig
-    names: Mapping[int, str] = wrapped.from_dict({"num_classes": config.num_classes}).id2label
-    return names
+    return wrapped.from_dict({"num_classes": config.num_classes}).id2label
 
 
 def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -412,7 +411,7 @@ def _spellings(config: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
 FAMILY = Family(
     name="timm",
     title="timm ViT, EVA-02, PE-Core, BEiT",
-    model_type="timm_wrapper",
+    config_type="timm_wrapper",
     architectures=("TimmWrapperForImageClassification",),
     config=TimmConfig,
     spellings=_spellings({"norm_name": "norm"}),

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from hashlib import sha256
 from io import BytesIO
 from operator import add
@@ -36,10 +37,6 @@ class Form:
     join: Callable[[Path, Sequence[Path], bool], None]  # writes the file from its parts; the last is `force`
 
 
-def _csv(predictions: Predictions) -> bytes:
-    return predictions.to_csv().encode()
-
-
 def _json_lines(predictions: Predictions) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in predictions).encode(errors="backslashreplace")
 
@@ -60,10 +57,6 @@ def _join_lines(path: Path, parts: Sequence[Path], force: bool, header: bool = F
                 if header and place:
                     file.readline()
                 shutil.copyfileobj(file, out)
-
-
-def _join_csv(path: Path, parts: Sequence[Path], force: bool) -> None:
-    _join_lines(path, parts, force, header=True)
 
 
 def _join_parquet(path: Path, parts: Sequence[Path], force: bool) -> None:
@@ -87,7 +80,7 @@ def _common_schema(path: Path, parts: Sequence[Path]) -> pyarrow.Schema:
 
 
 FORMS = {
-    ".csv": Form(_csv, _join_csv),
+    ".csv": Form(lambda predictions: predictions.to_csv().encode(), partial(_join_lines, header=True)),
     ".jsonl": Form(_json_lines, _join_lines),
     ".parquet": Form(_parquet, _join_parquet),
 }

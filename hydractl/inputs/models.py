@@ -144,8 +144,7 @@ def predictor(model: ModelLike, compute: Compute, reading: Reading) -> Hydra | O
     from hydractl.systems.onnx_file import OnnxGraph, is_onnx, open_onnx
 
     if isinstance(getattr(model, "graph", None), OnnxGraph):
-        started: OnnxModel = model
-        return started
+        return model
     if is_onnx(model):
         from hydractl.systems.onnx import start_onnx
 

@@ -9,7 +9,6 @@ from itertools import groupby, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
 
-from hydractl.errors import require
 from hydractl.options import Option
 from hydractl.reports.escape import html
 from hydractl.run_options import Force
@@ -81,8 +80,7 @@ class MadeModel(Result):
 
     def __call__(self, *inputs: Any, **tensors: Any) -> HydraOutput:
         """Classifies a batch of tensors; see `Hydra.forward`."""
-        output: HydraOutput = self._loaded(*inputs, **tensors)
-        return output
+        return self._loaded(*inputs, **tensors)
 
     def predict(self, samples: Any, batch_size: int = 64) -> Answers:
         """Predicts raw images or texts; see `Hydra.predict`."""
@@ -128,8 +126,7 @@ JsonReport = Annotated[
 ]
 Full = Annotated[bool, Option("Show every metric, including AUPR and selective prediction.", "Output")]
 ReportFolder = Annotated[
-    str | Path | None,
-    Option("Write a page with figures, and the tables as Markdown and LaTeX.", "Output", "FOLDER"),
+    str | Path | None, Option("Write a page with figures, and the tables as Markdown and LaTeX.", "Output", "FOLDER")
 ]
 
 
@@ -150,8 +147,7 @@ class Reported(Result):
         """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
         from hydractl.reports.page import report_json
 
-        models: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
-        return models
+        return report_json(self.report)["models"]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report without the curves, which only pictures need."""
@@ -195,13 +191,12 @@ class Outputs:
             OptionError: matplotlib, which draws the pictures of a page, is not installed.
         """
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.reports.page import refuse_existing_report
+        from hydractl.reports.page import check_report
 
         if self.json is not None:
             refuse_existing(Path(self.json), self.force)
         if self.report is not None:
-            refuse_existing_report(Path(self.report), self.force)
-            require("matplotlib")
+            check_report(Path(self.report), self.force)
 
     def write(self, report: Results, watch: Watcher) -> Reported:
         """Writes a report in each form that was chosen, and returns it.

@@ -81,12 +81,12 @@ def _around(value: float, variance: float) -> ShareEstimate:
     return ShareEstimate(*(min(max(bound, 0.0), 1.0) for bound in (value, value - wide, value + wide)))
 
 
-def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> ShareEstimate:
+def labelled_accuracy(right: int, labelled: int) -> ShareEstimate:
     """Returns the accuracy of labelled answers with a confidence sequence, which holds after every label.
 
-    An accuracy p is outside if bets against it, a uniform mixture of all others, have won 1 / (1 - level): if
+    An accuracy p is outside if bets against it, a uniform mixture of all others, have won 20: if
     B(right + 1, wrong + 1) / (p^right (1 - p)^wrong) is that much. The true accuracy is ever outside with a
-    probability of at most 1 - level, however often one looks.
+    probability of at most 5 %, however often one looks.
 
     Source: Robbins 1970; Ville 1939.
 
@@ -97,7 +97,7 @@ def labelled_accuracy(right: int, labelled: int, level: float = 0.95) -> ShareEs
 
     def won(share: float) -> float:
         capital = betaln(right + 1, wrong + 1) - xlogy(right, share) - xlog1py(wrong, -share)
-        return float(capital + log(1 - level))
+        return float(capital - log(20))
 
     best, end = right / labelled, 1e-12
     low = 0.0 if not right else brentq(won, end, min(max(best, end), 1 - end), xtol=1e-9)

@@ -146,7 +146,7 @@ def find(reference: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         right=labelled_accuracy(right, labelled) if labelled else None,
         classes=classes,
         layers=layers,
-        histogram=[int(bin_) for bin_ in np.sum([stream.histogram for stream in streams], axis=0)],
+        histogram=[sum(counts) for counts in zip(*(stream.histogram for stream in streams), strict=True)],
         history=[tuple(stream.history) for stream in streams],
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -202,7 +203,7 @@ class Stream:
     above: int = 0
     accepted: tuple[float, float, int] = (0.0, 0.0, 0)
     flagged: int = 0
-    histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    histogram: list[int] = field(default_factory=lambda: [0] * BINS)
     predicted: dict[str, int] = field(default_factory=dict)
     recent: list[Likely] = field(default_factory=list)
     history: list[Span] = field(default_factory=list)
@@ -224,13 +225,13 @@ class Stream:
             self.alarm = self.evidence.seen
         sure, (total, squares) = answer.confidence or 0.0, self.confidence
         self.confidence = total + sure, squares + sure**2
-        above = self.reference.baseline is not None and sure >= self.reference.baseline.threshold
+        above = int(self.reference.baseline is not None and sure >= self.reference.baseline.threshold)
         self.above += above
         if answer.typicality < 1 - self.reference.accept - 1e-6:
             self.flagged += 1
         else:
             total, squares, count = self.accepted
-            self.accepted = total + sure, squares + sure**2, count + int(above)
+            self.accepted = total + sure, squares + sure**2, count + above
         self.histogram[min(int(answer.typicality * BINS), BINS - 1)] += 1
         for label in answer.labels:
             self.predicted[label] = self.predicted.get(label, 0) + 1
@@ -271,7 +272,7 @@ class Stream:
 
     def label(self, right: bool) -> None:
         """Adds what a label shows of one answer."""
-        self.labelled, self.right = self.labelled + 1, self.right + right
+        self.labelled, self.right = self.labelled + 1, self.right + int(right)
 
     def state(self) -> StreamState:
         """Returns what a state file holds."""
@@ -279,18 +280,7 @@ class Stream:
             seen=self.evidence.seen,
             low=tuple(map(int, self.evidence.low)),
             capital=tuple(tuple(map(float, row)) for row in self.evidence.capital),
-            highest=self.highest,
-            alarm=self.alarm,
-            confidence=self.confidence,
-            above=int(self.above),
-            accepted=self.accepted,
-            flagged=int(self.flagged),
-            histogram=tuple(map(int, self.histogram)),
-            predicted=dict(self.predicted),
-            recent=tuple(self.recent),
-            history=tuple(self.history),
-            right=int(self.right),
-            labelled=self.labelled,
+            **{name: copy(getattr(self, name)) for name in COUNTED},
         )
 
     @classmethod
@@ -301,23 +291,14 @@ class Stream:
             ValueError: it contradicts itself, or is not of this calibration.
         """
         _check(state, reference)
-        evidence = Evidence(
-            reference.scale,
-            state.seen,
-            np.array(state.low, dtype=np.float64),
-            np.array(state.capital, dtype=np.float64),
-        )
-        stream = Stream.start(reference, alpha)
-        names = ("highest", "alarm", "confidence", "above", "accepted", "flagged", "right", "labelled")
-        return replace(
-            stream,
-            evidence=evidence,
-            histogram=np.array(state.histogram, dtype=np.int64),
-            predicted=dict(state.predicted),
-            recent=list(state.recent),
-            history=list(state.history),
-            **{name: getattr(state, name) for name in names},
-        )
+        low, capital = (np.array(numbers, dtype=np.float64) for numbers in (state.low, state.capital))
+        counted: dict[str, Any] = {name: getattr(state, name) for name in COUNTED}
+        lists = {name: list(counted[name]) for name in ("histogram", "recent", "history")}
+        return cls(reference, alpha, Evidence(reference.scale, state.seen, low, capital), **counted | lists)
+
+
+#: The fields that a stream has as its state has them.
+COUNTED = tuple(each.name for each in fields(Stream))[3:]
 
 
 def _joined(first: Span, second: Span) -> Span:

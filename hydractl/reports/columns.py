@@ -53,13 +53,11 @@ class Column:
 
     def ends(self, entry: SystemResult) -> Interval | None:
         """Returns both ends of the number's interval; None where none was computed."""
-        interval: Interval | None = at(entry.intervals, self.path)
-        return interval
+        return at(entry.intervals, self.path)
 
     def paired(self, entry: SystemResult) -> Difference | None:
         """Returns the difference to the first system; None if it was not computed."""
-        difference: Difference | None = at(entry.difference, self.path)
-        return difference
+        return at(entry.difference, self.path)
 
     def outcome(self, entry: SystemResult) -> Outcome | None:
         """Returns how a number compares with the first system's; None if that is unknown or no direction is better.
@@ -328,10 +326,7 @@ def _detection(path: tuple[str, ...], full: bool) -> list[Column]:
 
 
 def _diversity(path: tuple[str, ...]) -> list[Column]:
-    return [
-        Column("MI", (*path, "mutual_information"), "plain"),
-        Column("disagr.", (*path, "disagreement"), "plain"),
-    ]
+    return [Column("MI", (*path, "mutual_information"), "plain"), Column("disagr.", (*path, "disagreement"), "plain")]
 
 
 def _shift_groups(entries: Sequence[SystemResult], full: bool) -> Iterator[ColumnGroup]:

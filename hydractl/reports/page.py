@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hydractl.artifacts import found_references, open_artifact, seen_from
 from hydractl.checkpoint.output import make_folder, refuse_folder, write_bytes, write_folder
 from hydractl.drawing import inline, png, svg
-from hydractl.errors import ArtifactError
+from hydractl.errors import ArtifactError, require
 from hydractl.evaluation.results import DataInfo, Results, Sample, SystemResult
 from hydractl.reports.figures import TITLES, pictures, told_apart
 from hydractl.reports.table import latex_table, markdown_table, result_table
@@ -123,13 +123,15 @@ KIND = "report"  # marks the folders that may be replaced
 TOLD = 5  # verdicts before the table; further ones fold away
 
 
-def refuse_existing_report(folder: Path, force: bool) -> None:
+def check_report(folder: Path, force: bool) -> None:
     """Raises an error if a report cannot be written there, before long work starts.
 
     Raises:
         OutputError: the folder holds a report and `force` is not set, or it holds anything else.
+        OptionError: matplotlib, which draws the pictures, is not installed.
     """
     refuse_folder(folder, KIND, force)
+    require("matplotlib")
 
 
 def write_report(folder: Path, report: Results, force: bool = False, full: bool = False) -> Path:
@@ -141,7 +143,7 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
         full: whether table.md and table.tex show every metric; the page always does.
 
     Raises:
-        OutputError: see `refuse_existing_report`; or the disk refuses it.
+        OutputError: see `check_report`; or the disk refuses it.
     """
     figures = pictures(report)
     content = seen_from(folder, report_json(report))

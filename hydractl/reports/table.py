@@ -62,10 +62,7 @@ def result_table(report: Results, full: bool = False, brief: bool = False) -> Ta
 def markdown_table(table: Table) -> str:
     """Returns the table in Markdown, with intervals and the best in bold."""
     names = [f"{title} {name}" for title, columns in table.groups for name, _ in columns]
-    lines = [
-        f"| {' | '.join(['system', *map(escape.markdown, names)])} |",
-        "| --- |" + " ---: |" * len(names),
-    ]
+    lines = [f"| {' | '.join(['system', *map(escape.markdown, names)])} |", "| --- |" + " ---: |" * len(names)]
     for system, cells in _rows(table):
         lines.append(f"| {' | '.join([escape.markdown(system), *map(_markdown_cell, cells)])} |")
     return "\n".join([*lines, "", *map(escape.markdown, [*table.verdicts, *table.caption]), ""])
@@ -137,8 +134,7 @@ def _texts(cells: Sequence[Cell]) -> list[Text]:
     width = max(len(cell.mark) for cell in cells)
     return [
         Text.assemble(
-            (cell.text, "bold" if cell.best else ""),
-            (cell.mark.ljust(width), COLOURS.get(cell.outcome or "", "")),
+            (cell.text, "bold" if cell.best else ""), (cell.mark.ljust(width), COLOURS.get(cell.outcome or "", ""))
         )
         for cell in cells
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.data.reading import Modality, Reading, SkipBad
-from hydractl.errors import OptionError, require
+from hydractl.errors import OptionError
 from hydractl.inputs.models import Model
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
@@ -140,7 +140,7 @@ class MonitorInputs:
 
     def _check(self) -> None:
         """Raises an error for options that make no sense together, and for outputs that exist."""
-        from hydractl.reports.page import refuse_existing_report
+        from hydractl.reports.page import check_report
 
         sources = [*several(self.inputs), *several(self.data)]
         if self.merge and sources:
@@ -154,8 +154,7 @@ class MonitorInputs:
         if self.pick is not None:
             refuse_existing(Path(self.picked), self.force)
         if self.report is not None:
-            refuse_existing_report(Path(self.report), self.force)
-            require("matplotlib")
+            check_report(Path(self.report), self.force)
 
     def _watched(self, monitor: Monitor, watch: Watcher) -> Watched:
         from hydractl.inputs.monitor_files import read_picked_labels, write_picks

@@ -88,8 +88,6 @@ def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> N
     assert [batch.inputs["input_ids"].shape[1] for batch in made] == [16, 4, 3]
     assert torch.equal(made[1].inputs["input_ids"], preprocessor(["bad film", "good"])["input_ids"])
     assert batches.truncated == 1
-    as_they_come = list(make_batches(samples, preprocessor, 2, by_length=False))
-    assert [batch.positions.tolist() for batch in as_they_come] == [[0, 1], [2, 3], [4]]
 
 
 class Worker(Dataset[tuple[int, int, bool]]):
