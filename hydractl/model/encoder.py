@@ -42,8 +42,13 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
+        return self.fc2(self.activated(x))
+
+    def activated(self, x: Tensor) -> Tensor:
+        """Returns what the last map reads, `[G,...,U]`."""
         activations = ACTIVATIONS[self.activation](self.fc1(x))
-        return self.fc2(self.norm(activations if self.factor is None else activations * self.factor(x)))
+        read: Tensor = self.norm(activations if self.factor is None else activations * self.factor(x))
+        return read
 
 
 #: The axis along which units lie in a layer's tensors.

@@ -1,0 +1,130 @@
+"""Refitted networks beside the networks before their surgery, and beside numpy's own least squares."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head
+from hydractl.families.load import read_checkpoint
+from hydractl.model.assembly import from_checkpoint
+from hydractl.model.hydra import Hydra
+from hydractl.surgery.refit import Refitting, refit
+from hydractl.surgery.slicing import drop_heads
+from tests.references import Reference, answers, with_tensors
+
+
+def more(inputs: dict[str, Tensor], copies: int = 40) -> dict[str, Tensor]:
+    """Many other inputs of the same form: other pixels, and other words in the places of words."""
+    made = {name: torch.cat([x] * copies) for name, x in inputs.items()}
+    if "pixel_values" in made:
+        made["pixel_values"] = torch.randn_like(made["pixel_values"])
+    if "input_ids" in made:
+        ids = made["input_ids"]
+        counts = inputs["input_ids"].unique(return_counts=True)
+        words = counts[0][1:-1]  # what marks the ends or fills up has the least and the highest numbers
+        drawn = words[torch.randint(len(words), ids.shape)]
+        made["input_ids"] = torch.where((ids > words.min()) & (ids < words.max()), drawn, ids)
+    return made
+
+
+def by_tower(inputs: dict[str, Tensor], size: int = 1000) -> dict[str, list[dict[str, Tensor]]]:
+    """Inputs by the tower that reads them, in batches."""
+    towers = {
+        "vision": {name: x for name, x in inputs.items() if name == "pixel_values"},
+        "text": {name: x for name, x in inputs.items() if name != "pixel_values"},
+    }
+    return {
+        tower: [
+            {name: x[start : start + size] for name, x in tensors.items()}
+            for start in range(0, len(next(iter(tensors.values()), ())), size)
+        ]
+        for tower, tensors in towers.items()
+    }
+
+
+def with_twins(dense: Checkpoint, twins: Sequence[tuple[Head, int]]) -> Checkpoint:
+    """A network whose heads see what other heads of their layer see; what they say of it is their own."""
+    changed = {}
+    for name, slot in dense.slots().items():
+        division = dense.layout.division(slot, dense.spec)
+        if slot.head_axis is None or division is None or name.endswith("attention.o.weight"):
+            continue
+        tensor = dense.tensors[name].load().clone()
+        for head, twin in twins:
+            if (slot.tower, slot.layer) == head[:2]:
+                width, axis = division.width, division.axis
+                tensor.narrow(axis, head.head * width, width).copy_(tensor.narrow(axis, twin * width, width).clone())
+        changed[name] = tensor
+    return with_tensors(dense, changed)
+
+
+def test_what_the_others_see_too_is_said_again(reference: Reference, tmp_path: Path) -> None:
+    """Every family: uneven heads of every tower, one layer above another; fitted on other inputs."""
+    torch.manual_seed(0)
+    dense = read_checkpoint(reference.save(tmp_path / "dense"))
+    lost = [
+        Head(tower.name, layer, head)
+        for tower in dense.spec.towers
+        for layer, head in {(0, 1), (0, tower.heads - 1), (tower.layers - 1, 1)}
+    ]
+    dense = with_twins(dense, [(head, 0) for head in lost])
+    pruned = drop_heads(dense, lost)
+    expected = answers(dense, reference.inputs)
+    assert float((answers(pruned, reference.inputs) - expected).abs().max()) > 1e-6
+    refitted = refit(from_checkpoint(dense), pruned, by_tower(more(reference.inputs)), Refitting(ridge=0))
+    assert_close(answers(refitted, reference.inputs), expected, rtol=0, atol=1e-10)
+    assert refitted.layout == pruned.layout
+
+
+def test_the_solution_is_that_of_least_squares(dense: Checkpoint) -> None:
+    """One layer's output projection and bias, by numpy, near the old ones as the ridge says."""
+    torch.manual_seed(0)
+    images, lost = torch.randn(60, 3, 12, 12, dtype=torch.float64), [Head("vision", 2, 0), Head("vision", 2, 3)]
+    target, pruned = from_checkpoint(dense), drop_heads(dense, lost)
+    for ridge in (0.0, 1e-3):
+        batches = by_tower({"pixel_values": images}, size=16)
+        refitted = from_checkpoint(refit(target, pruned, batches, Refitting(ridge=ridge)))
+        layer, whole = from_checkpoint(pruned).vision.layers[2], target.vision.layers[2]
+        with torch.no_grad():
+            x = whole_states(target, images)
+            z = layer.attention.mix(layer.attention_input(x), None)[0, :, 0].numpy()  # of the token that is read
+            wanted = whole.attention(whole.attention_input(x), None)[0, :, 0].numpy()
+        old = layer.attention.o.weight.detach().numpy()
+        centred = z - z.mean(0)
+        strength = ridge * (centred**2).sum(0).mean()
+        rows = np.concatenate([centred, strength**0.5 * np.eye(z.shape[1])])
+        sides = np.concatenate([wanted - wanted.mean(0) - centred @ old.T, np.zeros((z.shape[1], old.shape[0]))])
+        weight = old + np.linalg.lstsq(rows, sides, rcond=None)[0].T
+        new = refitted.vision.layers[2].attention.o
+        np.testing.assert_allclose(new.weight.detach(), weight, atol=1e-10)
+        np.testing.assert_allclose(new.bias.detach()[0], wanted.mean(0) - weight @ z.mean(0), atol=1e-10)
+
+
+def whole_states(model: Hydra, images: Tensor) -> Tensor:
+    """The hidden states that the third layer reads."""
+    x = model.vision.embeddings(images)
+    for layer in model.vision.layers[:2]:
+        x = layer(x, None)
+    return x
+
+
+def test_nothing_changes_where_nothing_went(dense: Checkpoint) -> None:
+    batches = by_tower({"pixel_values": torch.randn(9, 3, 12, 12, dtype=torch.float64)})
+    target = from_checkpoint(dense)
+    assert refit(target, dense, {}, Refitting()).tensors == dense.tensors
+    refitted = refit(target, drop_heads(dense, [Head("vision", 1, 2)]), batches, Refitting())
+    changed = [name for name in refitted.tensors if name not in dense.tensors or not same(refitted, dense, name)]
+    other = {f"vision.layers.{layer}.attention.o.{part}" for layer in (1, 2) for part in ("weight", "bias")}
+    assert set(changed) - {f"vision.layers.1.attention.{part}" for part in SLICED} == other
+
+
+SLICED = tuple(f"{which}.{part}" for which in "qkv" for part in ("weight", "bias"))
+
+
+def same(one: Checkpoint, other: Checkpoint, name: str) -> bool:
+    return torch.equal(one.tensors[name].load(), other.tensors[name].load())
