@@ -17,9 +17,10 @@ from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.inputs.members import SelectionLike, follow
 from hydractl.inputs.models import ModelLike, as_checkpoint
+from hydractl.inputs.refitting import RefitOptions, Refitter
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import open_material
-from hydractl.options import Option, Rows, Without, function, option, remembered
+from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.reports.summary import pruning_line
 from hydractl.run_options import Compute, Force, Seed, dtype_name
 from hydractl.steps.extract_circuit import ExtractCircuit
@@ -168,7 +169,8 @@ class Prune:
         remembered=False,
     )
     seed: Seed = 0
-    reading: Annotated[Reading, Without("limit")] = Reading()
+    refitting: RefitOptions = RefitOptions()
+    reading: Reading = Reading()
     compute: Compute = Compute()
     output: str | Path | None = option(
         None,
@@ -203,20 +205,21 @@ class Prune:
         }
         if cut.units is not None:
             options["units"] = units_leaving(cut.units, checkpoint)
-        paths = self._paths(checkpoint, cut.members, telling_name(checkpoint, options))
+        named = options if self.refitting.refit is None else options | {"refit": ""}
+        paths = self._paths(checkpoint, cut.members, telling_name(checkpoint, named))
         from hydractl.surgery.slicing import drop_heads, drop_units
 
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
         for note in notes(method, pruning):
             watch.note(f"note: {note}")
         members, (dropped, shares) = [], choose_cut(method, pruning, cut)
-        for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
-            if number and method.seeded and method.id_data is None:  # each member draws heads of its own
-                dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=self.seed + number))
-            pruned = drop_units(drop_heads(checkpoint, dropped), units)
-            of_member = options | {"search_data": seen} | ({} if cut.members is None else {"member": number})
-            written = self._write(pruned, checkpoint, of_member, path, watch=watch)
-            members.append(PrunedMember(written, dropped, path, units))
+        with self.refitting.opened(checkpoint, self.reading, self.compute, watch) as refitter:
+            for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
+                if number and method.seeded and method.id_data is None:  # each member draws heads of its own
+                    dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=self.seed + number))
+                made = _Made(drop_units(drop_heads(checkpoint, dropped), units), checkpoint, refitter)
+                of_member = options | {"search_data": seen} | ({} if cut.members is None else {"member": number})
+                members.append(PrunedMember(self._write(made, of_member, path, watch), dropped, path, units))
         return Pruned(tuple(members))
 
     def _searched(self, method: Method, watch: Watcher) -> Method:
@@ -248,23 +251,30 @@ class Prune:
             "dtype": dtype_name(self.compute.dtype),
             "search_data": chosen.search_data,
         }
-        made = []
-        for row, member, path in zip(chosen.members, members, self._paths(network, len(members)), strict=True):
-            made_of = network if row.file is None else member
-            written = self._write(member, made_of, common | {"candidate": row.candidate}, path, watch=watch)
-            dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
-            made.append(PrunedMember(written, dropped, path, row.lost_units))
+        made, paths = [], self._paths(network, len(members))
+        with self.refitting.opened(network, self.reading, self.compute, watch) as refitter:
+            for row, member, path in zip(chosen.members, members, paths, strict=True):
+                cut = _Made(member, network, refitter) if row.file is None else _Made(member, member)
+                written = self._write(cut, common | {"candidate": row.candidate}, path, watch)
+                dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
+                made.append(PrunedMember(written, dropped, path, row.lost_units))
         return Pruned(tuple(made))
 
-    def _write(
-        self, pruned: Checkpoint, made_of: Checkpoint, options: Mapping[str, Any], path: Path | None, *, watch: Watcher
-    ) -> Checkpoint:
-        """Returns a network with its dtype and its history, written if there is a path."""
+    def _write(self, made: _Made, options: Mapping[str, Any], path: Path | None, watch: Watcher) -> Checkpoint:
+        """Returns a network with its dtype and its history, refitted if it shall be, and written if there is a path."""
         from hydractl.families.load import write_checkpoint
         from hydractl.surgery.precision import with_dtype
 
-        pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made_of], options)
-        if path is not None:
+        refitter, pruned = made.refitter, made.network
+        if refitter is not None:
+            pruned = refitter.refitted(pruned)
+            options = {
+                **options,
+                "refit": refitter.count,
+                "search_data": {**(options.get("search_data") or {}), **refitter.used},
+            }
+        pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made.made_of], options)
+        if path is not None and (refitter is None or refitter.ranks.leads):
             write_checkpoint(pruned, path, self.force)
         for note in headless(pruned):
             watch.note(f"note: {note}")
@@ -314,6 +324,15 @@ class Prune:
 
 
 prune = function(Prune)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A network that lost heads and units, what it was made of, and what refits it, if anything does."""
+
+    network: Checkpoint
+    made_of: Checkpoint
+    refitter: Refitter | None = None
 
 
 def _model_of(artifact: Artifact | None) -> Checkpoint:

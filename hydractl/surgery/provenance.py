@@ -111,6 +111,7 @@ NAMED = {
     "pool": "pool",
     "seed": "seed",
     "trunk": "trunk",
+    "refit": "refit",
 }
 
 

@@ -50,13 +50,13 @@ class Refitting:
         every_mlp: whether the last maps of all MLPs are refitted, not only where units went; members of an ensemble
             then share no MLP.
         ranks: the processes that share the work; the result does not depend on their number.
-        advance: receives the number of inputs of each batch that has passed a layer.
+        advance: called when a batch has passed a layer that is refitted, once for each of its maps.
     """
 
     ridge: float = RIDGE
     every_mlp: bool = False
     ranks: Ranks = field(default_factory=Ranks)
-    advance: Callable[[float], None] = lambda inputs: None
+    advance: Callable[[], None] = lambda: None
 
 
 def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inputs]], how: Refitting) -> Checkpoint:
@@ -126,6 +126,10 @@ class _Climb:
     in_parallel: InParallel
     held: dict[int, _States] = field(default_factory=dict)  # by batch
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
     def refit(self) -> dict[str, Tensor]:
         """Returns the new weights and biases by their names, which start with the layer's number."""
         maps: dict[str, Linear] = {}
@@ -155,7 +159,7 @@ class _Climb:
             mine = range(ranks.rank, len(self.batches), ranks.size)
             for batch, (states, sums) in zip(mine, self.in_parallel(of_batch, mine), strict=True):
                 self._hold(batch, states)
-                self.how.advance(states.target.shape[1])
+                self.how.advance()
                 yield sums
 
         total = torch.zeros(reads + 1, reads + 1 + width, dtype=torch.float64, device=linear.weight.device)
@@ -169,8 +173,9 @@ class _Climb:
         """Returns the states at the input of a layer."""
         states = self.held.get(batch)
         if states is None:
-            x, mask, ids = embed(self.target, self.batches[batch])
-            other = x if self.first else embed(self.network, self.batches[batch]).x
+            inputs = {name: tensor.to(self.device) for name, tensor in self.batches[batch].items()}
+            x, mask, ids = embed(self.target, inputs)
+            other = x if self.first else embed(self.network, inputs).x
             states = _States(0, x, other, mask, self.network.place(ids))
         at, before, after, mask, place = states
         for layer in range(at, number):
@@ -239,8 +244,8 @@ def solve(sums: Tensor, linear: Linear, ridge: float) -> tuple[Tensor, Tensor]:
     """Returns the weight `[D,R]` and bias `[D]`, float64, of the least squares whose sums are given.
 
     With W_0 and b_0 the present ones and e what they leave to say of z, they minimise the mean of
-    |(W - W_0) z + b - b_0 - e|^2 + ridge * s * |W - W_0|^2, where s is the mean variance of an entry of z. A map without
-    bias keeps b = 0, and nothing is centred.
+    |(W - W_0) z + b - b_0 - e|^2 + ridge * s * |W - W_0|^2, where s is the mean variance of an entry of z. Without a
+    bias b and b_0 are 0, and nothing is centred.
 
     Args:
         sums: `[R+1,R+1+D]`, see `_sums`.

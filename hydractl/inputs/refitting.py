@@ -1,0 +1,170 @@
+"""Options and data of a refit: inputs without labels, on which maps of pruned networks are fitted again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.layout import every_unit
+from hydractl.data.reading import SOURCE, DataLike, Reading
+from hydractl.errors import OptionError
+from hydractl.inputs.search_data import tell_oddities
+from hydractl.options import option
+from hydractl.run_options import Compute
+from hydractl.watch import LOG, Watcher
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hydractl.data.batching import Batch
+    from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
+    from hydractl.model.hydra import Hydra
+
+#: Inputs of which a refit has enough: more hardly change it, and take as much longer.
+ENOUGH = 1000
+
+
+@dataclass(frozen=True)
+class RefitOptions:
+    """Says on which inputs maps are refitted, if on any.
+
+    Raises:
+        OptionError: texts without other inputs.
+    """
+
+    refit: DataLike | None = option(
+        None,
+        "Inputs without labels: the maps that stay are fitted on them to what the network said before, which gives "
+        f"back most of the accuracy that pruning takes. {ENOUGH:,} are enough: see --limit.",
+        "Data",
+        SOURCE,
+        remembered=False,
+    )
+    refit_texts: DataLike | None = option(
+        None,
+        "Texts for the text tower of a zero-shot model, such as captions. Default: the prompts of its classes.",
+        "Data",
+        SOURCE,
+        remembered=False,
+    )
+
+    def __post_init__(self) -> None:
+        if self.refit_texts is not None and self.refit is None:
+            raise OptionError("`refit_texts` are read beside other inputs: give `refit`, or leave it out")
+
+    @contextmanager
+    def opened(
+        self, network: Checkpoint, reading: Reading, compute: Compute, watch: Watcher
+    ) -> Iterator[Refitter | None]:
+        """Opens the network and the inputs, under torchrun on every rank; yields None without inputs.
+
+        Raises:
+            CheckpointError: the network cannot be read.
+            DataError: the inputs cannot be read, or are not what the network takes.
+            OptionError: texts for a network that takes none beside its inputs.
+        """
+        if self.refit is None:
+            yield None
+            return
+        from hydractl.data.labels import set_classes
+        from hydractl.data.open import open_samples
+        from hydractl.data.ranks import join_ranks, local_device
+        from hydractl.inference import load_to_compute
+
+        if self.refit_texts is not None and not network.spec.prompted:
+            raise OptionError(f"`refit_texts`: {network.name} has no text tower beside another: leave it out")
+        samples = {"refit": open_samples(self.refit, network.spec.modality, reading, strict=False, name="refit data")}
+        if self.refit_texts is not None:
+            samples["refit texts"] = open_samples(self.refit_texts, "text", reading, strict=False, name="refit texts")
+        tell_oddities(samples.values(), watch)
+        if len(samples["refit"]) > 5 * ENOUGH:
+            watch.note(f"note: {len(samples['refit']):,} inputs to refit on: {ENOUGH:,} are enough, see --limit")
+        model = load_to_compute(network, local_device(compute.torch_device), None)
+        if network.spec.prompted and self.refit_texts is None:
+            set_classes(model, reading.classes, reading.template, samples["refit"])
+        unlabelled = {name: replace(each, labels=None) for name, each in samples.items()}
+        with join_ranks(next(model.parameters()).device) as ranks:
+            yield Refitter(network, model, unlabelled, compute.batch_size, ranks, watch=watch if ranks.leads else LOG)
+
+
+@dataclass(frozen=True)
+class Refitter:
+    """A network as it was before surgery, and the inputs on which what comes of it is refitted."""
+
+    network: Checkpoint
+    model: Hydra
+    samples: Mapping[str, Samples]
+    batch_size: int
+    ranks: Ranks
+    watch: Watcher
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """Sketches of the samples by use, for a provenance: an evaluation refuses them."""
+        return {name: samples.sketch() for name, samples in self.samples.items()}
+
+    @property
+    def count(self) -> int:
+        """The number of inputs."""
+        return len(self.samples["refit"])
+
+    def refitted(self, changed: Checkpoint) -> Checkpoint:
+        """Returns what surgery left of the network, refitted; see `hydractl.surgery.refit`."""
+        from hydractl.surgery.refit import Refitting, refit
+
+        inputs = self._inputs()
+        with self.watch.progress("refit", self._passes(changed, inputs)) as advance:
+            how = Refitting(ranks=self.ranks, advance=lambda: advance(self.ranks.size))
+            return refit(self.model, changed, inputs, how)
+
+    def _passes(self, changed: Checkpoint, inputs: Mapping[str, Sequence[Mapping[str, Tensor]]]) -> int:
+        """Returns how often a batch passes a layer that is refitted, in all."""
+        passes = 0
+        for tower in self.network.spec.towers:
+            heads, units = (
+                [layer for layer, (old, new) in enumerate(zip(*kept, strict=True)) if old != new]
+                for kept in (
+                    [each.heads[tower.name] for each in (self.network, changed)],
+                    [every_unit(each.layout, each.spec, tower.name) for each in (self.network, changed)],
+                )
+            )
+            first = min([*heads, *units], default=tower.layers)
+            passes += len(inputs[tower.name]) * (tower.layers - first + len(units))
+        return passes
+
+    def _inputs(self) -> dict[str, Sequence[Mapping[str, Tensor]]]:
+        """Returns batches by the tower that reads them."""
+        from hydractl.circuit.objective import prompt_batches
+
+        first, *others = (tower.name for tower in self.network.spec.towers)
+        inputs: dict[str, Sequence[Mapping[str, Tensor]]] = {first: self._batches(self.samples["refit"])}
+        for tower in others:
+            texts = self.samples.get("refit texts")
+            prompts = prompt_batches(self.model.class_prompts, self.batch_size)
+            inputs[tower] = prompts if texts is None else self._batches(texts)
+        return inputs
+
+    def _batches(self, samples: Samples) -> Sequence[Mapping[str, Tensor]]:
+        from hydractl.data.batching import CachedBatches, make_batches
+        from hydractl.data.preprocess import preprocessor_from_json
+
+        network = self.network
+        preprocessor = preprocessor_from_json(network.preprocessing, network.spec, network.name, network.config)
+        return _InputsOf(CachedBatches(make_batches(samples, preprocessor, self.batch_size)))
+
+
+@dataclass(frozen=True)
+class _InputsOf(Sequence[Any]):
+    """The tensors of batches, made when they are asked for."""
+
+    batches: Sequence[Batch]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.batches[index].inputs
