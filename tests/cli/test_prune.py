@@ -14,7 +14,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.prune_methods import PRUNE_METHODS
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, save_clip
 from tests.cli.conftest import circuit as ranked
 from tests.conftest import build_reference
 
@@ -244,3 +244,41 @@ def test_members_divide_the_units_of_one_network(ranked_here: Path, vit: Path, i
     ]:
         with pytest.raises(OptionError, match=message):
             hydractl.prune(vit, **wrong)
+
+
+def output_maps(path: str) -> dict[str, torch.Tensor]:
+    return {name: tensor.load() for name, tensor in read_checkpoint(path).tensors.items() if ".attention.o." in name}
+
+
+def test_a_refit_takes_inputs_without_labels_and_remembers_them(
+    hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
+) -> None:
+    for name, options in (
+        ("plain", ()),
+        ("refitted", (f"--refit={images}", "--limit=9")),
+        ("grey", ("--refit", noise)),
+    ):
+        result = hydractl("prune", vit, "--method=random", "--budget=3", "-o", name, *options)
+        assert result.code == 0, result.err
+    assert kept("refitted") == kept("plain")
+    assert any(not torch.equal(new, output_maps("plain")[name]) for name, new in output_maps("refitted").items())
+    provenance = read_checkpoint("refitted").provenance
+    assert provenance["options"]["refit"] == 9 and provenance["options"]["limit"] == 9
+    assert list(provenance["search_data"]) == ["refit"]
+    refused = hydractl("evaluate", "refitted", "--id-data", images)
+    assert refused.code == 1 and "refit" in refused.err
+
+
+def test_a_refit_of_two_towers_reads_prompts_or_texts(hydractl: Command, here: Path, images: Path) -> None:
+    clip = save_clip(here / "clip")
+    (here / "captions.csv").write_text("\n".join(["text", "a cat", "a dog and an owl", "two owls", "the cat"]))
+    lost = ("prune", clip, "--method=random", "--budget=5", "--seed=1", "--template={label}")
+    for name, options in (("plain", ()), ("prompts", ()), ("texts", ("--refit-texts=captions.csv",))):
+        refit = () if name == "plain" else (f"--refit={images}",)
+        result = hydractl(*lost, *refit, *options, "-o", name)
+        assert result.code == 0, result.err
+    plain, prompts, texts = (output_maps(name) for name in ("plain", "prompts", "texts"))
+    differs = {name for name in plain if not torch.equal(plain[name], prompts[name])}
+    assert {name.partition(".")[0] for name in differs} == {"vision", "text"}
+    assert {name.partition(".")[0] for name in plain if not torch.equal(prompts[name], texts[name])} == {"text"}
+    assert hydractl(*lost, "--refit-texts=captions.csv").code == 2

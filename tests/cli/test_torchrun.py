@@ -23,6 +23,7 @@ LINES = {
     "extract-circuit": f"extract-circuit vit --search=shortlist --budget=3 --objective=acc,avg {DATA} -o {{objective}}",
     "select": f"select vit --random=3 --members=2 --budgets=1,2 --objective=avg {DATA} -o s.json --hydra hydra",
     "words": "select tagger --random=3 --members=2 --budgets=1,2 --id-data=words.parquet --batch-size=5 -o s.json",
+    "refit": "prune vit --method=random --budget=3 --refit=pets --batch-size=5 -o refitted",
     "embeddings": "extract-circuit encoder --budget=2 --id-data=texts.csv --batch-size=5 -o c.json",
     "calibrate": "calibrate vit --id-data=held --ood-data=noise --batch-size=5 --ood-score=mahalanobis -o warm",
     "evaluate": f"evaluate DE=vit+other mc=vit,mc-dropout=3,p=0.2 other {DATA} --calib-data=held --corrupt=contrast:5"

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, Unit
+from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.refit import Refitting, refit
-from hydractl.surgery.slicing import drop_heads
+from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.references import Reference, answers, with_tensors
 
 
@@ -128,3 +130,33 @@ SLICED = tuple(f"{which}.{part}" for which in "qkv" for part in ("weight", "bias
 
 def same(one: Checkpoint, other: Checkpoint, name: str) -> bool:
     return torch.equal(one.tensors[name].load(), other.tensors[name].load())
+
+
+def test_states_that_memory_does_not_hold_are_computed_again(
+    dense: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = by_tower({"pixel_values": torch.randn(9, 3, 12, 12, dtype=torch.float64)}, size=2)
+    pruned = drop_heads(dense, [Head("vision", 0, 2), Head("vision", 2, 1)])
+    held = refit(from_checkpoint(dense), pruned, batches, Refitting())
+    monkeypatch.setattr("hydractl.surgery.refit.HELD_BYTES", 3 * 10_000)
+    again = refit(from_checkpoint(dense), pruned, batches, Refitting())
+    assert all(same(held, again, name) for name in held.tensors)
+
+
+def test_the_last_maps_of_mlps_are_refitted_where_units_went(dense: Checkpoint) -> None:
+    batches = by_tower({"pixel_values": torch.randn(40, 3, 12, 12, dtype=torch.float64)})
+    lost = [Unit("vision", 1, unit) for unit in range(0, 24, 3)]
+    pruned = drop_units(dense, lost)
+    refitted = refit(from_checkpoint(dense), pruned, batches, Refitting())
+    changed = {name for name in pruned.tensors if not same(refitted, pruned, name)}
+    maps = ("layers.1.mlp.fc2", "layers.2.attention.o")  # the first attention says what it said
+    assert changed == {f"vision.{name}.{part}" for name in maps for part in ("weight", "bias")}
+    images = {"pixel_values": torch.randn(64, 3, 12, 12, dtype=torch.float64)}
+    expected = answers(dense, images)
+    plain, after = ((answers(each, images) - expected).square().mean() for each in (pruned, refitted))
+    assert after < plain / 2
+
+
+def test_a_tower_without_inputs_is_refused(dense: Checkpoint) -> None:
+    with pytest.raises(DataError, match="vision"):
+        refit(from_checkpoint(dense), drop_heads(dense, [Head("vision", 1, 2)]), {}, Refitting())
