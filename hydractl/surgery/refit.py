@@ -22,10 +22,9 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.circuit.replay import embed
 from hydractl.data.ranks import InParallel, Ranks, batch_workers
 from hydractl.errors import DataError
-from hydractl.model.assembly import from_checkpoint
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower, scaled
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.linear import Linear
 from hydractl.surgery.precision import rounded
 

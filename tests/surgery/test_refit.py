@@ -13,8 +13,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.assembly import from_checkpoint
-from hydractl.model.hydra import Hydra
+from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.surgery.refit import Refitting, refit
 from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.references import Reference, answers, with_tensors
