@@ -162,7 +162,10 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     shards = {}
     for shard in sorted(set(weight_map.values())):
         path = folder / shard
-        if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, shard):
+        # The hub's cache keeps files as links into a blob folder: the link's own place is what counts, and it is named
+        # by a plain file name.
+        is_link = path.is_symlink() and Path(shard).name == shard
+        if not path.resolve().is_relative_to(folder.resolve()) and not is_link:
             raise CheckpointError(f"{folder / index}: shard {shard!r} lies outside the folder: refused")
         if not path.is_file():
             raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
@@ -172,12 +175,6 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     if misplaced:  # what no shard holds is missed where it is needed
         LOG.warn(f"note: {folder}: all shards are looked through: {index} names a wrong one for {shorten(misplaced)}")
     return tensors | {name: shards[shard][name] for name, shard in weight_map.items() if name in shards[shard]}
-
-
-def _links_inside(folder: Path, shard: str) -> bool:
-    # The hub's cache keeps files as links into a blob folder: the link's own place is what counts, and it is named
-    # by a plain file name.
-    return (folder / shard).is_symlink() and Path(shard).name == shard
 
 
 def _lazy(path: Path, file: BinaryIO, start: int, name: str, view: Any) -> LazyTensor:

@@ -237,10 +237,8 @@ def _account(ranking: Ranking, measures: Measures, few: Sequence[Head]) -> Short
     measured = [head for head in measures if head is not None]
     before = ranking.shortcut
     if before is None:
-        best_of_all, best_of_few = (_best(measures, heads, ranking.objective) for heads in (measured, few))
+        best_of_all, best_of_few = (
+            max(measures[head].rank(ranking.objective) for head in heads) for heads in (measured, few)
+        )
         return Shortcut(best_of_all - best_of_few, (len(measured),))
     return before._replace(checked=(*before.checked, len(measured)))
-
-
-def _best(measures: Measures, heads: Sequence[Head], objective: Objective) -> int:
-    return max(measures[head].rank(objective) for head in heads)

@@ -96,8 +96,11 @@ def predict_sets(
 
     head = predictor.ood_head if chosen.own_scores and not predictor.own_confidence else None
     score = _score(predictor, chosen, head)
-    if score.fit is None and any(key.role == "ood" for key in keys):
-        _require_confidence(predictor.task)
+    task = predictor.task
+    if task.tells_ood == "nothing" and score.fit is None and any(key.role == "ood" for key in keys):
+        raise OptionError(
+            f"`ood_data`: {task.answers} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
+        )
     calibration, fitted, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads
     if head is not None:
@@ -132,14 +135,6 @@ def _score(predictor: System, settings: Settings, head: OodHead | None) -> OodSc
     if predictor.own_confidence:
         return find_ood_score(BASELINE)
     return settings.score if head is None else find_ood_score(head.fit.score)
-
-
-def _require_confidence(task: Task) -> None:
-    """Raises OptionError for answers that tell no OOD sample."""
-    if task.tells_ood == "nothing":
-        raise OptionError(
-            f"`ood_data`: {task.answers} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
-        )
 
 
 def _by_head(head: OodHead, answers: Answers, _table: Any) -> FloatArray:

@@ -12,7 +12,7 @@ from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, plain_mult
 from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.model.hydra import Hydra
 from hydractl.systems.system import Cost
 
@@ -24,17 +24,13 @@ def synthetic_inputs(
     embeddings = spec.towers[0].embeddings
     generator = torch.Generator().manual_seed(seed)
     if isinstance(embeddings, ImageEmbeddings):
-        shape = (batch, embeddings.channels, *embeddings.image_size)
+        size = (batch, embeddings.channels, *embeddings.image_size)
         if str(device) == "meta":
-            return {"pixel_values": torch.empty(shape, device="meta")}
-        return {"pixel_values": torch.randn(shape, generator=generator).to(device)}
-    return {"input_ids": _ids(embeddings, batch, input_tokens(spec, tokens), generator).to(device)}
-
-
-def _ids(embeddings: TextEmbeddings, batch: int, tokens: int, generator: torch.Generator) -> Tensor:
+            return {"pixel_values": torch.empty(size, device="meta")}
+        return {"pixel_values": torch.randn(size, generator=generator).to(device)}
     # Padding is an id among the first few, and where positions depend on it a text of padding has none.
-    low = min(5, embeddings.vocabulary - 1)
-    return torch.randint(low, embeddings.vocabulary, (batch, tokens), generator=generator)
+    low, shape = min(5, embeddings.vocabulary - 1), (batch, input_tokens(spec, tokens))
+    return {"input_ids": torch.randint(low, embeddings.vocabulary, shape, generator=generator).to(device)}
 
 
 def give_synthetic_classes(model: Hydra, count: int = 100) -> None:

@@ -115,7 +115,8 @@ class Classes(Task):
 
     def row(self, answers: Answers, at: int) -> dict[str, Any]:
         p, sets = answers.probabilities[at], answers.sets
-        promised = {} if sets is None else {"set": _most_probable_first(p, sets[at], answers.names)}
+        order = (-p).argsort(kind="stable")
+        promised = {} if sets is None else {"set": tuple(answers.names[label] for label in order if sets[at, label])}
         return {
             "label": answers.labels[at],
             **unsureness(answers, at),
@@ -152,10 +153,6 @@ def class_sets(p: NDArray[Any], least: Sequence[float]) -> NDArray[np.bool_]:
     """
     best = p.max(-1, keepdims=True)  # an empty set would help nobody
     return np.asarray((p >= np.asarray(least, p.dtype)) | (p == best))
-
-
-def _most_probable_first(p: NDArray[Any], chosen: NDArray[np.bool_], names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(names[place] for place in (-p).argsort(kind="stable") if chosen[place])
 
 
 def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:

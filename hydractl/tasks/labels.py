@@ -229,11 +229,12 @@ def tabulate_label_sets(
 
 
 def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> LabelSetTable:
-    from scipy.special import expit
+    from scipy.special import expit, log_expit
 
     members = expit(scaled)
     mean = mean_over_members(members)
-    there, absent = _both_logarithms(scaled)
+    # The logarithms [n,C] of the mean probabilities that labels are there, and that they are not.
+    there, absent = (log_mean_exp(log_expit(side)) for side in (scaled, -scaled))
     chosen = mean >= least
     msp = np.exp(np.where(chosen, there, absent).sum(axis=-1))
     return LabelSetTable(
@@ -246,13 +247,6 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, least: FloatArray) -> L
         outcomes=None if labels is None else _compare(there, absent, chosen, labels),
         probabilities=mean,
     )
-
-
-def _both_logarithms(scaled: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns the logarithms [n,C] of the mean probabilities that labels are there and are not, of logits [M,n,C]."""
-    from scipy.special import log_expit
-
-    return log_mean_exp(log_expit(scaled)), log_mean_exp(log_expit(-scaled))
 
 
 def _log_surprise(there: FloatArray, absent: FloatArray, chosen: BoolArray) -> FloatArray:

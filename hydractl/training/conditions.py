@@ -93,7 +93,8 @@ def training_conditions(checkpoint: Checkpoint, training: Training, precision: s
     data, seeds = training.data, training.seeds
     teachers = () if training.teachers is None else training.teachers.checkpoints
     return {
-        **_numbers(recipe_json(training.recipe)),
+        # Without the words that say where its numbers come from.
+        **{name: value for name, value in recipe_json(training.recipe).items() if name != "source"},
         "steps": training.steps,
         "seed": seeds.seed,
         "order_seed": seeds.order,
@@ -128,11 +129,6 @@ def refuse_other_conditions(place: Path, recorded: Conditions, expected: Conditi
     output.refuse_other(
         Origin(str(place), OptionError, REMEDY), {name: recorded.get(name) for name in expected}, expected
     )
-
-
-def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a recipe without the words that say where its numbers come from."""
-    return {name: value for name, value in recipe.items() if name != "source"}
 
 
 def run_folder(output: Path) -> Path:

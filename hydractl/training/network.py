@@ -222,17 +222,12 @@ def build_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int)
     """Returns the recipe's learning rate over `steps` optimiser steps, as a scheduler of transformers."""
     from transformers import get_scheduler
 
-    warmup = warmup_steps(recipe, steps)
+    warmup = ceil(recipe.warmup * steps) if recipe.warmup < 1 else int(recipe.warmup)
     if recipe.schedule == "constant":
         return get_scheduler("constant_with_warmup", optimizer, warmup)
     if recipe.schedule == "linear":
         return get_scheduler("linear", optimizer, warmup, steps)
     return get_scheduler("cosine_with_min_lr", optimizer, warmup, steps, {"min_lr_rate": recipe.final_rate})
-
-
-def warmup_steps(recipe: Recipe, steps: int) -> int:
-    """Returns the number of steps that warm up."""
-    return ceil(recipe.warmup * steps) if recipe.warmup < 1 else int(recipe.warmup)
 
 
 def step_count(recipe: Recipe, samples: int) -> int:
