@@ -9,16 +9,7 @@ from typing import Any, Literal
 #: the last of a text, what a query of the pooling's own attends to, or every token of a text by itself.
 Pool = Literal["first", "first+second", "first+mean", "mean", "eos", "last", "attention", "each"]
 Activation = Literal[
-    "gelu",
-    "gelu_python",
-    "gelu_new",
-    "gelu_fast",
-    "gelu_pytorch_tanh",
-    "quick_gelu",
-    "relu",
-    "silu",
-    "swish",
-    "tanh",
+    "gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu", "swish", "tanh"
 ]
 #: Maps without a bias; all norms of a tower have a shift or none has.
 Unbiased = Literal["attention.q", "attention.k", "attention.v", "attention.o", "mlp", "norm", "pooler"]

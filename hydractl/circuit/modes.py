@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 HeadsPerStep = Annotated[
-    int,
-    Option("Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS),
+    int, Option("Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS)
 ]
 
 

@@ -197,10 +197,7 @@ def gate_scores(model: Hydra, data: ScoringData, tower: str) -> dict[Head, float
 
 
 def mean_gradients(
-    model: Hydra,
-    data: ScoringData,
-    weights: Sequence[Tensor],
-    of: Callable[[Tensor], Tensor] = lambda loss: loss,
+    model: Hydra, data: ScoringData, weights: Sequence[Tensor], of: Callable[[Tensor], Tensor] = lambda loss: loss
 ) -> list[Tensor]:
     """Returns the gradients, float64, of the mean cross-entropy over all samples; batches are added in their order.
 

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
     from hydractl.tasks.task import Task
 
-IdData = Annotated[
-    DataLike,
-    Option("Labelled in-distribution data.", "Data", SOURCE, remembered=False),
-]
+IdData = Annotated[DataLike, Option("Labelled in-distribution data.", "Data", SOURCE, remembered=False)]
 OOD = Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)
 Units = Annotated[bool, Option("Score the units of the MLPs too.", remembered=False)]
 

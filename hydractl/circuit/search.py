@@ -35,10 +35,7 @@ Places = NDArray[np.int64]
 
 
 def ablation_scores(
-    model: Hydra,
-    data: ScoringData,
-    objective: Objective,
-    progress: Progress = lambda group, samples: None,
+    model: Hydra, data: ScoringData, objective: Objective, progress: Progress = lambda group, samples: None
 ) -> dict[Head, float]:
     """Returns the objective of the model minus that of the model with each head off, higher = keep."""
     heads = member_heads(model.heads, 0)
@@ -73,10 +70,7 @@ class _Answers:
 
 
 def ablate(
-    model: Hydra,
-    data: SearchData,
-    heads: Sequence[Head],
-    progress: Progress = lambda group, samples: None,
+    model: Hydra, data: SearchData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
 ) -> dict[Head | None, Measure]:
     """Returns the measure of the network with each head off in turn, and under None with all of them on.
 
@@ -198,13 +192,7 @@ def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
 
 
 def measure_shortlisted(
-    search: Search,
-    network: Hydra,
-    data: SearchData,
-    growing: Sequence[Ranking],
-    progress: Progress,
-    *,
-    size: int,
+    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress, *, size: int
 ) -> list[tuple[Ranking, Measures]]:
     """Returns each ranking with its account, and the exact measures of the candidates that it may choose from.
 

@@ -35,11 +35,7 @@ class Sets:
         None, "Labelled in-distribution data.", "Data", "[NAME=]SOURCE[:SPLIT]", remembered=False
     )
     ood_data: DataSetsLike = option(
-        (),
-        "Out-of-distribution data; repeat it for several sets.",
-        "Data",
-        OOD_SOURCE,
-        remembered=False,
+        (), "Out-of-distribution data; repeat it for several sets.", "Data", OOD_SOURCE, remembered=False
     )
     calib_data: DataLike | None = option(
         None, "Labelled data to fit on. They must not be evaluated on.", "Data", "SOURCE[:SPLIT]", remembered=False

@@ -28,12 +28,7 @@ from hydractl.evaluation.results import (
 )
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.metrics.arrays import FloatArray
-from hydractl.metrics.bootstrap import (
-    accuracy_replicates,
-    draw_places,
-    percentile_interval,
-    sets_replicates,
-)
+from hydractl.metrics.bootstrap import accuracy_replicates, draw_places, percentile_interval, sets_replicates
 from hydractl.metrics.classification import PredictionTable
 from hydractl.metrics.detection import accuracy_at_coverage, aurc, error_metrics, ood_metrics
 from hydractl.systems.system import Cost, SetKey
@@ -250,11 +245,7 @@ def resamples(requested: int | None, predictions: SystemPredictions, on_note: Ca
 
 
 def resample(
-    predictions: SystemPredictions,
-    replicates: int,
-    seed: int,
-    *,
-    exposed: Collection[str] = (),
+    predictions: SystemPredictions, replicates: int, seed: int, *, exposed: Collection[str] = ()
 ) -> Replicates:
     """Returns resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
 

@@ -247,10 +247,7 @@ class Answering:
             yield inputs, list(islice(places, len(next(iter(inputs.values())))))
 
     def _collect(
-        self,
-        batches: Iterable[Prepared],
-        on_batch: Callable[[int], None],
-        words: Sequence[Sequence[Any]] | None = None,
+        self, batches: Iterable[Prepared], on_batch: Callable[[int], None], words: Sequence[Sequence[Any]] | None = None
     ) -> Answers:
         """Returns the answers to batches; those of `words`, which are of each text, where there are some."""
         parts = list[tuple[NDArray[np.int64], BatchAnswers]]()

@@ -116,10 +116,7 @@ class BuildData:
         None, "Labelled data to measure on, in place of a part of `id_data`.", "Data", SOURCE
     )
     eval_ood_data: Sequence[str] = option(
-        (),
-        "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.",
-        "Data",
-        OOD_SOURCE,
+        (), "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.", "Data", OOD_SOURCE
     )
 
 

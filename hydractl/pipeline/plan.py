@@ -295,10 +295,7 @@ def _training(build: BuildOptions, together: bool) -> list[Stage]:
         apart=apart,
         joint=together,
         seeds=Seeds(build.seed),
-        sources=TrainingSources(
-            outlier_data=_outliers(build),
-            teacher=_teachers(build),
-        ),
+        sources=TrainingSources(outlier_data=_outliers(build), teacher=_teachers(build)),
         reading=replace(_reading(build), limit=build.train_samples or build.reading.limit, classes=None),
         execution=Execution(build.compute.device, build.precision, output=Made(name) if apart else FUSED, resume=True),
     )

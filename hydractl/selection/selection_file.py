@@ -6,14 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.artifacts import (
-    Artifact,
-    ModelReference,
-    NamedHead,
-    artifact_in_memory,
-    follow_artifact,
-    found_reference,
-)
+from hydractl.artifacts import Artifact, ModelReference, NamedHead, artifact_in_memory, follow_artifact, found_reference
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head, Unit, in_candidate_order
 from hydractl.circuit.objective import Measure

@@ -149,15 +149,7 @@ class Build(BuildOptions):
         taught = bool(self.learning.teacher) and self._teachers_go_together(watch)
         mixed = taught and self._teachers_have_a_mean()
         trunks = self.choice.trunks or limits.trunks(network)
-        stages = plan(
-            planned,
-            limits,
-            trunks,
-            thin,
-            one_class=network.spec.one_class,
-            taught=taught,
-            mixed=mixed,
-        )
+        stages = plan(planned, limits, trunks, thin, one_class=network.spec.one_class, taught=taught, mixed=mixed)
         if self.dry_run:
             return Built(stages, folder)
         if not self.data.ood_data:

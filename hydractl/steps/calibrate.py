@@ -193,8 +193,7 @@ class Calibrate:
 
     model: Model
     id_data: Annotated[
-        DataLike,
-        Option("ID data, apart from all evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False),
+        DataLike, Option("ID data, apart from all evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False)
     ] = field(kw_only=True)
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     shift_data: Annotated[DataSetsLike | None, SHIFT_SETS] = None
@@ -318,14 +317,7 @@ class Calibrate:
         return Wanted(score, accept, self.bank_size, promises, fixed=not zero_shot and not several)
 
     def _fits(
-        self,
-        checkpoint: Checkpoint,
-        data: CalibrationData,
-        ood_fit: Wanted,
-        *,
-        fit: Fit,
-        ranks: Ranks,
-        watch: Watcher,
+        self, checkpoint: Checkpoint, data: CalibrationData, ood_fit: Wanted, *, fit: Fit, ranks: Ranks, watch: Watcher
     ) -> Fits:
         from hydractl.calibration.network_fit import fit_network
         from hydractl.data.ranks import batch_workers, local_device

@@ -151,12 +151,7 @@ class ExtractCircuit:
         tasks = open_tasks(checkpoint, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
-        search = Search(
-            candidates,
-            heads_to_rank(self.budget, len(candidates)),
-            self.search,
-            self.tie_break,
-        )
+        search = Search(candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break)
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}

@@ -158,8 +158,7 @@ class Select:
         ),
     ] = ""
     objective: Annotated[
-        SelectionObjective,
-        Option("What members are selected for: NLL, accuracy, AUROC, or the mean of the last two."),
+        SelectionObjective, Option("What members are selected for: NLL, accuracy, AUROC, or the mean of the last two.")
     ] = "nll"
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[

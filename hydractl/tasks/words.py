@@ -248,12 +248,7 @@ class WordMetrics(ClassificationMetrics):
 
 
 def tabulate_words(
-    member_logits: Logits,
-    labels: IntArray | None,
-    temperature: float,
-    places: IntArray,
-    *,
-    names: Sequence[str] | None,
+    member_logits: Logits, labels: IntArray | None, temperature: float, places: IntArray, *, names: Sequence[str] | None
 ) -> WordTable:
     """Returns the per-sentence quantities of an ensemble's logits.
 
