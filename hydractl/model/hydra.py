@@ -207,18 +207,14 @@ class Hydra(nn.Module):
             return pair / 2
         return self.classifier(pooled)
 
-    def classifier_weights(self, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def classifier_weights(self) -> tuple[Tensor, Tensor]:
         """Returns `[M,C,D']` and `[M,C]`, the affine map from each member's features to its logits.
-
-        Args:
-            classes: embeddings `[M,C,P]` for a zero-shot model, in place of its own.
 
         Raises:
             OptionError: a zero-shot model without classes.
         """
         if self.spec.prompted:
-            embeddings = self._known(self.class_embeddings if classes is None else classes)
-            weight = embeddings * self.logit_scale.exp().view(-1, 1, 1)
+            weight = self._known(self.class_embeddings) * self.logit_scale.exp().view(-1, 1, 1)
             bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
             bias = bias.expand(-1, weight.shape[1])
         else:
