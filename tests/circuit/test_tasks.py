@@ -255,13 +255,6 @@ def test_circuits_equal_algorithm_1(asked: Asked) -> None:
     assert few.steps[0] == found.steps[0] and few.shortcut is not None and few.shortcut.checked == (12, 3, 3, 3)
 
 
-@pytest.mark.parametrize("asked", [KINDS[1]], indirect=True)
-def test_numbers_that_are_all_alike_have_no_measure(asked: Asked) -> None:
-    asked.given = torch.ones_like(asked.given)
-    with pytest.raises(DataError, match="the same number"):
-        asked.search()
-
-
 @pytest.mark.parametrize("asked", [KINDS[3]], indirect=True)
 def test_a_sentence_without_a_word_is_named(asked: Asked) -> None:
     asked.outside["words"] = asked.outside["words"][asked.outside["words"][:, 0] != 4]

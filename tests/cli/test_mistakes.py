@@ -41,11 +41,6 @@ def trainer() -> None:
     Path("trainer/training_args.bin").write_bytes(b"x")
 
 
-def adapter() -> None:
-    Path("lora").mkdir()
-    Path("lora/adapter_config.json").write_text('{"peft_type": "LORA", "r": 2}')
-
-
 def pickled(name: str, config: str = "{}") -> None:
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_bytes(b"PK\x03\x04archive!")
@@ -114,10 +109,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "an output in no folder": (nothing, "prune vit --method random --budget 2 -o no/m", 1, "create it first", PRUNE),
     "data for a model": (nothing, "inspect pets", 1, "pets: no model.safetensors", "inspect vit"),
     "a Trainer's folder": (trainer, "inspect trainer", 0, "trainer/checkpoint-10", "inspect trainer/checkpoint-10"),
-    "a lone adapter": (adapter, "inspect lora", 1, "hydractl fuse NETWORK lora", ""),
     "a pickle": (lambda: pickled("old/pytorch_model.bin"), "inspect old", 1,
                  "old/pytorch_model.bin: is a pickle of more than tensors, or damaged", ""),
-    "a .pth": (lambda: pickled("net/model.pth"), "inspect net/model.pth", 1, "net/model.pth: is a pickle", ""),
     "a decoder": (lambda: changed("gpt", model_type="gpt2"), "inspect gpt", 1, "it is a decoder", ""),
     "no inputs": (nothing, "predict vit", 2, "--data", "predict vit --data pets"),
     "no such input": (nothing, "predict vit cat.png", 1, "cat.png: cannot read", "predict vit pets/cat/0.png"),
@@ -144,8 +137,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                   "evaluate nameless --id-data pets --match-labels index"),
     "numbers of a nameless model": (table, "score-heads nameless --method taylor --id-data numbers.parquet -o -", 0,
                                     "0 is LABEL_0", ""),
-    "labels of another model": (lambda: changed("abc", id2label=dict(enumerate("abc"))), "evaluate abc --id-data pets",
-                                1, "the model's are [a, b, c]", "evaluate abc --id-data pets --match-labels index"),
     "calibration data again": (calibrated, "evaluate c --id-data pets", 1, "12 of 12 samples were used to make c",
                                "evaluate c --id-data held-out"),
     "texts for a model of images": (texts, "evaluate vit --id-data texts.csv", 1, "no image column among id",

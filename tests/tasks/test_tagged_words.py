@@ -191,8 +191,6 @@ def test_every_step_from_words_to_exports(shared: Path, ready: Checkpoint, tmp_p
         assert hydractl.export(ready, output=tmp_path / name).difference < 1e-4
     graph = hydractl.predict(tmp_path / "graph.onnx", test)
     assert [[word[:4] for word in own] for own in graph.words] == [[word[:4] for word in own] for own in found.words]
-    measured = hydractl.evaluate(tmp_path / "graph.onnx", id_data=test, allow_leak=True, bootstrap=0).models
-    assert measured["graph"]["id"]["span_f1"] == pytest.approx(entry["id"]["span_f1"])
     with pytest.raises(CheckpointError, match="needs its library"):
         load_onnx(tmp_path / "graph.onnx")
     hydractl.export(ready, output=tmp_path / "folder")
