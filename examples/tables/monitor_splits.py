@@ -23,7 +23,7 @@ from hydractl.data.open import open_samples
 from hydractl.inference import member_answers
 from hydractl.monitoring.stream import Evidence, Scale
 from hydractl.ood.fit import Fitting, totals
-from hydractl.ood.layers import ALL_LAYERS
+from hydractl.ood.layers import LAYERS
 from hydractl.ood.score import FitSamples, typicality
 
 SIZES = (300, 1000)
@@ -35,16 +35,18 @@ def answered(model: str, data: str) -> FitSamples:
     batches = make_batches(open_samples(data, "image"), network.preprocessor, 64)
     found = [member_answers(network, batch, "layers") for batch in batches]
     layers = zip(*(one.hidden for one in found), strict=True)
+    logits = torch.cat([one.member_logits for one in found], 1).numpy()
     return FitSamples(
-        torch.cat([one.member_logits for one in found], 1).numpy(),
+        logits,
         torch.cat([one.features for one in found], 1).numpy(),
         hidden=[torch.cat(layer, 1).numpy() for layer in layers],
+        predicted=logits[0].argmax(-1),
     )
 
 
 def stream(every: FitSamples, order: NDArray[np.int64], size: int) -> tuple[float, float]:
     """The highest evidence of one split, and the share of inputs with a typicality up to 5 %."""
-    fitting = Fitting(ALL_LAYERS, every.subset(order[:size]))
+    fitting = Fitting(LAYERS, every.subset(order[:size]))
     known = torch.from_numpy(np.sort(totals(fitting.held_out()[0])))
     scores = torch.from_numpy(totals(fitting.scores(fitting.whole, every.subset(order[size:]))))
     typical = typicality(scores, known).numpy()

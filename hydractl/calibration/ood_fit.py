@@ -134,8 +134,8 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
     kinds = {name: torch.float16 if name in row.half else torch.float32 for name in row.stored}
     tensors = {name: tensor.to(kinds[name]) for name, tensor in state.items()}
     tensors[QUANTILES] = _ascending(thinned(totals(result.welcome)))
-    if row.by_layer is not None:
-        tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome]))
+    if row.parts is not None:
+        tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome[:-1]]))
     if not all(tensor.isfinite().all() for tensor in tensors.values()):
         raise DataError(f"the OOD score {row.name} has no finite fit to these samples: are all alike? give others")
     _tell_bank(row, tensors, len(result.fitting.fold), on_note)

@@ -129,7 +129,9 @@ class FittedOod:
         for wrong in sorted(row.stored.keys() ^ self.tensors.keys()):
             problem = "is missing" if wrong in row.stored else f"is no part of the OOD score {self.fit.score}"
             raise CheckpointError(f"{name}: {PREFIX}{wrong} {problem}: calibrate the model again")
-        bounds = {"N": (NEIGHBOURS, 2**24), "R": (1, sizes["D"]), "Q": (1, MOST_QUANTILES)}
+        # A class that the network never predicted has no mean; those of a zero-shot network are not in its file.
+        means = (1, sizes["C"] or 2**24)
+        bounds = {"N": (NEIGHBOURS, 2**24), "K": means, "R": (1, sizes["D"]), "Q": (1, MOST_QUANTILES)}
         for key, axes in row.stored.items():
             tensor = self.tensors[key]
             exact = [int(axis) if axis.isdecimal() else sizes.get(axis, 0) for axis in axes]

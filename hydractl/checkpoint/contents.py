@@ -105,7 +105,8 @@ class Checkpoint:
         shared = min(trunk_depth(spec, self.layout, tower.name), hidden)
         copies = shared + (hidden - shared) * members
         sizes = {"M": members, "C": spec.classes or 0, "D": spec.features}
-        return {**sizes, "d": tower.width if hidden else spec.features, "L": tower.layers, "S": copies}
+        width = tower.width if hidden else spec.features
+        return {**sizes, "d": width, "L": tower.layers, "P": tower.layers + 1, "S": copies}
 
     def _verify_adapter(self) -> None:
         """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""

@@ -91,11 +91,11 @@ class OodHead(nn.Module):
         read = None if answers.features is None else answers.features.to(wide)
         hidden = [layer.to(wide) for layer in answers.hidden]
         answers = Outputs(answers.member_logits.to(wide), answers.temperature, read, hidden)
-        if self.row.by_layer is None:
+        if self.row.parts is None:
             score, profile = self.row.score(state, answers), None
         else:
-            parts = self.row.by_layer(state, answers)
-            score, profile = parts.sum(0), typicality(parts, state[PROFILE])
+            parts = self.row.parts(state, answers)
+            score, profile = parts.sum(0), typicality(parts[:-1], state[PROFILE])
         return Oddity(score, typicality(score, state[QUANTILES]), profile)
 
     def flags(self, typical: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ CHUNK = 1024  # samples scored at once: each of them may meet a whole bank of fe
 
 
 def score_samples(row: OodScore, state: State, samples: FitSamples, temperature: float = 1.0) -> FloatArray:
-    """Returns the scores `[n]` of an ensemble's answers in float64, some at a time; of a sum over layers `[L,n]`.
+    """Returns the scores `[n]` of an ensemble's answers in float64, some at a time; of a sum its parts `[L+1,n]`.
 
     Args:
         temperature: divides the logits of scores that read nothing else.
@@ -33,7 +33,7 @@ def score_samples(row: OodScore, state: State, samples: FitSamples, temperature:
         some = samples.subset(np.arange(start, min(start + CHUNK, samples.samples)))
         hidden = [_wide(layer) for layer in some.hidden]
         answers = Outputs(_wide(some.member_logits), temperature, _wide(some.features), hidden)
-        parts.append((row.by_layer or row.score)(state, answers))
+        parts.append((row.parts or row.score)(state, answers))
     return np.asarray(torch.cat(parts, -1).numpy())
 
 
@@ -42,7 +42,7 @@ def _wide(values: NDArray[np.floating]) -> Tensor:
 
 
 def totals(scores: FloatArray) -> FloatArray:
-    """Returns the scores `[n]`, the sum over layers of `[L,n]`."""
+    """Returns the scores `[n]`, the sums of parts `[L+1,n]`."""
     return scores.sum(0) if scores.ndim == 2 else scores
 
 

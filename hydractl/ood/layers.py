@@ -1,11 +1,11 @@
-"""The score over all layers: what one layer misses, another sees."""
+"""The score over all layers and, at half their weight, the last one: what one layer misses, another sees."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
-from hydractl.ood.mahalanobis import normalised
+from hydractl.ood.mahalanobis import fit_classes, left_out_to_nearest, normalised, to_nearest
 from hydractl.ood.score import FitSamples, Fitted, OodScore, Outputs, State
 from hydractl.ood.statistics import left_out_distances, unit_length, whitening
 
@@ -16,33 +16,51 @@ if TYPE_CHECKING:
 
 LEAST = 3  # samples to fit on
 SMALLEST = 1e-30  # distance whose logarithm is taken
+NEAR = 0.5  # weight of the last layer beside that of all layers
 
 
 def fit_layers(samples: FitSamples) -> Fitted:
     """Fits a Gaussian to the mean token of each hidden layer, and one to what the classifier reads; no labels.
 
-    Vectors have length 1. Layers that members share are fitted once. The logarithm of the distance in each layer has
-    its mean and deviation over samples that the Gaussian does not know.
+    These vectors have length 1. What the classifier reads has a second fit, as it is, with class means: near classes
+    differ there alone. Its classes are those that the network predicts. One that it never predicts has no mean, and
+    where answers are not one class, all samples have one. Layers that members share are fitted once. Logarithms of
+    distances, and the sum of those of all layers, have their means and deviations over samples that no fit knows.
 
     Raises:
         DataError: fewer than 3 samples.
 
-    Source: Lee et al. 2018, section 2.2, without its perturbation and with one Gaussian in place of class means;
-    length 1 from Müller & Hein 2025.
+    Source: Lee et al. 2018, section 2, without its perturbation; length 1 from Müller & Hein 2025.
     """
     import numpy as np
 
     if samples.samples < LEAST:
-        raise DataError(f"{samples.samples} samples to fit on: all-layers needs {LEAST} at least: give more data")
-    logarithms = _left_out_logarithms(samples)
-    deviation = logarithms.std(axis=-1)
-    fitted = {"location": logarithms.mean(axis=-1), "scale": np.where(deviation > 0, deviation, 1)}
+        raise DataError(f"{samples.samples} samples to fit on: layers needs {LEAST} at least: give more data")
+    location, scale = _standards(samples, _left_out_logarithms(samples))
+    fitted = {"location": location, "scale": scale}
     for name, rows in (("hidden", [copy for layer in samples.hidden for copy in layer]), ("last", samples.features)):
         width = (rows[0] if len(rows) else samples.features).shape[-1]
         each = [_gaussian(row) for row in rows]
         fitted[f"{name}_mean"] = np.reshape([mean for mean, _ in each], (len(each), width))
         fitted[f"{name}_whiten"] = np.reshape([whiten for _, whiten in each], (len(each), width, width))
-    return fitted
+    near = [fit_classes(rows.astype("float64"), samples.classes) for rows in samples.features]
+    return fitted | {name: np.stack([member[name] for member in near]) for name in near[0]}
+
+
+def _standards(samples: FitSamples, logarithms: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns what is taken from logarithms `[L+1,N]`, and what then divides them, so that their sum is the score.
+
+    Each mean costs a degree of freedom. The distance to classes counts by the share that is left, so that of classes
+    with a sample or two it counts next to nothing.
+    """
+    import numpy as np
+
+    location, deviation = logarithms.mean(axis=-1), logarithms.std(axis=-1)
+    deviation = np.where(deviation > 0, deviation, 1)
+    layers = ((logarithms - location[:, None]) / deviation[:, None])[:-1].sum(axis=0).std()
+    count, classes = samples.samples, 1 + samples.classes.max()
+    weight = NEAR * max(count - classes, 1) / count
+    return location, deviation * np.append(np.full(len(location) - 1, layers if layers > 0 else 1), 1 / weight)
 
 
 def _gaussian(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -53,19 +71,20 @@ def _gaussian(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[
 
 
 def _left_out_logarithms(samples: FitSamples) -> NDArray[np.float64]:
-    """Returns the logarithm of each sample's distance in each layer by a fit on all others, `[L,N]`."""
+    """Returns the logarithm of each sample's distance in each layer, and to classes, by fits on others, `[L+1,N]`."""
     import numpy as np
 
     layers = [*samples.hidden, samples.features]
     each = [[left_out_distances(unit_length(rows.astype("float64"))) for rows in copies] for copies in layers]
-    return np.log(np.maximum([np.mean(distances, axis=0) for distances in each], SMALLEST))
+    near = [left_out_to_nearest(rows.astype("float64"), samples.classes) for rows in samples.features]
+    return np.log(np.maximum([np.mean(distances, axis=0) for distances in (*each, near)], SMALLEST))
 
 
 def _left_out(samples: FitSamples) -> NDArray[np.float64]:
-    """Returns what `by_layer` gives for each sample by a fit on all others, `[L,N]`."""
+    """Returns what `parts` gives for each sample by a fit on all others, `[L+1,N]`."""
     logarithms = _left_out_logarithms(samples)
-    deviation = logarithms.std(axis=-1, keepdims=True)
-    return (logarithms - logarithms.mean(axis=-1, keepdims=True)) / (deviation + (deviation == 0))
+    location, scale = _standards(samples, logarithms)
+    return (logarithms - location[:, None]) / scale[:, None]
 
 
 def _distances(x: Tensor, mean: Tensor, whiten: Tensor) -> Tensor:
@@ -73,11 +92,13 @@ def _distances(x: Tensor, mean: Tensor, whiten: Tensor) -> Tensor:
     return ((normalised(x) - mean.unsqueeze(-2)) @ whiten).square().sum(-1)
 
 
-def by_layer(state: State, answers: Outputs) -> Tensor:
-    """Returns (log d - m) / s of each layer, `[L,B]`: d is the squared distance, mean over members.
+def parts(state: State, answers: Outputs) -> Tensor:
+    """Returns (log d - m) / s of each layer, and of the classifier's input to the nearest class, `[L+1,B]`.
+
+    d is a squared distance, mean over members.
 
     State: `hidden_mean` `[S,D]` and `hidden_whiten` `[S,D,D]`, the copies of one hidden layer after the other;
-    `last_mean` `[M,D']` and `last_whiten` `[M,D',D']`; `location` m and `scale` s `[L]`.
+    `last_mean` `[M,D']` and `last_whiten` `[M,D',D']`; as for `to_nearest`; `location` m and `scale` s `[L+1]`.
     """
     import torch
 
@@ -85,17 +106,17 @@ def by_layer(state: State, answers: Outputs) -> Tensor:
     if answers.hidden:
         every = _distances(torch.cat([*answers.hidden]), state["hidden_mean"], state["hidden_whiten"])
         squared = [*every.split([len(layer) for layer in answers.hidden]), *squared]
-    squared = [distances.mean(0) for distances in squared]
+    squared = [distances.mean(0) for distances in (*squared, to_nearest(state, answers.read()))]
     logarithms = torch.stack(squared).clamp(min=SMALLEST).log()
     return (logarithms - state["location"].unsqueeze(-1)) / state["scale"].unsqueeze(-1)
 
 
-ALL_LAYERS = OodScore(
-    "all-layers",
-    "sum over layers of the logarithm, standardised, of the Mahalanobis distance to the mean of all calibration "
-    "samples, mean over members",
+LAYERS = OodScore(
+    "layers",
+    "logarithms of Mahalanobis distances, standardised: sum over layers of those to the mean of all calibration "
+    "samples, and half of that of the features to the nearest mean of predicted classes",
     "Lee et al. 2018, without labels",
-    lambda state, answers: by_layer(state, answers).sum(0),
+    lambda state, answers: parts(state, answers).sum(0),
     "layers",
     fit_layers,
     {
@@ -103,10 +124,13 @@ ALL_LAYERS = OodScore(
         "hidden_whiten": "Sdd",
         "last_mean": "MD",
         "last_whiten": "MDD",
-        "location": "L",
-        "scale": "L",
+        "center": "MD",
+        "whiten": "MDD",
+        "means": "MKD",
+        "location": "P",
+        "scale": "P",
     },
-    by_layer=by_layer,
+    parts=parts,
     left_out=_left_out,
     half=frozenset({"hidden_whiten", "last_whiten"}),
 )

@@ -35,13 +35,27 @@ def fit_distance(samples: MemberSamples) -> Fitted:
             f"no samples of class {int(np.argmin(counts))} to fit on: the Mahalanobis distance needs the mean of each "
             "class: give more data, or choose another score"
         )
-    center = samples.features.mean(axis=0)
-    centred = samples.features - center
-    sums = np.zeros((classes, centred.shape[1]))
-    np.add.at(sums, labels, centred)
-    means = sums / counts[:, None]
+    return fit_classes(samples.features, labels)
+
+
+def fit_classes(features: NDArray[np.float64], labels: NDArray[np.int64]) -> Fitted:
+    """Returns the whitened means of classes and the shrunk covariance within them; each label has a row of `[N,D]`."""
+
+    center = features.mean(axis=0)
+    centred = features - center
+    means = _means(centred, labels)
     whiten = whitening(centred - means[labels])
     return {"center": center, "whiten": whiten, "means": means @ whiten}
+
+
+def _means(rows: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns the mean row `[C,D]` of each class."""
+    import numpy as np
+
+    counts = np.bincount(labels)
+    sums = np.zeros((len(counts), rows.shape[1]))
+    np.add.at(sums, labels, rows)
+    return np.asarray(sums / counts[:, None])
 
 
 def fit_relative(samples: MemberSamples) -> Fitted:
@@ -66,7 +80,7 @@ def fit_combined(samples: MemberSamples) -> Fitted:
     return {**fitted, "location": location, "scale": np.where(scale > 0, scale, 1)}
 
 
-def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
+def left_out_to_nearest(features: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Returns the distance `[N]` of each sample to the nearest class by a fit on all others, by one factorisation.
 
     Leaving out a sample moves the mean of its class, and changes the covariance by a matrix of rank one along its
@@ -76,25 +90,26 @@ def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
     """
     import numpy as np
 
-    labels, count = samples.by_class(), len(samples.features)
-    counts = np.bincount(labels, minlength=samples.logits.shape[1])
-    means = np.stack([samples.features[labels == label].mean(0) for label in range(len(counts))])
-    covariance = shrunk_covariance(samples.features - means[labels])
+    count, sizes = len(features), np.bincount(labels)[labels]
+    centred = features - features.mean(axis=0)
+    means = _means(centred, labels)
+    covariance = shrunk_covariance(centred - means[labels])
     root = inverse_root(covariance.matrix(count / (count - 1)))
-    white, centres, sizes = (samples.features - means.mean(0)) @ root, (means - means.mean(0)) @ root, counts[labels]
-    away = white - centres[labels]  # r
+    white, means = centred @ root, means @ root
+    away = white - means[labels]  # r
     more = sizes / np.maximum(sizes - 1, 1)
     change = (1 - covariance.share) * more / (count - 1)
-    lengths = np.square(away).sum(-1)
-    nearest = np.full(count, np.inf)
-    for label, centre in enumerate(centres):
-        to_centre = white - centre
-        factor = np.where(labels == label, more, 1.0)
-        cross = factor * (to_centre * away).sum(-1)
-        distance = factor**2 * np.square(to_centre).sum(-1) + change * cross**2 / (1 - change * lengths)
-        gone = (labels == label) & (sizes == 1)
-        nearest = np.minimum(nearest, np.where(gone, np.inf, distance))
-    return nearest
+    squares = np.square(white).sum(-1)[:, None] - 2 * white @ means.T + np.square(means).sum(-1)
+    cross = (white * away).sum(-1)[:, None] - away @ means.T
+    distances = squares + (change / (1 - change * np.square(away).sum(-1)))[:, None] * cross**2
+    at = np.arange(count)
+    distances[at, labels] = np.where(sizes > 1, more**2 * distances[at, labels], np.inf)
+    return np.asarray(distances.min(axis=-1).clip(min=0))
+
+
+def _left_out(samples: MemberSamples) -> NDArray[np.float64]:
+    """Returns `left_out_to_nearest` of labelled samples."""
+    return left_out_to_nearest(samples.features, samples.by_class())
 
 
 def relative_left_out(samples: MemberSamples) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from hydractl.errors import OptionError
 from hydractl.ood.knn import KNN
-from hydractl.ood.layers import ALL_LAYERS
+from hydractl.ood.layers import LAYERS
 from hydractl.ood.logits import ENERGY, ENTROPY, GEN, MAX_LOGIT, MSP, MUTUAL_INFORMATION
 from hydractl.ood.mahalanobis import COMBINED, MAHALANOBIS, MAHALANOBIS_UNIT, RELATIVE, RELATIVE_UNIT
 from hydractl.ood.react import REACT
@@ -16,7 +16,7 @@ OOD_SCORES: tuple[OodScore, ...] = (
     MAX_LOGIT,
     ENERGY,
     GEN,
-    ALL_LAYERS,
+    LAYERS,
     REACT,
     MAHALANOBIS,
     MAHALANOBIS_UNIT,
@@ -28,7 +28,7 @@ OOD_SCORES: tuple[OodScore, ...] = (
 )
 BASELINE = MSP.name  # what other scores are compared with
 #: The score without OOD data to choose by.
-DEFAULT = ALL_LAYERS.name
+DEFAULT = LAYERS.name
 
 
 def find_ood_score(name: str) -> OodScore:

@@ -52,11 +52,21 @@ class FitSamples:
     # The weights `[M,C,D']` and biases `[M,C]` of its classifiers; None if they are not known.
     affine: tuple[NDArray[Any], NDArray[Any]] | None = None
     hidden: Sequence[NDArray[Any]] = ()  # `[S,N,D]` of each hidden layer
+    predicted: NDArray[np.int64] | None = None  # `[N]`, the class that the ensemble answers; None of other answers
 
     @property
     def samples(self) -> int:
         """N."""
         return self.member_logits.shape[1]
+
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        """The predicted class of each sample, numbered without gaps; one class where answers are others, `[N]`."""
+        import numpy as np
+
+        if self.predicted is None:
+            return np.zeros(self.samples, np.int64)
+        return np.unique(self.predicted, return_inverse=True)[1]
 
     def subset(self, places: NDArray[np.int64]) -> FitSamples:
         """Returns the samples at some places."""
@@ -66,6 +76,7 @@ class FitSamples:
             features=self.features[:, places],
             labels=None if self.labels is None else self.labels[places],
             hidden=[layer[:, places] for layer in self.hidden],
+            predicted=None if self.predicted is None else self.predicted[places],
         )
 
     def members(self) -> Iterator[MemberSamples]:
@@ -88,7 +99,7 @@ class MemberSamples:
     def by_class(self) -> NDArray[np.int64]:
         """Returns the labels of a fit that needs them."""
         if self.labels is None:
-            raise DataError("this OOD score needs labelled samples to fit on: give labels, or choose all-layers")
+            raise DataError("this OOD score needs labelled samples to fit on: give labels, or choose layers")
         return self.labels
 
     def classifier(self) -> tuple[NDArray[np.float64], ...]:
@@ -113,11 +124,12 @@ class OodScore:
         reads: what it takes of the answers.
         fit: returns the numbers that it stores; None for a score without any.
         axes: the shape of each stored tensor as letters: M members, C classes, D' features as D, d the width of hidden
-            states, L layers, S copies of hidden layers, and sizes that are free within bounds: N rows of a bank, R
-            directions, Q quantiles. A digit is a size.
+            states, L layers, P parts, S copies of hidden layers, and sizes that are free within bounds: N rows of a
+            bank, K means, R directions, Q quantiles. A digit is a size.
         labelled: whether its fit needs labels.
-        by_layer: of a score that is a sum over layers, its parts `[L,B]`, whose ID quantiles are stored too.
-        left_out: of a score that leaves out one sample after the other by one fit, the scores `[N]` or `[L,N]` of the
+        parts: of a score that is a sum, its parts `[L+1,B]`: one for each layer, whose ID quantiles are stored too, and
+            another.
+        left_out: of a score that leaves out one sample after the other by one fit, the scores `[N]` or `[L+1,N]` of the
             samples it is fitted on; other scores fit in folds.
         half: the stored tensors that are written in float16, where rounding changes nothing that a user sees.
     """
@@ -130,18 +142,18 @@ class OodScore:
     fit: Callable[[FitSamples], Fitted] | None = None
     axes: Mapping[str, str] = field(default_factory=dict)
     labelled: bool = False
-    by_layer: Callable[[State, Outputs], Tensor] | None = None
+    parts: Callable[[State, Outputs], Tensor] | None = None
     left_out: Callable[[FitSamples], NDArray[np.float64]] | None = None
     half: frozenset[str] = frozenset()
 
     @property
     def stored(self) -> Mapping[str, str]:
         """The axes of all tensors in a file."""
-        profile = {PROFILE: "LQ"} if self.by_layer is not None else {}
+        profile = {PROFILE: "LQ"} if self.parts is not None else {}
         return {**self.axes, **profile, QUANTILES: "Q"}
 
 
-#: The tensor with the ID quantiles of each layer, of a score that is a sum over layers.
+#: The tensor with the ID quantiles of each layer, of a score that is a sum.
 PROFILE = "profile"
 
 

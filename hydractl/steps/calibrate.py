@@ -145,9 +145,10 @@ class Calibrate:
     probability. Predictions of the written file use it. They give each sample its typicality, the share of these
     samples that look at least as odd by an OOD score, and flag the samples below 1 - `accept`.
 
-    The OOD score is all-layers, which reads every layer and needs neither labels nor OOD data. With OOD data, it is the
-    simplest score whose mean AUROC on them is within chance of the best. A score that `ood_score` names is measured
-    beside the MSP. Without labels, only the OOD score is fitted. Evaluations refuse all data that was used.
+    The OOD score is layers, which asks all layers and, at half their weight, the last one again. It needs neither
+    labels nor OOD data. With OOD data, the score is the simplest one whose mean AUROC on them is within chance of the
+    best. A score that `ood_score` names is measured beside the MSP. Without labels, only the OOD score is fitted.
+    Evaluations refuse all data that was used.
 
     An OOD score finds inputs that are unlike the calibration data, not wrong answers, and also flags right inputs of a
     new source. `shift_data` names such inputs that are welcome: they join the samples that typicality counts.
@@ -203,7 +204,7 @@ class Calibrate:
     promises: Promises = Promises()
     ood_score: Annotated[
         ScoreName | None,
-        Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else all-layers."),
+        Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else layers."),
     ] = None
     bank_size: Annotated[
         int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)

@@ -288,7 +288,7 @@ class NetworkSystem:
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:
         """Returns the typicality of some samples `[N]`, and that by each layer `[N,L]`; None without a score for it."""
-        if self.ood_head is None or self.ood_head.row.by_layer is None:
+        if self.ood_head is None or self.ood_head.row.parts is None:
             return None
         answers = self.models[0].predict(list(samples.inputs), self._run[1].batch_size)
         assert answers.typicality is not None and answers.profile is not None

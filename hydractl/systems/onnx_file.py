@@ -241,7 +241,7 @@ def output_names(spec: ModelSpec, calibration: Calibration) -> tuple[str, ...]:
     answer = "embedding" if spec.embeds else "probabilities"
     names = [answer, "member_logits", *([] if calibration.sets is None else ["sets"])]
     if (fit := calibration.fit) is not None:
-        names += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).by_layer else [])]
+        names += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).parts else [])]
     return tuple(names)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.calibration import INTERVAL, NOT_CALIBRATED, Calibration
 from hydractl.checkpoint.spec import TaskName
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits
+from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.ood.score import FitSamples, flagged
 
@@ -355,7 +355,10 @@ class Answers:
             logits = self.features[..., :0]  # those of words are no answers to samples
         features = logits[..., :0] if self.features is None else self.features
         one_class = self.truth is not None and self.truth.ndim == 1 and self.places is None
-        return FitSamples(logits, features, self.truth if one_class else None, affine, hidden=self.hidden)
+        predicted = None  # labels, tags, numbers and embeddings are no classes of samples
+        if self.task.tells_ood == "scores":
+            predicted = mean_probabilities(logits, self.calibration.divisor).argmax(-1)
+        return FitSamples(logits, features, self.truth if one_class else None, affine, self.hidden, predicted)
 
     @property
     def labelled(self) -> tuple[Logits, NDArray[Any]]:

@@ -114,7 +114,7 @@ def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     assert {one.score: one.mean_auroc for one in named.choice.rated} == {name: rated[name] for name in ("msp", "vim")}
     assert not {one.score for one in unlabelled.choice.rated} & {row.name for row in OOD_SCORES if row.labelled}
     alone = fit_ood(held(60, 0), Wanted("auto", 0.95, 64), lambda text: None)
-    assert (alone.fitted.fit.score, alone.choice) == ("all-layers", None)
+    assert (alone.fitted.fit.score, alone.choice) == ("layers", None)
 
 
 def test_a_network_whose_classes_may_change_keeps_no_score_of_classes() -> None:
@@ -122,12 +122,12 @@ def test_a_network_whose_classes_may_change_keeps_no_score_of_classes() -> None:
     sure = replace(away, member_logits=0 * away.member_logits)  # the MSP tells them apart, no layer does
     wanted = Wanted("auto", 0.95, 64, fixed=False)
     found = fit_ood(held(200, 0, outside={"a": sure}), wanted, lambda text: None)
-    assert found.fitted.fit.score == "all-layers" and found.choice is not None
-    assert {one.score for one in found.choice.rated} == {"msp", "all-layers"}
+    assert found.fitted.fit.score == "layers" and found.choice is not None
+    assert {one.score for one in found.choice.rated} == {"msp", "layers"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-@pytest.mark.parametrize("score", ["msp", "all-layers", "mahalanobis", "react"])
+@pytest.mark.parametrize("score", ["msp", "layers", "mahalanobis", "react"])
 def test_a_handful_of_samples_is_fitted_or_refused(score: str, count: int) -> None:
     try:
         found = fit_ood(held(count, 0), Wanted(score, 0.95, 64), lambda text: None)
@@ -137,7 +137,7 @@ def test_a_handful_of_samples_is_fitted_or_refused(score: str, count: int) -> No
 
 
 def test_a_profile_says_which_layer_is_odd() -> None:
-    fitted, fresh = head(held(200, 0), "all-layers"), answers(300, 9)
+    fitted, fresh = head(held(200, 0), "layers"), answers(300, 9)
     usual = fitted(torch_answers(fresh)).profile
     assert usual is not None and usual.shape == (3, 300)
     assert all(0.01 < share < 0.2 for share in (usual < 0.1).double().mean(-1))
@@ -149,7 +149,7 @@ def test_a_profile_says_which_layer_is_odd() -> None:
 def test_shifted_samples_count_as_usual() -> None:
     new = answers(100, 4)
     shifted = {"b": replace(new, hidden=[layer + 3 for layer in new.hidden])}
-    found = fit_ood(replace(held(200, 0), shifted=shifted), Wanted("all-layers", 0.9, 64), lambda text: None)
+    found = fit_ood(replace(held(200, 0), shifted=shifted), Wanted("layers", 0.9, 64), lambda text: None)
     before, after = found.shift["b"]
     assert before > 0.9 and after < 0.35
 
@@ -175,4 +175,4 @@ def test_samples_that_are_all_alike_are_refused() -> None:
     one = held(200, 0)
     alike = replace(one.inside, hidden=[np.ones_like(layer) for layer in one.inside.hidden])
     with pytest.raises(DataError, match="alike"):
-        fit_ood(replace(one, inside=alike), Wanted("all-layers", 0.9, 64), lambda text: None)
+        fit_ood(replace(one, inside=alike), Wanted("layers", 0.9, 64), lambda text: None)

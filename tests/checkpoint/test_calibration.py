@@ -43,7 +43,13 @@ def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
     tower = checkpoint.spec.towers[0]
     trunk = min(trunk_depth(checkpoint.spec, checkpoint.layout, tower.name), tower.layers - 1)
     sizes = {"M": members, "C": checkpoint.spec.classes or 0, "D": width, "N": 60, "R": 3, "1": 1, "2": 2, "Q": 20}
-    sizes |= {"L": tower.layers, "d": tower.width, "S": trunk + (tower.layers - 1 - trunk) * members}
+    sizes |= {
+        "K": 2,
+        "P": tower.layers + 1,
+        "L": tower.layers,
+        "d": tower.width,
+        "S": trunk + (tower.layers - 1 - trunk) * members,
+    }
     shapes = {name: [sizes[axis] for axis in axes] for name, axes in row.stored.items()}
     tensors = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
     if "background" in tensors:  # as for real features, both distances are far larger than their difference
@@ -159,9 +165,10 @@ def test_all_members_in_their_order_are_the_network_as_it_was_calibrated(plain: 
         ("vim", "alpha", None),
         ("msp", "quantiles", torch.tensor([2.0, 1.0])),
         ("msp", "quantiles", torch.zeros(1001)),
-        ("all-layers", "hidden_whiten", torch.zeros(1, 16, 16)),
-        ("all-layers", "last_mean", torch.zeros(1, 16, dtype=torch.float16)),
-        ("all-layers", "profile", torch.ones(3, 2).cumsum(-1).flip(-1)),
+        ("layers", "hidden_whiten", torch.zeros(1, 16, 16)),
+        ("layers", "last_mean", torch.zeros(1, 16, dtype=torch.float16)),
+        ("layers", "means", torch.zeros(1, 6, 16)),
+        ("layers", "profile", torch.ones(3, 2).cumsum(-1).flip(-1)),
     ],
 )
 def test_damaged_statistics_are_refused_by_name(

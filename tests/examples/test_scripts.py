@@ -19,7 +19,7 @@ from tests.cli.conftest import half_known, save_bert, save_circuit, save_images
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
-SCORES = ("msp", "mahalanobis", "all-layers")
+SCORES = ("msp", "mahalanobis", "layers")
 
 
 def run(script: str, *arguments: object) -> str:
@@ -88,7 +88,7 @@ def test_forms_of_a_score_over_layers_are_measured_once(vit: Path, noise: Path, 
              "--cache", cache, "--quick"]  # fmt: skip
     said = run(*study)
     titles = [line[4:] for line in said.splitlines() if line.startswith("### ")]
-    assert len(titles) == 6
+    assert len(titles) == 9
     assert "| kept in float16 |" in said
     kept = {path.name: path.stat().st_mtime_ns for path in cache.iterdir()}
     assert run(*study) == said and kept == {path.name: path.stat().st_mtime_ns for path in cache.iterdir()}
@@ -116,7 +116,7 @@ def test_systems_stand_beside_each_other_by_one_layer_and_by_all(vit: Path, nois
     said = run(*asked)
     rows = [line.split("|")[1:-1] for line in said.splitlines() if line.startswith(("| one", "| two"))]
     assert [row[0].strip() for row in rows[:6]] == [f"{name}, {score}" for name in ("one", "two") for score in SCORES]
-    assert rows[6][0].strip() == "one, all-layers less one, msp"
+    assert rows[6][0].strip() == "one, layers less one, msp"
     assert [cell.strip() for cell in rows[-1][1:3]] == ["+0.0 (+0.0 to +0.0)"] * 2  # two and one are the same network
     assert run(*asked) == said  # the predictions of a first run are used again
 

@@ -162,6 +162,6 @@ def test_files_of_every_score(score: str, tmp_path: Path) -> None:
     ):
         assert_same_score(odd, expected.ood_score)
         assert_close(typical, expected.typicality, rtol=0, atol=1e-6)
-        assert len(profile) == (score == "all-layers")
+        assert len(profile) == (score == "layers")
         for layers in profile:
             assert_close(layers, expected.profile, rtol=0, atol=1e-6)

@@ -53,7 +53,7 @@ def labelled(model: Any, images: list[np.ndarray[Any, Any]]) -> list[tuple[Any, 
     return list(zip(images, library.predict(model, images).labels, strict=True))
 
 
-@pytest.mark.parametrize("score", ["all-layers", pytest.param("mahalanobis", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("score", ["layers", pytest.param("mahalanobis", marks=pytest.mark.slow)])
 def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: Path) -> None:
     dense = read_checkpoint(save_vit(tmp_path / "vit", num_hidden_layers=3))
     network, images = fuse(uneven_members(dense)), random_images(500, 0)

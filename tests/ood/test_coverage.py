@@ -57,7 +57,7 @@ def answers(family: str, odd: bool) -> FitSamples:
     logits = output.member_logits.double().numpy()[..., :2]
     labels = (logits[0, :, 0] > np.median(logits[0, :, 0])).astype(np.int64)
     hidden = [layer.double().numpy() for layer in output.hidden]
-    return FitSamples(logits, output.features.double().numpy(), labels, (weight, bias), hidden=hidden)
+    return FitSamples(logits, output.features.double().numpy(), labels, (weight, bias), hidden, predicted=labels)
 
 
 def measured(family: str, row: str, ratio: float) -> Mapping[str, np.ndarray]:
@@ -78,7 +78,7 @@ def measured(family: str, row: str, ratio: float) -> Mapping[str, np.ndarray]:
         )
         found["flagged"].append(_flagged(totals(fresh), totals(held)))
         if fresh.ndim == 2:
-            found["layers"].append([_flagged(*pair) for pair in zip(fresh, held, strict=True)])
+            found["layers"].append([_flagged(*pair) for pair in zip(fresh[:-1], held[:-1], strict=True)])
         right = np.quantile(totals(fresh), ACCEPT)
         found["lost"].append((totals(outside) > right).mean() - _flagged(totals(outside), totals(held)))
         found["auroc"].append(ood_metrics(totals(fresh), totals(outside)).auroc)

@@ -1,6 +1,8 @@
 """The score over all layers: its formula against scikit-learn, its layers against transformers, and its promise."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,54 +15,84 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.ood.fit import Fitting, score_samples
-from hydractl.ood.layers import ALL_LAYERS
+from hydractl.ood.layers import LAYERS
 from hydractl.ood.score import FitSamples, as_state
 from hydractl.ood.statistics import left_out_distances, unit_length
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
+from hydractl.surgery.towers import as_embedding
+from hydractl.tasks.all_tasks import find_task, with_task
+from hydractl.tasks.labels import Labels
+from hydractl.tasks.numbers import Numbers
+from hydractl.tasks.task import Answers
 from tests.conftest import build_reference
-from tests.references import Reference
+from tests.references import Reference, uneven_members
 
-COUNT, WIDTH, LAYERS = 60, 6, 3
+COUNT, WIDTH, DEPTH = 60, 6, 3
 
 
 def samples(count: int, seed: int, members: int = 1, shared: int = 0) -> FitSamples:
-    """Features and hidden states of a network of three layers, `shared` of which have one copy for all members."""
+    """Features and hidden states of a network of three layers, `shared` of which have one copy for all members.
+
+    Of four classes it never predicts one, and another once.
+    """
     generator = np.random.default_rng(seed)
-    spread = np.linspace(0.2, 2, WIDTH)
+    spread, predicted = np.linspace(0.2, 2, WIDTH), np.where(np.arange(count) == 5, 3, np.arange(count) % 2)
     hidden = [
         generator.normal(size=(1 if layer < shared else members, count, WIDTH)) * spread + layer
-        for layer in range(LAYERS - 1)
+        for layer in range(DEPTH - 1)
     ]
-    features = generator.normal(size=(members, count, WIDTH)) * spread
-    return FitSamples(np.zeros((members, count, 2)), features, hidden=hidden)
+    features = generator.normal(size=(members, count, WIDTH)) * spread + 3 * predicted[:, None]
+    return FitSamples(np.zeros((members, count, 2)), features, hidden=hidden, predicted=predicted)
 
 
-def distances(fits: list[np.ndarray], rows: list[np.ndarray]) -> np.ndarray:
-    """Squared distances `[N]` by scikit-learn, the mean over copies, each with its own fit; vectors at length 1."""
-    each = [
-        LedoitWolf().fit(unit_length(one)).mahalanobis(unit_length(other))
-        for one, other in zip(fits, rows, strict=True)
+def distances(known: np.ndarray, fresh: np.ndarray, classes: np.ndarray | None = None) -> np.ndarray:
+    """Squared distances `[n]` to the nearest mean by scikit-learn; without classes, of vectors at length 1."""
+    if classes is None:
+        known, fresh, classes = unit_length(known), unit_length(fresh), np.zeros(len(known))
+    means = {label: known[classes == label].mean(0) for label in classes}
+    fitted = LedoitWolf(assume_centered=True).fit(known - np.stack([means[label] for label in classes]))
+    return np.min([fitted.mahalanobis(fresh - mean) for mean in means.values()], axis=0)
+
+
+def logarithms(known: FitSamples, fresh: FitSamples) -> np.ndarray:
+    """The logarithm of the distance in each layer, and of that to classes, the mean over copies, `[L+1,n]`."""
+    layers = [
+        (*pair, None) for pair in zip([*known.hidden, known.features], [*fresh.hidden, fresh.features], strict=True)
     ]
-    return np.mean(each, axis=0)
+    every = [
+        *layers,
+        (known.features, fresh.features, np.zeros(known.samples) if known.predicted is None else known.predicted),
+    ]
+    return np.log(
+        [np.mean([distances(*pair, classes) for pair in zip(*copies, strict=True)], 0) for *copies, classes in every]
+    )
+
+
+def standardised(logs: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The score `[n]`, and each layer's part of it `[L,n]`, by logarithms of held-out samples."""
+    z, usual = ((some - held.mean(-1)[:, None]) / held.std(-1)[:, None] for some in (logs, held))
+    weight = 0.5 * (COUNT - 3) / COUNT  # three means of COUNT samples
+    return z[:-1].sum(0) / usual[:-1].sum(0).std() + weight * z[-1], z[:-1]
 
 
 @pytest.mark.parametrize("shared", [0, 1, 2])
-def test_equals_scikit_learn_layer_by_layer(shared: int) -> None:
+def test_equals_scikit_learn(shared: int) -> None:
     known, fresh = samples(COUNT, 0, 2, shared), samples(30, 1, 2, shared)
-    state = as_state(ALL_LAYERS.fit(known))
-    found = score_samples(ALL_LAYERS, state, fresh)
-    layers = [(*pair,) for pair in zip([*known.hidden, known.features], [*fresh.hidden, fresh.features], strict=True)]
-    for number, (inside, outside) in enumerate(layers):
-        # Location and scale are those of samples left out: here by a fit on the others, one after the other.
-        others = [[np.delete(one, n, 0) for one in inside] for n in range(COUNT)]
-        held = np.concatenate([distances(one, [x[n : n + 1] for x in inside]) for n, one in enumerate(others)])
-        assert state["location"][number].item() == pytest.approx(np.log(held).mean(), abs=0.01)
-        assert state["scale"][number].item() == pytest.approx(np.log(held).std(), rel=0.02)
-        expected = np.log(distances(list(inside), list(outside)))
-        theirs = (expected - state["location"][number].item()) / state["scale"][number].item()
-        np.testing.assert_allclose(found[number], theirs, rtol=1e-9, atol=1e-9)
+    # Location and scale are those of samples left out: here by a fit on the others, one after the other.
+    places = np.arange(COUNT)
+    held = np.concatenate(
+        [logarithms(known.subset(np.delete(places, n)), known.subset(places[n : n + 1])) for n in places], -1
+    )
+    score, layers = standardised(logarithms(known, fresh), held)
+    state = as_state(LAYERS.fit(known))
+    found = score_samples(LAYERS, state, fresh)
+    np.testing.assert_allclose(found.sum(0), score, rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(found[:-1] * layers.std() / found[:-1].std(), layers, rtol=0.02, atol=0.02)
+    exact = (logarithms(known, fresh) - state["location"][:, None].numpy()) / state["scale"][:, None].numpy()
+    np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
     assert state["hidden_whiten"].shape[0] == shared + 2 * (2 - shared)
+    assert state["means"].shape == (2, 3, WIDTH)
 
 
 def test_leaving_out_one_sample_is_a_fit_on_the_others() -> None:
@@ -78,9 +110,9 @@ def test_leaving_out_one_sample_is_a_fit_on_the_others() -> None:
 def test_accepts_the_promised_share_of_new_samples_whatever_their_number(count: int) -> None:
     accepted, measured = [], []
     for seed in range(12):
-        fitting = Fitting(ALL_LAYERS, samples(count, seed))
+        fitting = Fitting(LAYERS, samples(count, seed))
         quantiles = np.sort(fitting.held_out()[0].sum(0))
-        fresh = score_samples(ALL_LAYERS, fitting.whole, samples(400, 100 + seed)).sum(0)
+        fresh = score_samples(LAYERS, fitting.whole, samples(400, 100 + seed)).sum(0)
         typical = (1 + (quantiles >= fresh[:, None]).sum(-1)) / (count + 1)
         accepted.append((typical > 0.1).mean())
         measured.append(fitting.accepted(0.9) / count)
@@ -122,3 +154,67 @@ def test_layers_are_those_of_transformers_and_a_trunk_has_one_copy(family: str, 
         for layer, (ours, theirs) in enumerate(zip(hidden, expected, strict=True)):
             assert len(ours) == (1 if layer < 1 else copies)
             assert_close(ours[0], theirs, rtol=0, atol=1e-10)  # the first member keeps every head
+
+
+def answered(checkpoint: Checkpoint, reference: Reference, seed: int, count: int = 40) -> Answers:
+    """The answers of a network to random inputs of the reference's kinds, with the class prompts of a zero-shot one."""
+    model, generator = from_checkpoint(checkpoint), torch.Generator().manual_seed(seed)
+    inputs = dict(reference.inputs)
+    if checkpoint.spec.prompted:
+        model.class_embeddings = model.embed_texts(inputs.pop("input_ids"), inputs.pop("attention_mask"))
+    for name, tensor in inputs.items():
+        shape = (count, *tensor.shape[1:])
+        if tensor.is_floating_point():
+            inputs[name] = torch.randn(shape, generator=generator, dtype=tensor.dtype)
+        elif name == "input_ids":
+            inputs[name] = torch.randint(2, int(tensor.max()) + 1, shape, generator=generator)
+        else:
+            inputs[name] = tensor[:1].expand(shape)
+    with torch.inference_mode():
+        output = model(**inputs, every_layer=True)
+    return Answers(
+        task=find_task(checkpoint.spec.task),
+        member_logits=output.member_logits.numpy(),
+        features=output.features.numpy(),
+        hidden=[layer.numpy() for layer in output.hidden],
+    )
+
+
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [("vit", None), ("bert", None), ("clip", None), ("vit", Numbers), ("vit", Labels), ("vit", "embeds")],
+)
+def test_networks_of_every_task_are_scored_as_scikit_learn_does(
+    family: str, task: Any, members: int, tmp_path: Path
+) -> None:
+    reference = build_reference(family)
+    checkpoint = read_checkpoint(reference.save(tmp_path / "one"))
+    if task == "embeds":
+        checkpoint = as_embedding(checkpoint, "image")
+    elif task is not None:
+        checkpoint = with_task(checkpoint, task)
+    if members > 1:
+        checkpoint = fuse(uneven_members(checkpoint))
+    known, fresh = (answered(checkpoint, reference, seed) for seed in (0, 1))
+    state = as_state(LAYERS.fit(known.to_score()))
+    # The class of the mean probability; answers of other kinds are no classes.
+    p = np.exp(known.member_logits) / np.exp(known.member_logits).sum(-1, keepdims=True)
+    raw = FitSamples(
+        known.member_logits,
+        known.features,
+        hidden=known.hidden,
+        predicted=p.mean(0).argmax(-1) if task is None else None,
+    )
+    expected = (logarithms(raw, fresh.to_score()) - state["location"][:, None].numpy()) / state["scale"][
+        :, None
+    ].numpy()
+    np.testing.assert_allclose(score_samples(LAYERS, state, fresh.to_score()), expected, rtol=1e-8, atol=1e-8)
+    assert state["means"].shape[1] == (1 if task else len(set(raw.predicted)))
+
+
+def test_classes_of_a_sample_or_two_count_next_to_nothing() -> None:
+    known, fresh = samples(COUNT, 0), samples(30, 1)
+    for predicted in (np.arange(COUNT), np.arange(COUNT) % 58):
+        parts = score_samples(LAYERS, as_state(LAYERS.fit(replace(known, predicted=predicted))), fresh)
+        assert np.isfinite(parts).all() and np.ptp(parts[-1]) < 0.1 * np.ptp(parts[:-1].sum(0))

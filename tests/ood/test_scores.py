@@ -151,7 +151,7 @@ def test_leaving_out_a_sample_is_a_fit_on_the_others(name, samples):
         assert left_out[place] == pytest.approx(found[0], rel=0.05, abs=0.2)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "all-layers"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "layers"])
 def test_an_ensemble_scores_as_its_members_do_on_average(name, samples, generator):
     (weight,), (bias,) = samples.affine
     turned = samples.features[0] @ np.linalg.qr(generator.normal(size=(WIDTH, WIDTH)))[0] + 1
@@ -187,7 +187,7 @@ def test_too_few_samples_are_named(samples):
         ("knn", first(49), "49 samples to fit on: knn needs 50"),
         ("react", first(0), "0 samples to fit on: react"),
         ("vim", first(5), "5 samples to fit on: vim needs more than the 5"),
-        ("all-layers", first(2), "2 samples to fit on: all-layers needs 3"),
+        ("layers", first(2), "2 samples to fit on: layers needs 3"),
         ("mahalanobis", first(40, samples.labels % 3), "no samples of class 3"),
         ("mahalanobis", replace(samples, labels=None), "needs labelled samples"),
         ("react", replace(samples, affine=None), "add classifier.safetensors"),

@@ -188,7 +188,7 @@ def test_predict_flags_what_is_less_typical_than_a_share_of_the_data(
 ) -> None:
     hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
     ood = read_checkpoint(tmp_path / "warm").calibration.ood
-    assert ood is not None and replace(ood.fit, baseline=None) == OodFit("all-layers", 18, 0.75)
+    assert ood is not None and replace(ood.fit, baseline=None) == OodFit("layers", 18, 0.75)
     found = json.loads(hydractl("predict", tmp_path / "warm", held_out, "--json").out)["predictions"]
     known = ood.tensors["quantiles"].load().tolist()
     for row in found:

@@ -283,7 +283,7 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
         id_data=data,
         ood_data=[tmp_path / "other.csv"],
         calib_data=here / "texts.csv",
-        ood_score="all-layers",
+        ood_score="layers",
     )
     assert fitted.report.models["m0"].ood["other"].samples == 20
     with pytest.raises(OptionError, match="embeddings tell no OOD sample"):

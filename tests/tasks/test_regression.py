@@ -268,7 +268,7 @@ def test_every_step_from_numbers_to_exports(shared: Path, tmp_path: Path) -> Non
     assert entry["id"]["coverage"] == pytest.approx(inside.mean()) and "accuracy" not in entry["id"]
     deviation = (reach / intervals.width[0]).numpy()
     assert entry["id"]["nll"] == pytest.approx(gaussian_nll(labels - values.numpy(), deviation).mean(), rel=1e-2)
-    assert entry["score"] == "all-layers" and 0 <= entry["ood"]["odd"]["auroc"] <= 1
+    assert entry["score"] == "layers" and 0 <= entry["ood"]["odd"]["auroc"] <= 1
     assert set(entry["intervals"]["id"]) >= {"mse", "mae", "spearman", "nll", "coverage", "width"}
     for name in ("graph.onnx", "graph.pt2"):  # whose answers are compared with the model's
         assert hydractl.export(ready.checkpoint, output=tmp_path / name).difference < 1e-4
@@ -371,7 +371,7 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
         (DataError, "sample 1 is nan: give a number", lambda: evaluated(data=tmp_path / "gap.csv")),
         (DataError, "2 numbers, the model gives 1", lambda: evaluated(label_column="score,age")),
         (DataError, "from 0 to 1, as the model.s sigmoid", lambda: evaluated(shared / "sigmoid")),
-        (OptionError, "choose all-layers", lambda: evaluated(ood_score="msp")),
+        (OptionError, "choose layers", lambda: evaluated(ood_score="msp")),
         (OptionError, "calibrate the model, or choose", lambda: evaluated(ood_data=test)),
         (OptionError, "`temperature` .* answers with neither: leave it out", lambda: evaluated(temperature=2.0)),
         (OptionError, "leave it out", lambda: calibrated(accuracy="90%")),

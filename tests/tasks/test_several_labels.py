@@ -134,7 +134,7 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     report = hydractl.evaluate(systems, id_data=test, ood_data={"noise": shared / "noise"}, **given)
     entry = report.models["hydra"]
     assert set(entry["intervals"]["id"]) >= {"micro_f1", "macro_f1", "mean_ap", "label_auroc", "nll", "brier", "ece"}
-    assert entry["score"] == "all-layers" and 0 <= entry["ood"]["noise"]["auroc"] <= 1
+    assert entry["score"] == "layers" and 0 <= entry["ood"]["noise"]["auroc"] <= 1
     for name in ("graph.onnx", "graph.pt2"):  # whose answers are compared with the model's
         assert hydractl.export(ready.checkpoint, output=tmp_path / name).difference < 1e-4
     served = load_onnx(tmp_path / "graph.onnx").predict(list(images))
@@ -205,7 +205,7 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", by_class=True, **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, sets="90%", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, ood_score="msp", **tags)),
-        ("choose all-layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
+        ("choose layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
         ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="90%", **tags)),
         ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, save_logits=tmp_path / "saved", **tags)),
     ):

@@ -178,7 +178,7 @@ def test_every_step_from_words_to_exports(shared: Path, ready: Checkpoint, tmp_p
     )
     entry = report.models["hydra"]
     names = {"accuracy", "nll", "ece", "precision", "recall", "span_f1", "span_ece"}
-    assert set(entry["intervals"]["id"]) >= names and entry["score"] == "all-layers"
+    assert set(entry["intervals"]["id"]) >= names and entry["score"] == "layers"
     assert entry["id"]["samples"] == 30 and 0 <= entry["ood"]["odd"]["auroc"] <= 1
     labels = [[word["label"] for word in own["words"]] for own in found.to_json()["predictions"]]
     true = [tag for tags in rows["tags"] for tag in tags]
@@ -411,7 +411,7 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Chec
         ("choose temperature", lambda: hydractl.calibrate(model, id_data=data, method="vector")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_score="msp")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_data=odd)),
-        ("choose all-layers", lambda: hydractl.evaluate(model, id_data=data, ood_score="energy", allow_leak=True)),
+        ("choose layers", lambda: hydractl.evaluate(model, id_data=data, ood_score="energy", allow_leak=True)),
         (
             "leave it out",
             lambda: hydractl.evaluate(model, id_data=data, save_logits=tmp_path / "saved", allow_leak=True),

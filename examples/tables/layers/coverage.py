@@ -31,7 +31,7 @@ def simulated(count: int, seed: int) -> FitSamples:
     generator = np.random.default_rng(seed)
     common, spread = generator.normal(size=(count, WIDTH)), np.geomspace(1, 0.03, WIDTH)
     layers = [((common + generator.normal(size=(count, WIDTH))) * spread + 0.1)[None] for _ in range(LAYERS)]
-    return FitSamples(np.zeros((1, count, 2)), layers[-1], hidden=layers[:-1])
+    return FitSamples(np.zeros((1, count, 2)), layers[-1], hidden=layers[:-1], predicted=np.arange(count) % 10)
 
 
 def answers(model: str, source: str) -> FitSamples:
@@ -40,7 +40,8 @@ def answers(model: str, source: str) -> FitSamples:
     samples = open_samples(source, "text" if hasattr(network, "text") else "image", Reading())
     found = read(network, samples)
     hidden = [found["mean"][None, :, layer] for layer in range(1, found["mean"].shape[1] - 1)]
-    return FitSamples(found["logits"][None], found["pooled"][None], hidden=hidden)
+    predicted = found["logits"].argmax(1)
+    return FitSamples(found["logits"][None], found["pooled"][None], hidden=hidden, predicted=predicted)
 
 
 def accepted(scores: np.ndarray, known: np.ndarray, share: float) -> float:
@@ -54,7 +55,7 @@ def measured(known: FitSamples, new: FitSamples, share: float) -> tuple[float, f
     row = find_ood_score(DEFAULT)
     fitting = Fitting(row, known)
     held, scores = fitting.held_out()[0], score_samples(row, fitting.whole, new)
-    layers = [accepted(*pair, share) for pair in zip(scores, held, strict=True)]
+    layers = [accepted(*pair, share) for pair in zip(scores[:-1], held[:-1], strict=True)]
     return accepted(totals(scores), totals(held), share), fitting.accepted(share) / known.samples, layers
 
 

@@ -146,7 +146,10 @@ FORMS: dict[str, tuple[Form, Rule]] = {
 }  # fmt: skip
 
 
-def scores(found: Distances, rule: Rule) -> tuple[Array, Array, dict[str, Array]]:
+Scores = tuple[Array, Array, Mapping[str, Array]]
+
+
+def scores(found: Distances, rule: Rule) -> Scores:
     """Returns the scores of the held-out samples of the fit, of the ID samples and of each OOD set."""
     take = rule.take(found.held.shape[1])
     logs = np.log(found.held[:, take])
@@ -164,12 +167,59 @@ def scores(found: Distances, rule: Rule) -> tuple[Array, Array, dict[str, Array]
     return score(found.held), score(found.inside), {name: score(one) for name, one in found.outside.items()}
 
 
+class Weighted(NamedTuple):
+    """How all layers, the last one and an answer's score are added up, each in deviations of held-out samples."""
+
+    all: Rule | None = None
+    last: float = 1.0
+    answer: str = ""  # at a quarter
+
+
+EVERY = Rule(lambda count: [*range(1, count - 2), count - 1])  # all but the last hidden state, which becomes the pooled
+#: The last layer beside all others, by the names of the rows; classes in the last one are those that are predicted.
+WEIGHTED: dict[str, Weighted] = {
+    "last layer": Weighted(),
+    "all layers": Weighted(EVERY, 0),
+    **{f"all layers, last at {weight}": Weighted(EVERY, weight) for weight in (0.25, 0.5, 0.7, 1.0)},
+    **{f"all layers, last at 0.5, a quarter of {name}": Weighted(EVERY, 0.5, name) for name in ("energy", "entropy")},
+    "every second layer, last at 0.5":
+        Weighted(Rule(lambda count: [*range(1, count - 2, 2), count - 1]), 0.5),
+}  # fmt: skip
+
+
+def weighted(fit: Features, inside: Features, outside: Mapping[str, Features]) -> dict[str, Scores]:
+    """Returns the scores of every row of `WEIGHTED`, as `scores` returns them."""
+    predicted = fit | {"labels": fit["logits"].argmax(1)}
+    layers = measure(fit, inside, outside, Form(classes="none"))
+    last = scores(measure(predicted, inside, outside, Form(unit=False)), Rule(lambda count: [count - 1]))
+    answers = [answer_scores(features) for features in (fit, inside, *outside.values())]
+
+    def added(form: Weighted) -> Scores:
+        parts = [(form.last, _parts(last))]
+        if form.all is not None:
+            parts.append((1, _parts(scores(layers, form.all))))
+        if form.answer:
+            parts.append((0.25, [one[form.answer] for one in answers]))
+        held, measured, *others = (
+            sum(weight * (each[at] - each[0].mean()) / each[0].std() for weight, each in parts)
+            for at in range(2 + len(outside))
+        )
+        return held, measured, dict(zip(outside, others, strict=True))
+
+    return {name: added(form) for name, form in WEIGHTED.items()}
+
+
+def _parts(found: Scores) -> list[Array]:
+    return [found[0], found[1], *found[2].values()]
+
+
 def answer_scores(features: Features) -> dict[str, Array]:
     """Returns the scores that logits alone give."""
     logits = features["logits"].astype(float)
     top = logits.max(1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(1)) + top[:, 0]
-    return {"MSP": -np.exp(top[:, 0] - total), "energy": -total}
+    logs = logits - total[:, None]
+    return {"MSP": -np.exp(logs.max(1)), "energy": -total, "entropy": -(np.exp(logs) * logs).sum(1)}
 
 
 def typicalities(held: Array, found: Array) -> Array:

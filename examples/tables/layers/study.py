@@ -17,7 +17,19 @@ from typing import Any
 
 import numpy as np
 from features import Features, as_stored, cached, dimmed
-from forms import FORMS, Array, Distances, Form, answer_scores, early_or_late, measure, scores, typicalities
+from forms import (
+    FORMS,
+    Array,
+    Distances,
+    Form,
+    Scores,
+    answer_scores,
+    early_or_late,
+    measure,
+    scores,
+    typicalities,
+    weighted,
+)
 from peers import peers
 from torch import Tensor
 
@@ -31,8 +43,9 @@ from hydractl.metrics.detection import ood_metrics
 ACCEPT = 0.95
 #: The rows that further tables show.
 SHOWN = ("baseline", "one Gaussian everywhere, plain sum", "last layer (Mahalanobis)")
+#: What stands beside what.
+CHOSEN, BESIDE = "all layers, last at 0.5", ("all layers", "last layer", "all layers, last at 1.0")
 PROFILE = "one Gaussian everywhere, plain sum"
-Scores = tuple[Array, Array, Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -109,6 +122,49 @@ def print_forms(study: Study) -> None:
     inside = {name: pair[0] for name, pair in by_logits.items()} | {name: found[name][last][1] for name in FORMS}
     rows = [[name, errors_found(study.inside, score)] for name, score in inside.items()]
     table(["score", "AUROC"], rows, f"Wrong answers on ID, found by a score fitted on {last}")
+
+
+def differences(one: Scores, other: Scores, draws: int = 500) -> list[str]:
+    """Returns by how much one score's mean AUROC, mean FPR95 and first AUROC are above another's, with intervals."""
+    random, first = np.random.default_rng(0), next(iter(one[2]))
+    found = []
+    for draw in range(1 + draws):
+        sizes = [len(one[1]), *map(len, one[2].values())]
+        places = [random.integers(size, size=size) if draw else np.arange(size) for size in sizes]
+        each = []
+        for _, inside, outside in (one, other):
+            drawn = {name: outside[name][at] for name, at in zip(outside, places[1:], strict=True)}
+            by_set = detection(inside[places[0]], drawn)
+            each.append((*by_set["mean"], by_set[first][0]))
+        found.append(np.subtract(*each))
+    low, high = np.quantile(found[1:], (0.025, 0.975), axis=0)
+    return [f"{value:+.1f} ({a:+.1f} to {b:+.1f})" for value, a, b in zip(found[0], low, high, strict=True)]
+
+
+def print_weights(study: Study) -> None:
+    """Prints what the last layer adds to all of them, by its weight."""
+    found = {size: weighted(fit, study.inside, study.outside) for size, fit in study.fits.items()}
+    plain = answer_scores(study.inside), {name: answer_scores(one) for name, one in study.outside.items()}
+    msp = detection(plain[0]["MSP"], {name: one["MSP"] for name, one in plain[1].items()})
+    first = next(iter(study.outside))
+
+    def every() -> Iterator[list[str]]:
+        yield ["MSP", *[cell(msp["mean"]), f"{msp[first][0]:.1f}", "-"] * len(found)]
+        for name in next(iter(found.values())):
+            each = [(detection(*by_name[name][1:]), flagged(by_name[name])[0]) for by_name in found.values()]
+            yield [
+                name,
+                *(one for by_set, odd in each for one in (cell(by_set["mean"]), f"{by_set[first][0]:.1f}", odd)),
+            ]
+
+    header = [f"{text}{size}" for size in found for text in ("", f"{first}, ", "ID flagged, ")]
+    table(["score", *header], every(), f"The last layer beside all: mean AUROC / FPR95, AUROC of {first}")
+    sets = ["mean", *study.outside]
+    last = list(found)[min(1, len(found) - 1)]
+    rows = [[name, *(cell(detection(*one[1:])[by]) for by in sets)] for name, one in found[last].items()]
+    table([f"score, {last}", *sets], rows, "AUROC / FPR95 by set")
+    rows = [[f"less {name}", *differences(found[last][CHOSEN], found[last][name])] for name in BESIDE]
+    table([CHOSEN, "mean AUROC", "mean FPR95", f"AUROC {first}"], rows, "Differences, paired 95 % intervals")
 
 
 def print_profile(study: Study) -> None:
@@ -223,7 +279,9 @@ def main() -> None:
     parser.add_argument("--corrupt", default="gaussian_noise,defocus_blur,jpeg_compression,pixelate:3")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--unequal", nargs="*", default=[], help="OOD sets of images to read as they are, too")
-    parser.add_argument("--tables", default="forms,profile,files", help="perhaps with peers, which take pytorch-ood")
+    parser.add_argument(
+        "--tables", default="weights,forms,profile,files", help="perhaps with peers, which take pytorch-ood"
+    )
     parser.add_argument("--quick", action="store_true", help="a few samples, to try it out")
     asked = parser.parse_args()
     if asked.quick:
@@ -232,7 +290,13 @@ def main() -> None:
     study = read_all(asked, model)
     accuracy = (study.inside["logits"].argmax(1) == study.inside["labels"]).mean()
     print(f"ID: {len(study.inside['labels'])} samples measure, accuracy {100 * accuracy:.1f} %")
-    printed = {"forms": print_forms, "profile": print_profile, "files": print_unequal, "peers": print_peers}
+    printed = {
+        "weights": print_weights,
+        "forms": print_forms,
+        "profile": print_profile,
+        "files": print_unequal,
+        "peers": print_peers,
+    }
     for name in asked.tables.split(","):
         printed[name](study)
 

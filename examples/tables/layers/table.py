@@ -15,7 +15,7 @@ from typing import Any
 
 import hydractl
 
-SCORES = ("msp", "mahalanobis", "all-layers")
+SCORES = ("msp", "mahalanobis", "layers")
 Entry = Mapping[str, Any]
 
 
