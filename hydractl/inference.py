@@ -16,7 +16,7 @@ from hydractl.data.words import WordPlace
 from hydractl.errors import DataError
 from hydractl.model.answering import BatchAnswers, finite_on_cpu
 from hydractl.model.hydra import Hydra, from_checkpoint
-from hydractl.ood.score import Reads
+from hydractl.ood.score import Beside
 
 
 class Logits(NamedTuple):
@@ -78,11 +78,12 @@ class _Preprocessing:
         return self.built.words(texts)
 
 
-def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> BatchAnswers:
+def member_answers(model: Hydra, batch: Batch, reads: Beside = "logits") -> BatchAnswers:
     """Returns the members' outputs for one batch.
 
     Args:
-        reads: what to return beside the logits: the features, and the hidden layers too.
+        reads: what to return beside the logits: the features, and the hidden layers too; or all numbers of the score in
+            the model's file.
 
     Raises:
         NotFiniteError: logits or features are not finite.
@@ -92,6 +93,8 @@ def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> Batch
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
         every = reads == "layers"
         output = model(**inputs, every_layer=True) if every else model(**inputs)
+        if reads == "typicality":
+            return with_typicality(batch, output.own)
         scored = model.ood_head is not None and model.ood_head.row.reads == "layers" and output.ood_score is not None
         return BatchAnswers(
             finite_on_cpu(batch.answered(output.member_logits), "logits"),
@@ -100,6 +103,12 @@ def member_answers(model: Hydra, batch: Batch, reads: Reads = "logits") -> Batch
             hidden=[finite_on_cpu(layer, "hidden states") for layer in output.hidden] if every else (),
             places=batch.places,
         )
+
+
+def with_typicality(batch: Batch, outputs: BatchAnswers) -> BatchAnswers:
+    """Returns the answers to a batch with the numbers of the model's own score; see `BatchAnswers.checked`."""
+    answered = outputs._replace(member_logits=batch.answered(outputs.member_logits), places=batch.places)
+    return answered.checked(batch.positions.tolist())
 
 
 def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:

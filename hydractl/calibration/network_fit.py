@@ -154,7 +154,7 @@ def missing_to_fit(checkpoint: Checkpoint, samples: Samples, reading: Reading) -
     if samples.labels is None or task.taught_only:
         return None
     named = samples.label_names if reading.classes is None else read_classes(reading.classes)
-    names = checkpoint.labels or (named if checkpoint.spec.prompted else unnamed(checkpoint.spec.classes))
+    names = checkpoint.labels or unnamed(checkpoint.spec.classes) or named
     return None if names is None else missing_classes(match_to_task(samples, task, names, reading.match_labels))
 
 

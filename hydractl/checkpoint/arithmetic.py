@@ -31,7 +31,7 @@ def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
         count.add(f"{tower.name}.projection")
         return count.total + count.copies * spec.projection * spec.prompted
     for name in ("classifier", "distillation_classifier"):
-        count.add(name, input_tokens(spec) if spec.by_token else 1)
+        count.add(name, tower.left_tokens(input_tokens(spec)))
     return count.total
 
 

@@ -235,7 +235,7 @@ class WrittenCalibration(Schema):
             if sizes != {spec.classes}:
                 raise ValueError(f"intervals are of {max(sizes)} numbers, the network has {classes}")
         if self.sets is not None:
-            if spec.prompted or not spec.one_class:
+            if not spec.one_class:
                 raise ValueError("sets are of a network that chooses one of fixed classes, this one does not")
             if len(self.sets.least) not in (1, classes):
                 raise ValueError(f"sets.least are {len(self.sets.least)}, the network has {classes} classes")

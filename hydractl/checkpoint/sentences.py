@@ -292,7 +292,7 @@ def sentence_files(spec: ModelSpec, length: int | None) -> dict[str, Any]:
         length: the most tokens of a text.
     """
     pool = spec.towers[0].pool
-    if not spec.embeds or spec.modality != "text" or pool not in POOLINGS.values():
+    if spec.classes is not None or spec.modality != "text" or pool not in POOLINGS.values():
         return {}
     kinds = {"Transformer": "", "Pooling": "1_Pooling", **({"Normalize": "2_Normalize"} if spec.unit_length else {})}
     modules = [

@@ -51,7 +51,7 @@ TOWERS_OF: dict[TaskName, tuple[str, ...]] = {
     "text-embedding": ("text",),
     "token-classification": ("text",),
 }
-#: The tasks without classes, by the tower that embeds.
+#: The tasks of networks that embed, by the tower that does.
 EMBEDDINGS: dict[str, TaskName] = {"vision": "image-embedding", "text": "text-embedding"}
 #: What sentence-transformers calls the activations after logits.
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
@@ -157,8 +157,13 @@ class ModelSpec:
 
     @property
     def one_class(self) -> bool:
-        """True if it chooses one class for a sample, so that its answer is a softmax."""
-        return self.task not in PROBLEM_TYPES and not self.embeds and not self.by_token
+        """True if it chooses one of the classes of its classifier for a sample, so that its answer is a softmax."""
+        return self.task not in PROBLEM_TYPES and self.classes is not None and not self.by_token
+
+    @property
+    def embeds_unit(self) -> bool:
+        """True if embeddings have unit length, as those that are compared have."""
+        return self.prompted or self.unit_length
 
     @property
     def modality(self) -> Literal["image", "text"]:

@@ -285,6 +285,10 @@ class TowerSpec:
         """The number of tokens of the last hidden state that are pooled; 0 for all of them."""
         return {"first": 1, "eos": 1, "last": 1, "first+second": 2}.get(self.pool, 0)
 
+    def left_tokens(self, tokens: int) -> int:
+        """Returns how many of so many tokens are left to classify after pooling."""
+        return tokens if self.pool == "each" else 1
+
     @property
     def distances(self) -> int:
         """Numbers that a head has for distances."""

@@ -297,7 +297,7 @@ class Material:
     @property
     def template(self) -> str | None:
         """The prompt of a zero-shot model's classes; None for other models."""
-        return self.reading.template if self.model.spec.prompted else None
+        return self.model.task.template(self.reading.template)
 
     @property
     def device(self) -> torch.device:
@@ -316,5 +316,5 @@ class Material:
 
     def data_identity(self) -> dict[str, Any]:
         """Returns the data that results depend on besides the model and the options, as plain JSON."""
-        classes = {"classes": list(self.labels or ())} if self.model.spec.prompted else {}
+        classes = {} if self.template is None else {"classes": list(self.labels or ())}
         return {name: samples.identity() for name, samples in self.used("ID data", "OOD data").items()} | classes

@@ -4,9 +4,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.data.words import first_tokens
 from hydractl.errors import DataError, OptionError
-from hydractl.model.answering import no_word
+from hydractl.model.answering import RawPreprocessor, no_word
 
 #: The memory for batches that a search reads in every round.
 CACHED_BYTES = 2**30
@@ -32,13 +31,16 @@ class Batch:
     """The inputs of B samples; `positions` `[B]` are their places in the data set, `labels` `[B]` or None.
 
     Where the model answers for words, `words` `[n,3]` are sample in the batch, first token and number of each that has
-    a label, or of all without `labels` `[n]`.
+    a label, or of all without `labels` `[n]`; `spans` are the places of all words in their texts.
+    `unread` tells why samples that are not among the B cannot be read, by their places in the data set.
     """
 
     inputs: dict[str, Tensor]
     labels: Tensor | None
     positions: Tensor
     words: Tensor | None = None
+    spans: Sequence[Sequence[tuple[int, int]]] = ()
+    unread: Mapping[int, str] = field(default_factory=dict)
 
     def answered(self, values: Tensor) -> Tensor:
         """Returns values of what the model answers, `[...,n,C]` of words from `[...,B,T,C]`, or samples as they are."""
@@ -82,10 +84,11 @@ class Batches(Dataset[Batch | DataError]):
     """
 
     samples: Samples
-    preprocessor: Preprocessor
+    preprocessor: RawPreprocessor
     plan: tuple[NDArray[np.int64], ...]
     workers: int = 0
     truncated: int = 0
+    skip_bad: bool = False  # whether batches leave out samples that cannot be read
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -102,22 +105,25 @@ class Batches(Dataset[Batch | DataError]):
     def __getitem__(self, index: int) -> Batch | DataError:
         """Returns one batch, or a DataError; see `make_batch`."""
         positions = self.plan[index]
-        return make_batch(self.preprocessor, self.samples, _at(self.samples.inputs, positions), positions)
+        inputs: Any = _at(self.samples.inputs, positions)
+        if self.skip_bad:  # in the order of the data, so that `inputs` is a part of it
+            return _readable_batch(self.preprocessor, inputs, positions)
+        return make_batch(self.preprocessor, self.samples, inputs, positions)
 
 
 def make_batch(
-    preprocessor: Preprocessor, samples: Samples, inputs: Iterable[object], positions: NDArray[np.int64]
+    preprocessor: RawPreprocessor, samples: Samples, inputs: Iterable[object], positions: NDArray[np.int64]
 ) -> Batch | DataError:
     """Returns the batch of some samples, or a DataError, which a worker would turn into a traceback if it raised it.
 
     Args:
         inputs: those at `positions`, as they are or augmented.
     """
-    words = None
+    words, places = None, list[Any]()
     try:
         if preprocessor.by_word:
             inputs = list(inputs)
-            words = first_tokens(preprocessor.words(inputs))
+            words = first_tokens(places := preprocessor.words(inputs))
         tensors = preprocessor(inputs)
     except DataError as error:
         return error
@@ -125,7 +131,33 @@ def make_batch(
     if words is not None and labels is not None:
         labels = labels[words[:, 0], words[:, 2]]
         words, labels = words[labels >= 0], labels[labels >= 0]
-    return Batch(tensors, labels, torch.from_numpy(positions), words)
+    spans = [[(word.start, word.end) for word in sentence] for sentence in places]
+    return Batch(tensors, labels, torch.from_numpy(positions), words, spans=spans)
+
+
+def _readable_batch(
+    preprocessor: RawPreprocessor, inputs: Sequence[Any], positions: NDArray[np.int64]
+) -> Batch | DataError:
+    """Returns the batch of the images that can be read, read one by one; without inputs if none can be."""
+    good, unread = list[int](), dict[int, str]()
+
+    def read() -> Iterator[Any]:
+        for at, position in enumerate(positions.tolist()):
+            try:
+                image = inputs[at]
+            except DataError as error:
+                unread[position] = str(error)
+                continue
+            good.append(position)
+            yield image
+
+    images = read()
+    first = next(images, None)
+    try:
+        tensors = {} if first is None else preprocessor(chain([first], images))
+    except DataError as error:
+        return error
+    return Batch(tensors, None, torch.tensor(good, dtype=torch.long), unread=unread)
 
 
 def readable(made: Batch | DataError) -> Batch:
@@ -137,7 +169,7 @@ def readable(made: Batch | DataError) -> Batch:
 
 def make_batches(
     samples: Samples,
-    preprocessor: Preprocessor,
+    preprocessor: RawPreprocessor,
     batch_size: int,
     *,
     workers: int = 0,
@@ -157,8 +189,8 @@ def make_batches(
         raise OptionError(f"`batch_size` {batch_size}: expected 1 or more")
     order = np.arange(len(samples))
     truncated = 0
-    if samples.modality == "text" and preprocessor.text is not None:
-        lengths, truncated = preprocessor.text.lengths(samples.inputs)
+    if samples.modality == "text":
+        lengths, truncated = preprocessor.lengths(samples.inputs)
         # The longest first saves padding, and shows a lack of memory at once.
         order = np.argsort(-lengths, kind="stable")
         workers = 0

@@ -337,7 +337,7 @@ def set_classes(model: Hydra, classes: str | Path | Sequence[str] | None, templa
     Raises:
         OptionError: no classes are named, or the model has classes of its own.
     """
-    if not model.spec.prompted and classes is None:
+    if classes is None and model.task.template(template) is None:
         return
     names = read_classes(classes) if classes is not None else samples.label_names
     if names is None:

@@ -285,7 +285,7 @@ def as_opened(checkpoint: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: it cannot be opened.
     """
-    if checkpoint.spec.prompted or not checkpoint.preprocessing.keys() & TOKENIZERS:
+    if checkpoint.spec.modality == "image" or not checkpoint.preprocessing.keys() & TOKENIZERS:
         return dict(checkpoint.preprocessing)
     text = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config).text
     others = {name: content for name, content in checkpoint.preprocessing.items() if name not in (*TEXT_FILES, TEXTS)}

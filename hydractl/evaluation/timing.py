@@ -243,8 +243,11 @@ def open_timed(
             for name, models in checkpoints.items()
             if len(models) == 1 and (Path(models[0].name) / "config.json").is_file()
         }
-        if not folders or any(systems[name].spec.prompted for name in folders):
-            raise OptionError("`transformers` times folders of image or text classifiers as transformers writes them")
+        refusal = "`transformers` times folders of image or text classifiers as transformers writes them"
+        if not folders:
+            raise OptionError(refusal)
+        for name in folders:
+            find_task(systems[name].spec.task).require_classifier(refusal)
         for name, folder in folders.items():
             systems[f"{name} (transformers)"] = _their_forward(folder, systems[name], laid_out.compiled)
     return systems

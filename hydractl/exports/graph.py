@@ -18,7 +18,7 @@ from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.data.preprocess import as_opened
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import OutputError
 from hydractl.model.hydra import Hydra, to_checkpoint
 from hydractl.ood.score import QUANTILES
 from hydractl.systems.cost import cost, synthetic_inputs
@@ -100,8 +100,7 @@ def trace(model: Hydra, fitting: bool = False) -> Traced:
     Raises:
         OptionError: a zero-shot model has no classes yet; they become part of the graph.
     """
-    if model.spec.prompted and model.class_embeddings is None:
-        raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
+    model.task.require_classes(model.class_embeddings)
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():

@@ -78,7 +78,7 @@ class Refit:
             path = Path(folder) / "fitting.onnx"
             path.write_bytes(quantized(traced).SerializeToString())
             data = EvaluationData(self.data.sets, self.running.reading.match_labels)
-            network = OnnxSystem(path, tuple(traced.outputs), data, self.running)
+            network = OnnxSystem(path, tuple(traced.outputs), data=data, running=self.running)
             answers = network.answers(next(iter(self.data.sets)), plan.reads, self.on_batch)
         held = Held(answers, {}, classifier, {})
         fitted = fit_answers(held, _fit(checkpoint), plan, self.running.on_note)
@@ -114,7 +114,7 @@ def write_int8(
     with write_atomically(path, force) as file:
         file.write(content)
         file.flush()
-        network = refit.load(before) if before.spec.prompted else before
+        network = before if before.spec.classes is not None else refit.load(before)
         change = measure_change(network, Path(file.name), data, refit.running, watch=watch)
         change = replace(change, unfitted=_unfitted(before.calibration, after.calibration, refit.data))
         for warning in change.warnings:
@@ -143,7 +143,7 @@ def _fit(checkpoint: Checkpoint) -> Fit:
 
 def _wanted(checkpoint: Checkpoint) -> Wanted:
     """Returns the score to fit: the kind that the file has, with its promises, or the default."""
-    fixed = checkpoint.spec.one_class and not checkpoint.spec.prompted
+    fixed = find_task(checkpoint.spec.task).fixed
     if (ood := checkpoint.calibration.ood) is None:
         return Wanted(DEFAULT, 0.95, BANK, fixed=fixed)
     fit, bank = ood.fit, ood.tensors.get("bank")

@@ -100,9 +100,7 @@ class HydraPreTrainedModel(PreTrainedModel):
         loss = None
         if labels is not None:
             members = output.member_logits / self.hydra.temperature
-            if self.hydra.spec.by_token:
-                members, labels = members[:, labels >= 0], labels[labels >= 0]
-            loss = self.hydra.task.losses(members.float(), labels, 0.0).mean()
+            loss = self.hydra.task.loss(members.float(), labels)
         return HydraClassifierOutput(
             loss=loss,
             logits=output.logits,

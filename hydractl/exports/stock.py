@@ -45,7 +45,7 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
     if family is None:
         raise CheckpointError(f"{checkpoint.name}: its family {checkpoint.family!r} is unknown: update hydractl")
     model_spec(checkpoint.name, family, checkpoint.config)
-    if checkpoint.spec.embeds and family.base is not None:
+    if checkpoint.spec.classes is None and family.base is not None:
         family = bare(family, family.base)
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / family.config_file, to_json(source_config(family, checkpoint)), force)

@@ -297,11 +297,13 @@ TAGGERS: tuple[Family, ...] = tuple(map(_of_tokens, _READING))
 
 
 def label_tokens(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns a network of texts as one that labels each token, its classifier yet to be made.
+    """Returns a network of texts as one that labels each token, its classifier yet to be made; a tagger as it is.
 
     Raises:
         OptionError: not a network of texts that transformers has so.
     """
+    if any(family.name == checkpoint.family for family in TAGGERS):
+        return checkpoint
     family = next((candidate for candidate in TAGGERS if candidate.name == checkpoint.family + ENDING), None)
     if family is None:
         raise OptionError(f"{checkpoint.name}: a {checkpoint.family} labels no tokens: choose a family of texts")

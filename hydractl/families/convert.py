@@ -67,7 +67,7 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
 def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
         spec = family.described(fields.spec())
-        if spec.embeds:
+        if spec.classes is None:
             return spec
         problem, activation = (getattr(fields, name, None) for name in ("problem_type", "logit_activation"))
         return replace(spec, task=task_of_problem(spec.task, problem, spec.classes, activation))

@@ -137,8 +137,11 @@ def open_materials(
 
 def modality_of(checkpoint: Checkpoint, reading: Reading) -> Modality:
     """Returns the kind of data that a network classifies; raises OptionError for a template of no use to it."""
-    if not checkpoint.spec.prompted and reading.template != DEFAULT_TEMPLATE:
-        raise OptionError(f"`template` {reading.template}: the classes of {checkpoint.name} are fixed: leave it out")
+    from hydractl.tasks.all_tasks import find_task
+
+    template, task = reading.template, find_task(checkpoint.spec.task)
+    if template != DEFAULT_TEMPLATE and task.template(template) is None:
+        raise OptionError(f"`template` {template}: the classes of {checkpoint.name} are fixed: leave it out")
     return checkpoint.spec.modality
 
 

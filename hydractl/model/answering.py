@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -106,11 +106,15 @@ class OodHead(nn.Module):
 class RawPreprocessor(Protocol):
     """Turns raw images or texts into the tensors that `forward` takes.
 
-    `each` returns the samples of a prediction one by one; `lengths` counts tokens `[N]` and cut texts; `words` finds
-    the first token of each word, and its place in its text.
+    `by_word` tells whether the model answers for each word of a text. `each` returns the samples of a prediction one by
+    one; `lengths` counts tokens `[N]` and cut texts; `words` finds the first token of each word, and its place in its
+    text.
     """
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
+
+    @property
+    def by_word(self) -> bool: ...
 
     def each(self, samples: object) -> Iterable[object]: ...
 
@@ -145,6 +149,23 @@ class BatchAnswers(NamedTuple):
     features: Tensor | None = None  # `[M,B,D']`, the classifiers' inputs; None unless requested
     hidden: Sequence[Tensor] = ()  # `[1 or M,B,D]` of each hidden layer, the mean token; empty unless requested
     places: Tensor | None = None  # `[n,2]` of n words: sentence in the set, and word
+
+    def checked(self, samples: Sequence[int]) -> Self:
+        """Returns logits and the numbers of the model's own score on the CPU.
+
+        Args:
+            samples: the places of the batch's samples in the set.
+
+        Raises:
+            NotFiniteError: a number is not finite; it knows the place of the first sample with one.
+        """
+        rows = samples if self.places is None else self.places[:, 0].tolist()
+        logits = finite_on_cpu(self.member_logits, "logits", rows)
+        score, typicality, profile = (
+            None if values is None else finite_on_cpu(values, "OOD scores", samples)
+            for values in (self.ood_score, self.typicality, self.profile)
+        )
+        return self._replace(member_logits=logits, ood_score=score, typicality=typicality, profile=profile)
 
 
 def joined(
@@ -223,23 +244,13 @@ class Answering:
         texts = list(samples)
         lengths, truncated = self.preprocessor.lengths(texts)
         order = np.argsort(-lengths, kind="stable").tolist()
-        words = self.preprocessor.words(texts) if self.network.spec.by_token else None
+        words = self.preprocessor.words(texts) if self.preprocessor.by_word else None
         batches = self._prepared((texts[place] for place in order), iter(order), batch_size)
         answers = replace(self._collect(batches, on_batch, words), truncated=truncated)
         if words is None:
             return answers
         spans = [[(word.start, word.end) for word in sentence] for sentence in words]
         return replace(answers, texts=list(map(str, texts)), spans=spans)
-
-    @torch.inference_mode()
-    def predict_prepared(self, batches: Iterable[Prepared], on_batch: Callable[[int], None]) -> Answers:
-        """Returns the answers to batches in the form that the network takes, in the order of their samples' numbers.
-
-        Raises:
-            DataError: there are none.
-            NotFiniteError: the network's answers to them are not finite.
-        """
-        return self._collect(batches, on_batch)
 
     def _prepared(self, waiting: Iterator[object], places: Iterator[int], batch_size: int) -> Iterator[Prepared]:
         for first in waiting:
@@ -253,18 +264,14 @@ class Answering:
         parts = list[tuple[NDArray[np.int64], BatchAnswers]]()
         for inputs, places in batches:
             answers = self.answer(inputs)
-            logits, by_word = finite_on_cpu(answers.member_logits, "logits", places), None
             if words is not None:
                 rows = [
                     (row, word.token, place, word.number) for row, place in enumerate(places) for word in words[place]
                 ]
                 row, token, *word = torch.tensor(rows).T
-                logits, by_word = logits[:, row, token], torch.stack(word, 1)
-            score, typicality, profile = (
-                None if values is None else finite_on_cpu(values, "OOD scores", places)
-                for values in (answers.ood_score, answers.typicality, answers.profile)
-            )
-            parts.append((np.asarray(places), BatchAnswers(logits, score, typicality, profile, places=by_word)))
+                logits = answers.member_logits[:, row, token]
+                answers = answers._replace(member_logits=logits, places=torch.stack(word, 1))
+            parts.append((np.asarray(places), answers.checked(places)))
             on_batch(len(places))
         if not parts:
             raise DataError("there are no samples to predict")

@@ -60,8 +60,15 @@ class HydraOutput(NamedTuple):
     sets: Tensor | None = None
     hidden: Sequence[Tensor] = ()
 
+    @property
+    def own(self) -> BatchAnswers:
+        """The members' answers, with the numbers of the model's own score."""
+        return BatchAnswers(self.member_logits, self.ood_score, self.typicality, self.profile)
+
     def cut(self, tokens: int) -> Self:
-        """Returns the output for the first tokens of texts whose tokens are labelled."""
+        """Returns the output for the first tokens of texts where each is labelled; else the same output."""
+        if self.member_logits.ndim < 4:  # [M,B,C], not [M,B,T,C]
+            return self
         logits, p, log_p = (each[..., :tokens, :] for each in (self.member_logits, self.probabilities, self.logits))
         return self._replace(member_logits=logits, probabilities=p, logits=log_p)
 
@@ -88,11 +95,11 @@ class Hydra(nn.Module):
         stored = Stored(shapes, layout, spec.adapter)
         for tower in spec.towers:
             self.add_module(tower.name, Tower(tower, stored))
-        if spec.prompted:
+        if "logit_scale" in shapes:
             self.logit_scale = empty(shapes["logit_scale"])
             bias = shapes.get("logit_bias")
             self.register_parameter("logit_bias", empty(bias) if bias is not None else None)
-        elif not spec.embeds:
+        elif spec.classes is not None:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
                 self.add_module(name, build_linear(name, stored))
@@ -160,7 +167,7 @@ class Hydra(nn.Module):
         if self.recorder is not None and not every_layer:
             inputs = {name: x for name, x in {"pixel_values": pixel_values, **texts}.items() if x is not None}
             output = HydraOutput(*self.recorder(inputs if input_ids is None else self._padded(inputs)))
-            return output if input_ids is None or not self.spec.by_token else output.cut(input_ids.shape[1])
+            return output if input_ids is None else output.cut(input_ids.shape[1])
         return self._answer(pixel_values, **texts, every_layer=every_layer)
 
     def _padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -180,25 +187,19 @@ class Hydra(nn.Module):
     ) -> HydraOutput:
         scores_layers = self.ood_head is not None and self.ood_head.row.reads == "layers" and not self.training
         hidden: Hidden | None = [] if every_layer or scores_layers else None
-        if self.spec.prompted:
-            pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
-            images = self.embed("vision", pooled)
-            return self._finish(self._compare(images, input_ids, attention_mask), images, hidden)
         if self.spec.modality == "image":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"), hidden)
         else:
             texts = _given(input_ids, "input_ids"), attention_mask, token_type_ids
             pooled = self.text.forward_text(*texts, hidden=hidden)
-        answered = self.classify(pooled)
-        read = mean_token(pooled, attention_mask)[:, :, 0] if self.spec.by_token else pooled
-        return self._finish(answered, answered if self.spec.embeds else read, hidden)
+        return self._finish(*self.task.read(self, pooled, input_ids, attention_mask), hidden)
 
     def classify(self, pooled: Tensor) -> Tensor:
         """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`, or the embeddings `[G,B,D']` of a model that embeds.
 
         Of each token `[G,B,T,D]`, returns logits `[G,B,T,C]`.
         """
-        if self.spec.embeds:
+        if self.spec.classes is None:
             return self.embed(self.spec.towers[0].name, pooled)
         pooled = self.dropout(pooled)
         if self.spec.distilled:
@@ -213,7 +214,7 @@ class Hydra(nn.Module):
         Raises:
             OptionError: a zero-shot model without classes.
         """
-        if self.spec.prompted:
+        if self.spec.classes is None:
             weight = self._known(self.class_embeddings) * self.logit_scale.exp().view(-1, 1, 1)
             bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
             bias = bias.expand(-1, weight.shape[1])
@@ -224,8 +225,14 @@ class Hydra(nn.Module):
             bias = torch.stack(biases).mean(0)
         return weight.expand(self.members, -1, -1), bias.expand(self.members, -1)
 
-    def _compare(self, images: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-        classes = self.class_embeddings if input_ids is None else self.embed_texts(input_ids, mask)
+    @staticmethod
+    def mean_of_tokens(tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns the mean `[G,B,D]` of the tokens `[G,B,T,D]` that count."""
+        return mean_token(tokens, mask)[:, :, 0]
+
+    def compare_prompts(self, images: Tensor, texts: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Returns logits `[G,B,C]` of embeddings `[G,B,P]` of images, for prompts `[C,T]` or the model's classes."""
+        classes = self.class_embeddings if texts is None else self.embed_texts(texts, mask)
         return self.compare(images, self._known(classes).to(images.dtype))
 
     def compare(self, images: Tensor, texts: Tensor) -> Tensor:
@@ -243,8 +250,7 @@ class Hydra(nn.Module):
         """Returns embeddings `[G,B,P]` of pooled tokens `[G,B,D]`; those of a zero-shot model have unit length."""
         module = cast(Tower, self.get_submodule(tower))
         projected: Tensor = pooled if module.projection is None else module.projection(pooled)
-        unit = self.spec.prompted or self.spec.unit_length
-        embedded = projected / projected.norm(dim=-1, keepdim=True) if unit else projected
+        embedded = projected / projected.norm(dim=-1, keepdim=True) if self.spec.embeds_unit else projected
         return embedded[..., : self.spec.truncate_dim]
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -309,13 +315,7 @@ class Hydra(nn.Module):
         Raises:
             OptionError: not a zero-shot model, no labels or one twice, or a template without `{label}`.
         """
-        if not self.spec.prompted:
-            raise OptionError("this model's classes are those of its classifier: they cannot be set")
-        if len(set(labels)) < max(len(labels), 1):
-            raise OptionError(f"classes {list(labels)}: expected at least one, each once")
-        if "{label}" not in template:
-            raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
-        self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
+        self.class_prompts = self._preprocess(self.task.prompts(labels, template))
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels = tuple(labels)
@@ -347,18 +347,18 @@ class Hydra(nn.Module):
 
     def answering(self) -> Answering:
         """Returns the network with all that makes predictions of its answers."""
-        return Answering(self._answer_batch, self._preprocessing(), self)
+        return Answering(self._answer_batch, self.preprocessing(), self)
 
     def _answer_batch(self, inputs: dict[str, Tensor]) -> BatchAnswers:
         device = next(self.parameters()).device
-        output = self(**{name: tensor.to(device) for name, tensor in inputs.items()})
-        return BatchAnswers(output.member_logits, output.ood_score, output.typicality, output.profile)
+        return self(**{name: tensor.to(device) for name, tensor in inputs.items()}).own
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device
-        return {name: tensor.to(device) for name, tensor in self._preprocessing()(samples).items()}
+        return {name: tensor.to(device) for name, tensor in self.preprocessing()(samples).items()}
 
-    def _preprocessing(self) -> RawPreprocessor:
+    def preprocessing(self) -> RawPreprocessor:
+        """Returns the preprocessing that `predict` needs; raises OptionError if the model was built without."""
         if self.preprocessor is None:
             raise OptionError("this model was built without preprocessing: open it with hydractl.load")
         return self.preprocessor

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import Baseline
+from hydractl.errors import OptionError
 from hydractl.monitoring.estimates import ENTRIES, Confidence, Likely, likely
 from hydractl.schema import Checked, Items, Schema
 from hydractl.tasks.task import OneAnswer, Task
@@ -149,10 +150,10 @@ class Known:
     baseline: Baseline | None
     task: Task
 
-    @property
-    def one_class(self) -> bool:
-        """True if the model chooses one class for an input."""
-        return self.task.label_type is str
+    def require_class(self) -> None:
+        """Raises OptionError unless the model chooses one class for an input, so that a label tells if it is right."""
+        if self.task.label_type is not str:
+            raise OptionError("`labels` are classes of inputs, which this model does not choose: leave them out")
 
     def watched(self, answer: OneAnswer) -> OneAnswer:
         """Returns an answer without what is not watched of this model."""
@@ -320,7 +321,7 @@ def _joined(first: Span, second: Span) -> Span:
 def _check(state: StreamState, reference: Known) -> None:
     """Raises ValueError if a stream from outside contradicts itself."""
     seen, classes = state.seen, None if reference.classes is None else len(reference.classes)
-    predicted, one_class = state.predicted.values(), reference.one_class
+    predicted, one_class = state.predicted.values(), reference.task.label_type is str
     shapes = [len(state.low) == len(EDGES) == len(state.capital), len(state.histogram) == BINS]
     shapes += [len(row) == len(SHARES) for row in state.capital]
     shapes += [len(span.layers) == len(span.typical) in (0, reference.layers) for span in state.history]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: What a score reads of a network's answers: logits alone, the classifier's inputs too, or every layer too.
 Reads = Literal["logits", "features", "layers"]
+#: What answers hold beside logits: what a score reads, or all numbers of the score in the model's own file.
+Beside = Literal[Reads, "typicality"]
 #: Fitted numbers by name, as tensors; those of several members have members first.
 State = Mapping[str, "Tensor"]
 #: Fitted numbers by name, float64.

@@ -157,7 +157,7 @@ def plan(
     trunks: str,
     thin: Thinning | None = None,
     *,
-    one_class: bool = True,
+    chooses_score: bool = True,
     taught: bool = False,
     mixed: bool = False,
 ) -> list[Stage]:
@@ -169,7 +169,7 @@ def plan(
     Args:
         trunks: the trunk depths to try.
         thin: what members lose if they lose MLP units; nothing is searched or selected then.
-        one_class: whether the network chooses one class, so that OOD data choose its OOD score.
+        chooses_score: whether OOD data choose the OOD score.
         taught: whether the teachers are evaluated too, as one network.
         mixed: whether the mean of the teachers' weights is evaluated too.
 
@@ -202,7 +202,7 @@ def plan(
             mean = Made("work/soup.safetensors")
             stages.append(Stage(Fuse(teachers, soup=True, output=mean), (mean,)))
             systems["soup"] = mean, SOUP
-    ood_data = _ood_data(build, 2) if one_class else []
+    ood_data = _ood_data(build, 2) if chooses_score else []
     calibrations = [_calibration(build, *pair, ood_data) for pair in systems.values()]
     return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 

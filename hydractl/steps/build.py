@@ -149,7 +149,9 @@ class Build(BuildOptions):
         taught = bool(self.learning.teacher) and self._teachers_go_together(watch)
         mixed = taught and self._teachers_have_a_mean()
         trunks = self.choice.trunks or limits.trunks(network)
-        stages = plan(planned, limits, trunks, thin, one_class=network.spec.one_class, taught=taught, mixed=mixed)
+        stages = plan(
+            planned, limits, trunks, thin, chooses_score=task.tells_ood == "scores", taught=taught, mixed=mixed
+        )
         if self.dry_run:
             return Built(stages, folder)
         if not self.data.ood_data:
@@ -242,6 +244,7 @@ class Build(BuildOptions):
         """Runs the commands and reads their results."""
         from hydractl.reports.page import read_report, report_json
         from hydractl.reports.verdict import next_command, own_score, recommended, rivalries, verdicts
+        from hydractl.tasks.all_tasks import find_task
 
         folder = self.folder
         with claim(folder):
@@ -268,8 +271,8 @@ class Build(BuildOptions):
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 advice.append(f"For a Hydra that gains more, try {more}.")
             used = [one.reference for one in report.models[chosen].networks or ()]
-            zero_shot = as_member(self.model).spec.prompted
-            classes = f" --classes {quote(str(self.reading.classes or 'FILE'))}" if zero_shot else ""
+            prompt = find_task(as_member(self.model).spec.task).template(self.reading.template)
+            classes = "" if prompt is None else f" --classes {quote(str(self.reading.classes or 'FILE'))}"
             advice.append(f"Next: {next_command(used)}{classes}")
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)

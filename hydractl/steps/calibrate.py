@@ -80,10 +80,10 @@ class Calibrated(MadeModel):
         return self.checkpoint.calibration.divisor
 
     def __str__(self) -> str:
+        from hydractl.tasks.all_tasks import find_task
+
         fit = self.fitted
-        scaled = f"confidence is not calibrated, {self.samples} samples have no labels"
-        if self.checkpoint.spec.embeds:
-            scaled = f"fitted on {self.samples} samples"
+        scaled = find_task(self.checkpoint.spec.task).unfitted(self.samples)
         if fit is not None:
             scaled = (
                 f"{fit}: NLL {fit.nll_before:.4f} -> {fit.nll_after:.4f} "
@@ -297,25 +297,19 @@ class Calibrate:
         from hydractl.tasks.all_tasks import find_task, require_one_class
 
         score, task = self.ood_score or ("auto" if data.outside else DEFAULT), find_task(checkpoint.spec.task)
-        zero_shot, several = checkpoint.spec.prompted, task.tells_ood != "scores"
+        several = task.tells_ood != "scores"
         # Spans, and each of several labels, keep a promise of accuracy too.
         kept = "accuracy" in task.promises and self.promises.sets is None
         promised = None if several and kept and not self.promises.by_class else self.promises.first
         if several and (promised or data.outside or score != DEFAULT):
             unfit = promised or ("a choice by `ood_data`" if data.outside else score)
             require_one_class(checkpoint.spec, unfit, f"leave it out, {DEFAULT} is fitted without")
-        if self.bank_size != BANK_SIZE and (zero_shot or score not in ("auto", "knn")):
-            what = "a zero-shot model" if zero_shot else score
-            raise OptionError(f"`bank_size` {self.bank_size}: {what} keeps no bank, only knn does: leave it out")
-        if zero_shot and promised:
-            raise OptionError(f"{promised} is for models whose classes are fixed, this one is zero-shot: leave it out")
-        if zero_shot and score not in ("auto", DEFAULT):
-            raise OptionError(
-                f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
-                f"{DEFAULT}"
-            )
+        bank_size = None if self.bank_size == BANK_SIZE else self.bank_size
+        task.check_fit(score, promised, bank_size)
+        if bank_size is not None and score not in ("auto", "knn"):
+            raise OptionError(f"`bank_size` {bank_size}: {score} keeps no bank, only knn does: leave it out")
         accept, promises = self.promises.accept_share, self.promises.wanted
-        return Wanted(score, accept, self.bank_size, promises, fixed=not zero_shot and not several)
+        return Wanted(score, accept, self.bank_size, promises, fixed=task.fixed)
 
     def _fits(
         self, checkpoint: Checkpoint, data: CalibrationData, ood_fit: Wanted, *, fit: Fit, ranks: Ranks, watch: Watcher

@@ -138,6 +138,7 @@ class Evaluate:
         from hydractl.evaluation.sets import open_sets
         from hydractl.systems.networks import NetworkSystem
         from hydractl.systems.spelling import by_size
+        from hydractl.tasks.all_tasks import find_task
 
         def open_data(modality: Modality) -> EvaluationData:
             return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=_notes(watch))
@@ -146,8 +147,9 @@ class Evaluate:
         if self.procedure.members_curve:
             systems = [part for system in systems for part in by_size(*system)]
         networks = [system.checkpoints[0] for _, system in systems if isinstance(system, NetworkSystem)]
-        if self.reading.template != DEFAULT_TEMPLATE and all(not network.spec.prompted for network in networks):
-            raise OptionError(f"`template` {self.reading.template}: no system is a zero-shot model: leave it out")
+        template, tasks = self.reading.template, [find_task(network.spec.task) for network in networks]
+        if template != DEFAULT_TEMPLATE and all(task.template(template) is None for task in tasks):
+            raise OptionError(f"`template` {template}: no system is a zero-shot model: leave it out")
         procedure = replace(self.procedure, curves=self.outputs.report is not None)
         return open_comparison(systems, open_data if self.sets.id_data is not None else None, self.settings, procedure)
 

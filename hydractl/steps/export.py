@@ -196,9 +196,9 @@ class Onnx:
         from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.exports.int8 import Refit, write_int8
         from hydractl.systems.system import Running
+        from hydractl.tasks.all_tasks import find_task
 
-        if checkpoint.spec.prompted and self.graph.classes is None:
-            raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
+        find_task(checkpoint.spec.task).require_classes(self.graph.classes)
         fitted_on, data = self.eight.open(checkpoint, self.reading, watch)
         place = torch.device("cpu")
         with batch_workers(place) as in_parallel, watch.progress("fit", None) as advance:

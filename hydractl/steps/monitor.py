@@ -161,8 +161,8 @@ class MonitorInputs:
         from hydractl.monitoring.findings import picked
         from hydractl.reports.monitored import write_monitored
 
-        if self.labels is not None and not monitor.known.one_class:
-            raise OptionError("`labels` are classes of inputs, which this model does not choose: leave them out")
+        if self.labels is not None:
+            monitor.known.require_class()
         labels = {} if self.labels is None else read_picked_labels(Path(self.labels))
         monitor.merge(self.merge)
         before = monitor.streams[0].labelled

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.reading import Reading, SkipBad
-from hydractl.errors import DataError, NotFiniteError, OptionError
+from hydractl.errors import DataError, OptionError
 from hydractl.inputs.bulk import Bulk, BulkPredictions
 from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.predictions import Predictions, PredictionStream, Promise
@@ -20,9 +20,6 @@ from hydractl.inputs.rows import (
     DataRows,
     InputRow,
     JoinedRows,
-    Readable,
-    ReadAhead,
-    ReadBatch,
     lines_as_they_come,
     read_image_file,
     read_lines,
@@ -31,11 +28,12 @@ from hydractl.inputs.rows import (
 from hydractl.inputs.search_data import tell_oddities
 from hydractl.options import Option, Without, function, option, remembered
 from hydractl.run_options import Compute, Force, Resume
-from hydractl.text import shortened
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from hydractl.checkpoint.calibration import Calibration
     from hydractl.data.reading import DataLike, Modality
+    from hydractl.inputs.reader import Reader
     from hydractl.model.hydra import Hydra
     from hydractl.systems.onnx import OnnxModel
 
@@ -157,7 +155,7 @@ class Predict:
         if self.output is not None:
             return self._written(Path(self.output), hydra, entries, watch)
         with watch.progress("predict", len(entries)) as advance:
-            return self._answered(hydra, entries[:], watch, on_batch=advance, batches=self._reader(hydra, entries)(0))
+            return self._answered(self._reader(hydra, entries, watch), entries[:], 0, advance)
 
     def _check_inputs(self) -> None:
         """Raises an error for inputs that are not there, before the model is loaded."""
@@ -179,7 +177,7 @@ class Predict:
         def answer(lines: Sequence[str], first: int) -> Predictions:
             rows = list(text_rows(lines, first))
             with watch.progress("predict", len(rows)) as advance:
-                return self._answered(hydra, rows, watch, on_batch=advance, stand_in=".")
+                return self._answered(self._reader(hydra, rows, watch, stand_in="."), rows, 0, advance)
 
         return PredictionStream(lines_as_they_come(), answer)
 
@@ -193,77 +191,60 @@ class Predict:
         from hydractl.model.hydra import Hydra
 
         stand_in = "." if hydra.spec.modality == "text" else Image.new("RGB", (8, 8))
-
-        read = self._reader(hydra, entries, Bulk.part, READERS)
-
-        def answer(rows: Sequence[InputRow], first: int, on_batch: Callable[[int], None]) -> Predictions:
-            return self._answered(hydra, rows, watch, on_batch=on_batch, batches=read(first), stand_in=stand_in)
-
+        reader = self._reader(hydra, entries, watch, part=Bulk.part, workers=READERS, stand_in=stand_in)
         options = remembered(self, inputs=None, data=None, text=None, device=None)
         identity = (
             fingerprint(as_checkpoint(self.model)) if isinstance(hydra, Hydra) else {"onnx": hydra.graph.file.sha256}
         )
         conditions = {"model": identity, "options": options}
+        answer = partial(self._answered, reader)
         counts = Bulk(output, self.resume, self.force).write(entries, conditions, answer, watch)
-        return BulkPredictions(output, counts, promise_of(hydra))
+        return BulkPredictions(output, counts, promise_of(hydra.calibration))
 
     def _answered(
+        self, reader: Reader, entries: Sequence[InputRow], first: int, on_batch: Callable[[int], None]
+    ) -> Predictions:
+        """Returns the predictions for the inputs of a part.
+
+        Args:
+            first: the number of its first.
+            on_batch: receives the size of each finished batch.
+        """
+        answers = reader.answer(entries, first, on_batch)
+        return Predictions(
+            answers=answers,
+            good=reader.good,
+            inputs=[entry.name for entry in entries],
+            rows=[entry.row for entry in entries],
+            ids=[entry.id for entry in entries] if self.id_column else (),
+            kept={name: [entry.kept.get(name) for entry in entries] for name in _names(self.keep)},
+            unreadable=reader.bad,
+            promise=promise_of(answers.calibration),
+            header=not self.no_header,
+        )
+
+    def _reader(
         self,
         hydra: Hydra | OnnxModel,
         entries: Sequence[InputRow],
         watch: Watcher,
         *,
-        on_batch: Callable[[int], None],
-        batches: Iterator[ReadBatch] | None = None,
+        part: int | None = None,
+        workers: int = 0,
         stand_in: Any = None,
-    ) -> Predictions:
-        """Returns the predictions for inputs.
+    ) -> Reader:
+        from hydractl.inputs.reader import Reader
 
-        Args:
-            on_batch: receives the size of each finished batch.
-            batches: the inputs as the network takes them, if they are images.
-            stand_in: what to predict where no input can be read; None to raise DataError.
-        """
-        read = Readable(entries, watch, skip_bad=self.skip_bad, stand_in=stand_in)
-        try:
-            if batches is None:
-                answers = hydra.predict(iter(read), self.compute.batch_size, on_batch)
-            else:
-                answering = hydra.answering()
-                answers = answering.predict_prepared(read.prepared(batches, answering.preprocessor), on_batch)
-        except NotFiniteError as error:
-            raise NotFiniteError(f"{shortened(entries[read.good[error.sample or 0]].name, 80)}: {error}") from error
-        except DataError as error:
-            if read.good or not read.bad:
-                raise
-            first = next(iter(read.bad.values()))
-            raise DataError(f"none of {len(entries)} inputs can be read; the first: {first}") from error
-        if answers.truncated:
-            lost = f"{answers.truncated} of {len(entries)} texts are too long for the model and lost their end"
-            watch.note(f"note: {lost}")
-        return Predictions(
-            answers=answers,
-            good=read.good,
-            inputs=[entry.name for entry in entries],
-            rows=[entry.row for entry in entries],
-            ids=[entry.id for entry in entries] if self.id_column else (),
-            kept={name: [entry.kept.get(name) for entry in entries] for name in _names(self.keep)},
-            unreadable=read.bad,
-            promise=promise_of(hydra),
-            header=not self.no_header,
+        return Reader(
+            hydra,
+            entries,
+            part=part or len(entries),
+            batch_size=self.compute.batch_size,
+            workers=workers if self.workers is None else self.workers,
+            watch=watch,
+            skip_bad=self.skip_bad,
+            stand_in=stand_in,
         )
-
-    def _reader(
-        self, hydra: Hydra | OnnxModel, entries: Sequence[InputRow], part: int | None = None, workers: int = 0
-    ) -> Callable[[int], Iterator[ReadBatch] | None]:
-        """Returns what reads the images of a part, given the number of its first; texts are not read ahead."""
-        size, preprocessor = self.compute.batch_size, hydra.answering().preprocessor
-        if hydra.spec.modality == "text":
-            return lambda first: None
-        workers = workers if self.workers is None else self.workers
-        return ReadAhead(
-            entries, preprocessor, size, part or len(entries), workers=workers, skip_bad=self.skip_bad
-        ).batches
 
     def _model(self) -> Hydra | OnnxModel:
         from hydractl.inputs.models import predictor, running
@@ -318,9 +299,9 @@ def _names(names: Names) -> list[str]:
     return [] if names is None else names.split(",") if isinstance(names, str) else list(names)
 
 
-def promise_of(hydra: Hydra | OnnxModel) -> Promise:
-    """Returns what the model's flags mean."""
-    if (fit := hydra.calibration.fit) is not None:
+def promise_of(calibration: Calibration) -> Promise:
+    """Returns what the flags of a calibrated model mean."""
+    if (fit := calibration.fit) is not None:
         share = f"{100 - 100 * fit.accept:g} %"
         meaning = f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}."
         sure = fit.accuracy if fit.least else None
@@ -328,7 +309,7 @@ def promise_of(hydra: Hydra | OnnxModel) -> Promise:
             meaning += f" Sure: answers that are right {100 * sure:g} % of the time."
         elif fit.accuracy is not None:
             meaning += f" Labels: each is right {100 * fit.accuracy:g} % of the time."
-        if (sets := hydra.calibration.sets) is not None:
+        if (sets := calibration.sets) is not None:
             meaning += f" Set: classes, the right one among them {100 * sets.coverage:g} % of the time."
         return Promise(meaning, 1 - fit.accept, sure, coverage=None if sets is None else sets.coverage)
     return Promise()

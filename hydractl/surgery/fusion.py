@@ -46,8 +46,8 @@ def fuse(
     """
     members = _members(checkpoints, dtype)
     first = members[0]
-    zero_shot = first.spec.prompted
-    kept_separate = parse_separate(("text",) if separate is None and zero_shot else separate or ())
+    others = [tower.name for tower in first.spec.towers[1:]]  # of a zero-shot model its text tower
+    kept_separate = parse_separate(others if separate is None else separate)
     layout = side_by_side(first.spec, [member.layout for member in members], frozenset())
     tensors: dict[str, LazyTensor] = {}
     shared: set[str] = set()

@@ -10,6 +10,7 @@ from hydractl.checkpoint.calibration import NOT_CALIBRATED
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
+from hydractl.tasks.all_tasks import find_task
 
 CLASSIFIERS = ("classifier", "distillation_classifier")
 
@@ -53,11 +54,10 @@ def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) ->
 
 def require_exact_classifier(checkpoint: Checkpoint) -> None:
     """Raises OptionError for a network without a classifier of its own, and for one whose weights are rounded."""
-    if checkpoint.spec.prompted:
-        raise OptionError(
-            f"{checkpoint.name}: is zero-shot, and its classes may change, so they have no scales: choose `method` "
-            "temperature"
-        )
+    find_task(checkpoint.spec.task).require_classifier(
+        f"{checkpoint.name}: is zero-shot, and its classes may change, so they have no scales: choose `method` "
+        "temperature"
+    )
     if checkpoint.dtype.itemsize < torch.float32.itemsize:
         raise OptionError(
             f"{checkpoint.name}: its classifier is in {checkpoint.dtype}, which would round scales: choose `method` "

@@ -29,13 +29,17 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
     before = checkpoint.spec
     if before.embeds:
         return checkpoint
-    if before.by_token:
+    if encoder.pool == "each":
         raise OptionError(f"`embed` {what}: {checkpoint.name} labels words and pools none: name the network below it")
     spec = ModelSpec(
-        EMBEDDINGS[tower], (encoder,), projection=before.projection, adapter=before.adapter, unit_length=before.prompted
+        EMBEDDINGS[tower],
+        (encoder,),
+        projection=before.projection,
+        adapter=before.adapter,
+        unit_length=before.embeds_unit,
     )
     table = slots(spec)
-    fits = before.prompted and what == "image"
+    fits = before.classes is None and what == "image"
     return replace(
         checkpoint,
         spec=spec,

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize
-from torch.utils.flop_counter import FlopCounterMode
 
 from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, plain_multiply_adds
 from hydractl.checkpoint.layout import Layout, stored_shapes
@@ -35,9 +34,9 @@ def synthetic_inputs(
 
 def give_synthetic_classes(model: Hydra, count: int = 100) -> None:
     """Lets a zero-shot model compare with random class embeddings; other models have classes of their own."""
-    if not model.spec.prompted:
+    weight = getattr(model, "logit_scale", None)
+    if weight is None:
         return
-    weight = model.logit_scale
     noise = torch.randn(1, count, model.spec.projection or 1, generator=torch.Generator().manual_seed(0))
     model.class_embeddings = normalize(noise, dim=-1).to(weight.device, weight.dtype)
 
@@ -69,6 +68,8 @@ def published_multiply_adds(spec: ModelSpec, layout: Layout, class_embeddings: T
 
 
 def _count(model: Hydra) -> int:
+    from torch.utils.flop_counter import FlopCounterMode  # which imports triton where there is one
+
     ghosts: dict[str, Tensor] = {
         name: nn.Parameter(tensor.to("meta"), requires_grad=False) for name, tensor in model.named_parameters()
     }

@@ -1,7 +1,7 @@
 """Systems of networks: one, or several in turn as an ensemble, with dropout on or off, shared by processes of a job."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -22,22 +22,23 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.manifest import fingerprint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import tensor_bytes
-from hydractl.data.batching import Batch, Batches, make_batches
+from hydractl.data.batching import Batch, make_batches
 from hydractl.data.labels import set_classes, unnamed
 from hydractl.data.number_labels import match_to_task
-from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
+from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import member_answers
 from hydractl.metrics.arrays import FloatArray
-from hydractl.model.answering import BatchAnswers, OodHead, joined
+from hydractl.model.answering import BatchAnswers, OodHead, RawPreprocessor, joined
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast import optimize
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra, to_checkpoint
-from hydractl.ood.score import Reads
+from hydractl.ood.score import Beside
 from hydractl.surgery.slicing import pick_members
 from hydractl.systems.cost import cost
 from hydractl.systems.system import (
@@ -118,6 +119,7 @@ class NetworkSystem:
     networks: tuple[NetworkLike, ...]
     dropout: Dropout | None = None
     members: tuple[int, ...] | None = None
+    loaded: tuple[Hydra, ...] = ()  # in place of others, networks in memory, which answer as they are
     data: EvaluationData | None = None
     running: Running | None = None
     own_confidence: ClassVar[bool] = False
@@ -141,7 +143,7 @@ class NetworkSystem:
     @property
     def spec(self) -> ModelSpec:
         """The first network's."""
-        return self.checkpoints[0].spec
+        return (self.loaded or self.checkpoints)[0].spec
 
     @property
     def modality(self) -> Modality:
@@ -168,12 +170,12 @@ class NetworkSystem:
 
     def conditions(self, running: Running) -> dict[str, Any]:
         """Returns what the answers depend on besides the data, as plain JSON."""
-        zero_shot = self.spec.prompted
+        prompted = self.task.template(running.reading.template) is not None
         return {
             "networks": [fingerprint(checkpoint) for checkpoint in self.checkpoints],
             "dropout": None if self.dropout is None else asdict(self.dropout),
             "seed": running.seed if self.draws else None,
-            "prompts": [_prompts(network, running) for network in self.networks] if zero_shot else None,
+            "prompts": [_prompts(network, running) for network in self.networks] if prompted else None,
             "batch_size": running.batch_size,
             "dtype": None if running.dtype is None else str(running.dtype),
             "compiled": running.compiled,
@@ -193,6 +195,8 @@ class NetworkSystem:
     @cached_property
     def models(self) -> Sequence[Hydra]:
         """The networks with their weights in memory."""
+        if self.loaded:
+            return self.loaded
         models = [self._model(place) for place in range(len(self.checkpoints))]
         if self._run[1].compiled and self.dropout is None:
             # What is compiled would draw dropout's masks in a way of its own.
@@ -201,8 +205,10 @@ class NetworkSystem:
         return models
 
     @cached_property
-    def preprocessor(self) -> Preprocessor:
+    def preprocessor(self) -> RawPreprocessor:
         """The networks' preprocessing."""
+        if self.loaded:
+            return self.loaded[0].preprocessing()
         first = self.checkpoints[0]
         return preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config)
 
@@ -251,7 +257,7 @@ class NetworkSystem:
 
     @property
     def classifier(self) -> Classifier | None:
-        if self.models[0].spec.embeds:
+        if self.spec.classes is None and self.models[0].class_embeddings is None:
             return None
         maps = [model.classifier_weights() for model in self.models for _ in range(self.passes)]
         weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
@@ -274,7 +280,7 @@ class NetworkSystem:
     def samples(self, key: SetKey) -> int:
         return len(self._run[0].sets[key])
 
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
+    def answers(self, key: SetKey, reads: Beside, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
         data, running = self._run
         labels = labels_of(key, data, self.labels, self.spec, running=running)  # which may not match, before the pass
@@ -308,7 +314,7 @@ class NetworkSystem:
         """Tells the ranks that serve that this system is done."""
         self._run[1].ranks.ask(None)
 
-    def _batches(self, key: SetKey, reads: Reads) -> Iterator[tuple[NDArray[np.int64], BatchAnswers]]:
+    def _batches(self, key: SetKey, reads: Beside) -> Iterator[tuple[NDArray[np.int64], BatchAnswers]]:
         """Yields this rank's share of the answers, with the places of their samples in the set."""
 
         def answer(batch: Batch) -> tuple[NDArray[np.int64], BatchAnswers]:
@@ -316,11 +322,10 @@ class NetworkSystem:
             return batch.positions.numpy(), parts[0] if len(parts) == 1 else _side_by_side(parts)
 
         data, running = self._run
-        ranks = running.ranks
-        batches = batches_of(data.sets[key], self.preprocessor, running, ranks.rank, of=ranks.size)
+        batches = batches_of(data, key, self.preprocessor, running, ranks=running.ranks)
         yield from running.in_parallel(answer, batches)
 
-    def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Reads) -> Iterator[BatchAnswers]:
+    def _passes(self, model: Hydra, batch: Batch, key: SetKey, reads: Beside) -> Iterator[BatchAnswers]:
         if self.dropout is None:
             yield member_answers(model, batch, reads)
             return
@@ -345,9 +350,16 @@ def labels_of(
     return None if matched.labels is None else task.truth(matched.labels)
 
 
-def batches_of(samples: Samples, preprocessor: Preprocessor, running: Running, rank: int = 0, of: int = 1) -> Batches:
-    """Returns the batches of a process, one `of` several, and notes texts that are cut."""
-    batches = make_batches(samples, preprocessor, running.batch_size, workers=running.workers, rank=rank, world_size=of)
+def batches_of(
+    data: EvaluationData, key: SetKey, preprocessor: RawPreprocessor, running: Running, *, ranks: Ranks
+) -> Iterable[Batch]:
+    """Returns the batches of a set for this process, and notes texts that are cut."""
+    samples = data.sets[key]
+    if data.read is not None:
+        return data.read(samples, preprocessor)
+    batches = make_batches(
+        samples, preprocessor, running.batch_size, workers=running.workers, rank=ranks.rank, world_size=ranks.size
+    )
     if batches.truncated:
         lost = f"{batches.truncated} of {len(samples)} texts are too long for the model and lost their end"
         running.on_note(f"{samples.name}: {lost}")

@@ -17,12 +17,14 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
+from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
+from hydractl.inference import with_typicality
 from hydractl.metrics.arrays import FloatArray
 from hydractl.model.answering import Answering, BatchAnswers, OodHead, finite_on_cpu, joined
-from hydractl.ood.score import QUANTILES, Reads
+from hydractl.ood.score import QUANTILES, Beside
 from hydractl.systems.networks import batches_of, kept_heads, labels_of
 from hydractl.systems.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
 from hydractl.systems.system import (
@@ -49,6 +51,7 @@ class OnnxSystem:
 
     path: Path
     expected: tuple[str, ...] | None = None  # its outputs, where it is no file for users
+    loaded: OnnxModel | None = None  # the file with its graph in memory
     data: EvaluationData | None = None
     running: Running | None = None
     own_confidence: ClassVar[bool] = False
@@ -65,7 +68,7 @@ class OnnxSystem:
     @cached_property
     def file(self) -> OnnxFile:
         """The open file."""
-        return open_onnx(self.path, self.expected)
+        return self.loaded.graph.file if self.loaded else open_onnx(self.path, self.expected)
 
     @property
     def modality(self) -> Modality:
@@ -98,7 +101,7 @@ class OnnxSystem:
     @cached_property
     def model(self) -> OnnxModel:
         """The file with its graph in memory."""
-        return start_onnx(self.file)
+        return self.loaded or start_onnx(self.file)
 
     @property
     def spec(self) -> ModelSpec:
@@ -130,14 +133,14 @@ class OnnxSystem:
     def samples(self, key: SetKey) -> int:
         return len(self._run[0].sets[key])
 
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
+    def answers(self, key: SetKey, reads: Beside, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set.
 
         Raises:
             DataError: the score reads more than the graph gives.
         """
         file, (data, running) = self.file, self._run
-        if reads != "logits" and FEATURES not in file.outputs:
+        if reads in ("features", "layers") and FEATURES not in file.outputs:
             raise DataError(f"{file.name}: gives no features: choose an `ood_score` of logits, or evaluate its source")
         labels = labels_of(key, data, self.labels, self.spec, running=running)
 
@@ -145,13 +148,17 @@ class OnnxSystem:
             return batch.positions.numpy(), self._of_batch(batch, reads)
 
         parts = []
-        batches = batches_of(data.sets[key], self.model.preprocessor, running)
+        batches = batches_of(
+            data, key, self.model.preprocessor, running, ranks=Ranks()
+        )  # the leading one runs it alone
         for positions, batch_answers in running.in_parallel(answer, batches):
             parts.append((positions, batch_answers))
             on_batch(len(positions))
         return joined(parts, self, labels)
 
-    def _of_batch(self, batch: Batch, reads: Reads) -> BatchAnswers:
+    def _of_batch(self, batch: Batch, reads: Beside) -> BatchAnswers:
+        if reads == "typicality":
+            return with_typicality(batch, self.model.own(batch.inputs))
         outputs = self.model.run(batch.inputs)
         finite = {name: finite_on_cpu(tensor, name) for name, tensor in outputs.items() if name != "probabilities"}
         features = None if reads == "logits" else finite[FEATURES]
@@ -221,9 +228,10 @@ class OnnxModel:
 
     def answering(self) -> Answering:
         """Returns the network with all that makes predictions of its answers."""
-        return Answering(self._answer, self.preprocessor, self)
+        return Answering(self.own, self.preprocessor, self)
 
-    def _answer(self, inputs: dict[str, Tensor]) -> BatchAnswers:
+    def own(self, inputs: dict[str, Tensor]) -> BatchAnswers:
+        """Returns the members' answers, with the numbers of the file's own score."""
         outputs = self.run(inputs)
         score, typicality, profile = (outputs.get(name) for name in ("ood_score", "typicality", "profile"))
         return BatchAnswers(outputs["member_logits"], score, typicality, profile)

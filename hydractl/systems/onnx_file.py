@@ -25,6 +25,7 @@ from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import QUANTILES
 from hydractl.schema import Checked, Items, Origin, Schema, document, parse_json, read_limited
 from hydractl.systems.system import Cost
+from hydractl.tasks.all_tasks import find_task
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
@@ -220,7 +221,7 @@ def _described(proto: ModelProto, name: str, origin: Origin) -> tuple[_Beside, C
         raise origin.refusal(f"its OOD score {fit.score} is not known", "update hydractl")
     if bool(beside.quantiles) != (fit is not None):
         raise origin.refusal(f"{QUANTILES} and an OOD score go together")
-    return beside, replace(checkpoint, labels=beside.labels) if checkpoint.spec.prompted else checkpoint
+    return beside, checkpoint if checkpoint.spec.classes else replace(checkpoint, labels=beside.labels)
 
 
 def _check_outputs(
@@ -230,16 +231,15 @@ def _check_outputs(
     required = tuple(expected or output_names(checkpoint.spec, checkpoint.calibration))
     if tuple(forms) != outputs or outputs != required:
         raise origin.refusal(f"its outputs are {', '.join(forms)}, should be {', '.join(required)}")
-    (_, sizes), spec = forms["member_logits"], checkpoint.spec
-    classes = spec.features if spec.embeds else spec.classes or len(checkpoint.labels or ())
-    if len(sizes) != (4 if spec.by_token else 3) or sizes[-1] != classes or sizes[0] != checkpoint.members:
+    (_, sizes), task = forms["member_logits"], find_task(checkpoint.spec.task)
+    classes = task.count(checkpoint.spec, checkpoint.labels)
+    if len(sizes) != len(task.axes) or sizes[-1] != classes or sizes[0] != checkpoint.members:
         raise origin.refusal(f"its logits are of other members or classes than {checkpoint.members} and {classes}")
 
 
 def output_names(spec: ModelSpec, calibration: Calibration) -> tuple[str, ...]:
     """Returns the names of a graph's outputs, in order, by the score and the sets that it was fitted."""
-    answer = "embedding" if spec.embeds else "probabilities"
-    names = [answer, "member_logits", *([] if calibration.sets is None else ["sets"])]
+    names = [find_task(spec.task).output, "member_logits", *([] if calibration.sets is None else ["sets"])]
     if (fit := calibration.fit) is not None:
         names += ["ood_score", "typicality", *(["profile"] if find_ood_score(fit.score).parts else [])]
     return tuple(names)

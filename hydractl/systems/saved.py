@@ -43,7 +43,7 @@ from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OutputError
 from hydractl.model.answering import OodHead
 from hydractl.ood.ood_scores import find_ood_score
-from hydractl.ood.score import QUANTILES, Reads
+from hydractl.ood.score import QUANTILES, Beside
 from hydractl.schema import Checked, Items, Origin, parse_json, read_json
 from hydractl.systems.saved_file import ENDINGS, HIDDEN, SAVED, read_answers, read_arrays
 from hydractl.systems.system import (
@@ -276,7 +276,7 @@ class SavedPredictions:
     def samples(self, key: SetKey) -> int:
         return self.sets[self._own(key)]
 
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
+    def answers(self, key: SetKey, reads: Beside, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set."""
         path = self.files[self._own(key)]
         answers = read_answers(path, key, reads)
@@ -325,7 +325,7 @@ class SavedAnswers:
     resume: bool  # whether what is there already counts
     force: bool
 
-    def __call__(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
+    def __call__(self, key: SetKey, reads: Beside, on_batch: OnBatch) -> Answers:
         path, conditions = self.folder / f"{key.path}.safetensors", self.conditions(key)
         if self.resume and path.exists():
             with safe_open(path, framework="numpy") as file:

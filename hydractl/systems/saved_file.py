@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import Logits, check_labels, check_member_logits, check_scores
-from hydractl.ood.score import Reads
+from hydractl.ood.score import Beside
 from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
@@ -44,7 +44,7 @@ def read_arrays(path: Path, names: Collection[str]) -> Arrays:
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}
 
 
-def read_answers(path: Path, key: SetKey, reads: Reads = "logits") -> Answers:
+def read_answers(path: Path, key: SetKey, reads: Beside = "logits") -> Answers:
     """Returns the answers that a file holds for a data set; without labels those of sets that need none.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.checkpoint.calibration import Calibration
+    from hydractl.data.batching import Batch
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
     from hydractl.data.samples import Samples
     from hydractl.metrics.arrays import FloatArray
-    from hydractl.model.answering import OodHead
-    from hydractl.ood.score import Reads
+    from hydractl.model.answering import OodHead, RawPreprocessor
+    from hydractl.ood.score import Beside
     from hydractl.tasks.task import Answers, Task
 
 Positive = Annotated[float, Checked(ge=0)]
@@ -33,7 +34,9 @@ Role = Literal["calibration", "id", "ood", "shift"]
 #: Called with the number of samples in each finished batch.
 OnBatch = Callable[[int], None]
 #: Returns the answers to a set, with what a score reads of them.
-Answering = Callable[["SetKey", "Reads", OnBatch], "Answers"]
+Answering = Callable[["SetKey", "Beside", OnBatch], "Answers"]
+#: Returns the batches of a set for a network's preprocessing.
+ReadBatches = Callable[["Samples", "RawPreprocessor"], Iterable["Batch"]]
 
 
 if TYPE_CHECKING:
@@ -167,6 +170,7 @@ class EvaluationData:
     sets: Mapping[SetKey, Samples]
     match: Literal["name", "index"] = "name"
     queries: NDArray[np.int64] | None = None  # `[N]` of the ID samples, the number of each one's query
+    read: ReadBatches | None = None  # makes the batches of a set; by default `make_batches`
 
     @property
     def id(self) -> Samples:
@@ -281,7 +285,7 @@ class System(Protocol):
     def samples(self, key: SetKey) -> int:
         """Returns the number of samples of a set."""
 
-    def answers(self, key: SetKey, reads: Reads, on_batch: OnBatch) -> Answers:
+    def answers(self, key: SetKey, reads: Beside, on_batch: OnBatch) -> Answers:
         """Returns the answers to a set, with the parts that a score reads."""
 
     def profiles(self, samples: Samples) -> tuple[FloatArray, FloatArray] | None:

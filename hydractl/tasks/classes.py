@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import INTERVAL
 from hydractl.checkpoint.spec import TaskName
+from hydractl.errors import OptionError
 from hydractl.metrics.arrays import (
     BoolArray,
     FloatArray,
@@ -24,7 +25,8 @@ from hydractl.metrics.arrays import (
 from hydractl.metrics.bootstrap import classification_replicates
 from hydractl.metrics.classification import PredictionTable, classification_metrics, tabulate
 from hydractl.metrics.scaling import FittedTemperature, FittedVector, fit_temperature, fit_vector
-from hydractl.tasks.task import Answers, Judged, Matcher, Names, OneAnswer, Task, number_or_none, share_of
+from hydractl.ood.ood_scores import DEFAULT
+from hydractl.tasks.task import Answers, Judged, Maps, Matcher, Names, OneAnswer, Task, number_or_none, share_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,12 +38,13 @@ class Classes(Task):
 
     name: TaskName
     names: Names
-    prompted: bool = False  # the classes may change
 
     answers: ClassVar[str] = "classes"
     tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "scores"
     label_type: ClassVar[type | None] = str
     promises: ClassVar[tuple[str, ...]] = ("accuracy", "sets")
+    fixed: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
 
     def card(self) -> str:
         return "Softmax of its logits is the mean of the members' probabilities;"
@@ -136,7 +139,49 @@ class Classes(Task):
         return answer._replace(probabilities=None) if classes is None else answer
 
     def watched(self, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return None if self.prompted else classes
+        return classes
+
+
+@dataclass(frozen=True)
+class PromptedClasses(Classes):
+    """One of C classes that prompts name, which may change; embeddings of images and prompts are compared."""
+
+    fixed: ClassVar[bool] = False
+
+    def template(self, template: str) -> str | None:
+        return template
+
+    def prompts(self, classes: Sequence[str], template: str) -> list[str]:
+        if len(set(classes)) < max(len(classes), 1):
+            raise OptionError(f"classes {list(classes)}: expected at least one, each once")
+        if "{label}" not in template:
+            raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
+        return [template.replace("{label}", name) for name in classes]
+
+    def require_classifier(self, refusal: str) -> None:
+        raise OptionError(refusal)
+
+    def require_classes(self, classes: object) -> None:
+        if classes is None:
+            raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
+
+    def read(self, network: Maps, pooled: Tensor, texts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        images = network.embed("vision", pooled)
+        return network.compare_prompts(images, texts, mask), images
+
+    def check_fit(self, score: str, promised: str | None, bank_size: int | None) -> None:
+        if bank_size is not None:
+            raise OptionError(f"`bank_size` {bank_size}: a zero-shot model keeps no bank, only knn does: leave it out")
+        if promised:
+            raise OptionError(f"{promised} is for models whose classes are fixed, this one is zero-shot: leave it out")
+        if score not in ("auto", DEFAULT):
+            raise OptionError(
+                f"`ood_score` {score} depends on classes, which may change in a zero-shot model: leave it out, or take "
+                f"{DEFAULT}"
+            )
+
+    def watched(self, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None
 
 
 def unsureness(answers: Answers, at: int) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import INTERVAL
-from hydractl.checkpoint.spec import TaskName
+from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import FloatArray
 from hydractl.metrics.bootstrap import draw_places
 from hydractl.metrics.scaling import FittedTemperature
-from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task
+from hydractl.tasks.task import FINE, Answers, Judged, Maps, Matcher, Names, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +46,7 @@ class Embeddings(Task):
     tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "nothing"
     taught_only: ClassVar[bool] = True
     outliers_teach: ClassVar[bool] = False
+    output: ClassVar[str] = "embedding"
 
     def unnamed(self, count: int) -> tuple[str, ...]:
         return ()
@@ -58,6 +59,10 @@ class Embeddings(Task):
 
     def has_accuracy(self, labels: NDArray[Any] | None) -> bool:
         return False
+
+    def read(self, network: Maps, pooled: Tensor, texts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        embedding = network.classify(pooled)
+        return embedding, embedding
 
     def link(self, member_logits: Tensor, temperature: float) -> Tensor:
         """Returns `[N,P]`, the members' mean direction at their mean length; a single member's is unchanged."""
@@ -112,9 +117,15 @@ class Embeddings(Task):
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         raise OptionError("embeddings have no labels that anything could be fitted to")
 
+    def unfitted(self, samples: int) -> str:
+        return f"fitted on {samples} samples"
+
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns the embeddings `[N,P]`."""
         return {"embeddings": mean_embedding(answers.logits).astype(answers.logits.dtype)}
+
+    def count(self, spec: ModelSpec, classes: Sequence[str] | None) -> int:
+        return spec.features
 
     def width(self, answers: Answers) -> str:
         return f"embeddings of {answers.logits.shape[-1]} numbers"

@@ -41,6 +41,7 @@ class Numbers(Task):
     objective: ClassVar[Literal["acc", "avg"]] = "acc"
     tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "nothing"
     promises: ClassVar[tuple[str, ...]] = ("interval",)
+    or_else: ClassVar[str | None] = None
 
     def card(self) -> str:
         return self._labels.card() if self.sigmoid else "Its logits are the mean of the members' numbers."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import INTERVAL, NOT_CALIBRATED, Calibration
-from hydractl.checkpoint.spec import TaskName
+from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
@@ -63,6 +63,22 @@ class Names:
     automatic: str
     pipeline: str
     typical: str | None = None
+
+
+class Maps(Protocol):
+    """The last maps of a network; see `Hydra`."""
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Returns logits of pooled tokens, or embeddings where there is no classifier."""
+
+    def embed(self, tower: str, pooled: Tensor) -> Tensor:
+        """Returns embeddings of pooled tokens."""
+
+    def compare_prompts(self, images: Tensor, texts: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Returns logits of the embeddings of images, for classes in prompts."""
+
+    def mean_of_tokens(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns the mean `[G,B,D]` of the tokens `[G,B,T,D]` that count."""
 
 
 class Judged(NamedTuple):
@@ -136,6 +152,11 @@ class Task(Protocol):
         taught_only: whether nothing can be right or wrong but by another network's answers.
         label_type: what a monitor counts of an answer: a name, a tuple of names, or nothing.
         outliers_teach: whether a network can learn to be unsure of OOD data.
+        or_else: what helps besides where labels do not match; None if nothing does.
+        fixed: whether an answer is one of classes that stay, on which OOD scores and promises may depend.
+        fewest: how many classes, labels or numbers a new classifier needs.
+        output: the name of its answers in a graph.
+        axes: those of members' logits in a graph.
     """
 
     name: TaskName
@@ -150,6 +171,11 @@ class Task(Protocol):
     taught_only: ClassVar[bool] = False
     outliers_teach: ClassVar[bool] = True
     label_type: ClassVar[type | None] = None
+    or_else: ClassVar[str | None] = "train a new classifier with `new_classifier` zeros"
+    fixed: ClassVar[bool] = False
+    fewest: ClassVar[int] = 1
+    output: ClassVar[str] = "probabilities"
+    axes: ClassVar[tuple[str, ...]] = ("members", "samples", "answers")
 
     @property
     def key(self) -> str:
@@ -181,7 +207,34 @@ class Task(Protocol):
         """Returns whether answers are right or wrong, by labels like these."""
         return True
 
+    # Classes by prompt.
+
+    def template(self, template: str) -> str | None:
+        """Returns the prompt of its classes; None where a classifier has them."""
+        return None
+
+    def prompts(self, classes: Sequence[str], template: str) -> list[str]:
+        """Returns the prompts of some classes; raises OptionError where they cannot be set."""
+        raise OptionError("this model's classes are those of its classifier: they cannot be set")
+
+    def require_classifier(self, refusal: str) -> None:
+        """Raises OptionError for a network whose classes are prompts."""
+        return
+
+    def require_classes(self, classes: object) -> None:
+        """Raises OptionError where prompts need classes and there are none."""
+        return
+
     # The forward pass and training.
+
+    def read(self, network: Maps, pooled: Tensor, texts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Returns members' logits `[G,B,C]` of pooled tokens `[G,B,D]`, and what they are made of `[G,B,D']`.
+
+        Args:
+            texts: the tokens of a batch of texts, or of prompts.
+            mask: non-zero where a token counts.
+        """
+        return network.classify(pooled), pooled
 
     def link(self, member_logits: Tensor, temperature: float) -> Tensor:
         """Returns the logits `[B,C]` of the ensemble for members' logits `[M,B,C]`, always finite, at least float32."""
@@ -197,6 +250,10 @@ class Task(Protocol):
             labels: `[B]`, or `[B,C]` of several labels or numbers.
             smoothing: the share of a label that goes to all classes.
         """
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Returns the mean loss of a batch; see `losses`."""
+        return self.losses(logits, labels).mean()
 
     def taught_losses(self, logits: Tensor, taught: Tensor) -> Tensor:
         """Returns the parts of the loss to teachers' answers `[B,C]`, `[G,B,C]` to be summed."""
@@ -245,6 +302,20 @@ class Task(Protocol):
             OptionError: no label can fit such answers.
         """
 
+    def unfitted(self, samples: int) -> str:
+        """Returns what `calibrate` tells of samples to whose labels nothing was fitted."""
+        return f"confidence is not calibrated, {samples} samples have no labels"
+
+    def check_fit(self, score: str, promised: str | None, bank_size: int | None) -> None:
+        """Raises OptionError for what cannot be fitted to its answers.
+
+        Args:
+            score: the name of an OOD score, or auto.
+            promised: what is promised of classes, for messages; None if nothing is.
+            bank_size: that of a bank of samples; None by default.
+        """
+        return
+
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         """Returns which choices `[N]` or `[N,C]` are right, and how many each is made among; None of numbers."""
         return None
@@ -257,6 +328,10 @@ class Task(Protocol):
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns what people and programs read of answers, by name, in the dtype of the logits."""
+
+    def count(self, spec: ModelSpec, classes: Sequence[str] | None) -> int:
+        """Returns how many numbers a member answers with."""
+        return spec.classes or len(classes or ())
 
     def width(self, answers: Answers) -> str:
         """Returns how many classes, labels or numbers there are, in words."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from hydractl.metrics.classification import (
     tabulate,
 )
 from hydractl.tasks.classes import Classes, unsureness
-from hydractl.tasks.task import FINE, Answers, Matcher, OneAnswer
+from hydractl.tasks.task import FINE, Answers, Maps, Matcher, OneAnswer
 from hydractl.text import unnumbered
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NONE = "O"  # the label of words outside of all spans
 #: Letters before the kind of a span, as in B-PER: IOB, IOBES (IOE within it), BILOU, and two with M for I.
@@ -61,9 +64,19 @@ class Words(Classes):
     label_type: ClassVar[type | None] = None
     promises: ClassVar[tuple[str, ...]] = ("accuracy",)
     outliers_teach: ClassVar[bool] = False
+    fixed: ClassVar[bool] = False
+    fewest: ClassVar[int] = 1
+    axes: ClassVar[tuple[str, ...]] = ("members", "samples", "tokens", "answers")
 
     def match(self, matcher: Matcher) -> Any:
         return matcher.tags()
+
+    def read(self, network: Maps, pooled: Tensor, texts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return network.classify(pooled), network.mean_of_tokens(pooled, mask)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Returns the mean over the words of a batch that have a label."""
+        return super().loss(logits[:, labels >= 0], labels[labels >= 0])
 
     def table(self, answers: Answers) -> PredictionTable:
         if answers.places is None:

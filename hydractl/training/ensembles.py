@@ -218,8 +218,10 @@ def _require_one_network(checkpoint: Checkpoint, ensemble: Ensemble) -> None:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: {name} starts from one network")
     if ensemble.members < 2:
         raise OptionError(f"`members` {ensemble.members}: an ensemble has at least two")
-    if checkpoint.spec.prompted:
-        raise OptionError(f"{checkpoint.name}: is a zero-shot model: {name} needs a classifier")
+    from hydractl.tasks.all_tasks import find_task
+
+    refusal = f"{checkpoint.name}: is a zero-shot model: {name} needs a classifier"
+    find_task(checkpoint.spec.task).require_classifier(refusal)
 
 
 def _copies(tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:

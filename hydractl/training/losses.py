@@ -23,6 +23,7 @@ from hydractl.data.batching import Batch
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Task
 from hydractl.text import composed_all
 from hydractl.training.network import training_dtype
@@ -85,10 +86,11 @@ class Teachers:
 def require_fit(teachers: Sequence[Checkpoint], network: Checkpoint) -> None:
     """Raises OptionError if a teacher is zero-shot, has other classes than a network, or preprocesses differently."""
     for teacher in teachers:
-        if teacher.spec.prompted:
-            raise OptionError(f"`teacher` {teacher.name}: is a zero-shot model: name a classifier")
+        refusal = f"`teacher` {teacher.name}: is a zero-shot model: name a classifier"
+        task = find_task(teacher.spec.task)
+        task.require_classifier(refusal)
         same = composed_all(teacher.labels) == composed_all(network.labels)
-        if teacher.spec.task != network.spec.task or not same:
+        if task is not find_task(network.spec.task) or not same:
             raise OptionError(f"`teacher` {teacher.name}: has other classes than {network.name}")
         if teacher.preprocessing != network.preprocessing:
             raise OptionError(

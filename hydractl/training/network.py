@@ -18,6 +18,7 @@ from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
+from hydractl.tasks.all_tasks import find_task
 from hydractl.training.recipe import Recipe
 from hydractl.training.trainset import NEW_CLASSIFIER, derived_seed
 
@@ -153,17 +154,17 @@ def with_new_classifier(
     Raises:
         OptionError: a zero-shot model, which has no classifier, one that members share and adapt, or too few labels.
     """
-    if checkpoint.spec.prompted:
-        raise OptionError(
-            f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
-            "transformers writes it, or from timm's image tower of it"
-        )
+    task = find_task(checkpoint.spec.task)
+    task.require_classifier(
+        f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
+        "transformers writes it, or from timm's image tower of it"
+    )
     if checkpoint.spec.adapter is not None and "classifier" in checkpoint.spec.adapter.parts:
         raise OptionError(
             f"{checkpoint.name}: its members adapt the classifier that they share: give each its own first, "
             "with hydractl fuse and `separate` all"
         )
-    if len(labels) < 2 and checkpoint.spec.one_class:
+    if len(labels) < task.fewest:
         raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")
     spec = replace(checkpoint.spec, classes=len(labels))
     generator = torch.Generator().manual_seed(derived_seed(seed, NEW_CLASSIFIER))

@@ -16,11 +16,10 @@ from hydractl.families.bert_kin import label_tokens
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
-from hydractl.tasks.all_tasks import find_task, require_one_class, with_task
-from hydractl.tasks.classes import Classes
+from hydractl.tasks.all_tasks import find_task, kind_of_labels, require_one_class, with_task
 from hydractl.tasks.labels import Labels
-from hydractl.tasks.numbers import Numbers
 from hydractl.tasks.task import Task
+from hydractl.tasks.words import Words
 from hydractl.training.batches import Workplace
 from hydractl.training.conditions import (
     Conditions,
@@ -192,12 +191,8 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
             raise OptionError(f"{checkpoint.name}: is not a zero-shot model: a contrastive loss needs two towers")
         return checkpoint, training
     if recipe.new_classifier != "no":
-        labels, targets = _label_names(data.train), data.train.labels
-        numbers = targets is None or targets.dtype.kind == "f"
-        if not checkpoint.spec.by_token:
-            several = targets is not None and targets.ndim == 2
-            kind = Numbers if numbers else Labels if several else Classes
-            checkpoint = label_tokens(checkpoint) if data.train.tagged else with_task(checkpoint, kind)
+        labels, kind = _label_names(data.train), _kind(data.train)
+        checkpoint = label_tokens(checkpoint) if kind is Words else with_task(checkpoint, kind)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
     unread = training.teachers is not None and recipe.teacher_weight == 1
     task = find_task(checkpoint.spec.task)
@@ -231,10 +226,14 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match, ta
         return match_to_task(samples, task, labels, match)
     except DataError as error:
         # Which a new classifier needs as well; words may have no label.
-        unlabelled = samples.labels is None or ((samples.labels < 0).any() and not samples.tagged)
-        if unlabelled or isinstance(task, Numbers):
+        unlabelled = samples.labels is None or ((samples.labels < 0).any() and _kind(samples) is not Words)
+        if unlabelled or task.or_else is None:
             raise
-        raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
+        raise DataError(f"{error}; or {task.or_else}") from error
+
+
+def _kind(samples: Samples) -> type[Task]:
+    return kind_of_labels(samples.labels, by_word=samples.tagged)
 
 
 def _label_names(data: Samples) -> tuple[str, ...]:
@@ -245,6 +244,5 @@ def _label_names(data: Samples) -> tuple[str, ...]:
         if numbers is None:
             raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
         return unnamed(numbers.shape[1]) if data.label_column is None else tuple(data.label_column.split(","))
-    several = data.labels.ndim == 2 and not data.tagged
-    classes = data.labels.shape[1] if several else int(data.labels.max()) + 1
+    classes = data.labels.shape[1] if _kind(data) is Labels else int(data.labels.max()) + 1
     return tuple(map(str, range(classes)))

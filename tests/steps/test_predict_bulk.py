@@ -15,8 +15,10 @@ import hydractl as library
 from hydractl.data.open import open_samples
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.inputs.bulk import Bulk
-from hydractl.inputs.rows import DataRows, ReadAhead
-from hydractl.model.answering import Answering
+from hydractl.inputs.reader import Reader
+from hydractl.inputs.rows import DataRows
+from hydractl.systems.networks import NetworkSystem
+from hydractl.watch import LOG
 from tests.cli.conftest import Command
 
 FORMS = ("csv", "jsonl", "parquet")
@@ -33,16 +35,16 @@ def small_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many inputs each call of the model had; the third fails while the list begins with -1."""
     seen: list[int] = []
-    predict = Answering.predict_prepared
+    answer = NetworkSystem.answers
 
-    def counted(self: Answering, batches: Any, on_batch: Any) -> Any:
+    def counted(*args: Any) -> Any:
         if seen[:1] == [-1] and len(seen) == 3:
             raise KeyboardInterrupt
-        found = predict(self, batches, on_batch)
-        seen.append(len(found))
-        return found
+        answers = answer(*args)
+        seen.append(len(answers))
+        return answers
 
-    monkeypatch.setattr(Answering, "predict_prepared", counted)
+    monkeypatch.setattr(NetworkSystem, "answers", counted)
     return seen
 
 
@@ -141,10 +143,15 @@ def test_no_more_is_read_ahead_than_two_batches_a_worker(vit: Path, images: Path
     entries = DataRows(open_samples(Noted(range(60)), "image"), None, {})
     for file in read.iterdir():
         file.unlink()
-    preprocessor = library.load(vit).preprocessor
-    assert preprocessor is not None
-    ahead = ReadAhead(entries, preprocessor, 2, 30, 2, skip_bad=False)
-    first = next(ahead.batches(0))
-    assert first.good == [0, 1] and first.inputs is not None and first.inputs["pixel_values"].shape == (2, 3, 8, 8)
-    time.sleep(1)
-    assert 2 <= len(list(read.iterdir())) <= 2 * (1 + 2 * 2)
+    reader = Reader(
+        library.load(vit), entries, part=30, batch_size=2, workers=2, watch=LOG, skip_bad=False, stand_in=None
+    )
+    answered: list[float] = []
+
+    def slowly(count: float) -> None:
+        if not answered:
+            time.sleep(1)
+            assert 2 <= len(list(read.iterdir())) <= 2 * (1 + 2 * 2)
+        answered.append(count)
+
+    assert len(reader.answer(entries[:30], 0, slowly)) == 30 and answered == [2] * 15
