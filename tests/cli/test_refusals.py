@@ -44,8 +44,6 @@ REFUSED = f"""
 1 | model.safetensors: is read by this      | prune vit --method=random --budget=1 -o vit/model.safetensors --force
 1 | m0: is read by this command             | select m0 --id-data=pets --random=3 --hydra=m0 --force
 1 | folder no does not exist                | fuse m0 m1 -o no/x
-1 | gone: no such file                      | fuse m0 gone -o x
-1 | other family                          | fuse vit bert -o x
 1 | m0: is read by this command             | finetune m0 --train-data=pets --steps=3 -o m0 --resume
 2 | neither steps nor epochs                 | {FINETUNE}
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
@@ -60,8 +58,6 @@ REFUSED = f"""
 2 | a set called x                          | {EVALUATE} --ood-data=x=noise --ood-data=x=noise
 2 | pass --seeds                            | evaluate m=vit m=m0 --id-data=pets
 2 | vit and yak have different classes      | evaluate vit+yak --id-data=pets
-2 | --device tpu                            | {EVALUATE} --device=tpu
-2 | --device cuda:99                        | {EVALUATE} --device=cuda:99
 1 | 0.png                                   | {EVALUATE} --classes=noise/0.png
 1 | r.json: exists already                  | {EVALUATE} --json=r.json
 2 | --calib-data                            | {EVALUATE} --temperature=fit
@@ -70,7 +66,6 @@ REFUSED = f"""
 2 | blizzard                                | evaluate m0 --id-data=pets --corrupt=blizzard
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
 2 | pass both                               | {EVALUATE} --resume
-2 | --compare yak                           | {EVALUATE} --compare=yak
 2 | no other system                         | {EVALUATE} --compare=vit
 2 | --bootstrap 0                           | evaluate vit m0 --id-data=pets --compare=vit --bootstrap=0
 1 | label                                   | evaluate vit --id-data=pets/cat

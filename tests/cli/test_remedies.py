@@ -337,12 +337,6 @@ REFUSALS: dict[str, Refusal] = {
         r"sample (\d+) has no label in column (\w+) .*: fill in",
         filled_in,
     ),
-    "labels of another model": Refusal(
-        table(text=ROWS["title"], label=["x", "y", "z"]),
-        "evaluate bert --id-data rows.parquet",
-        "pass (--match-labels index)",
-        "evaluate bert --id-data rows.parquet {}",
-    ),
     "labels of another model in training": Refusal(
         table(text=ROWS["title"], label=["x", "y", "z"]),
         "finetune bert --train-data rows.parquet --steps 1 --set lr=1e-3 -o tuned",

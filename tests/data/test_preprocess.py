@@ -53,22 +53,6 @@ def test_texts(write: Callable[[Path], Path], tmp_path: Path) -> None:
     assert equal(ours(TEXTS), dict(expected))
 
 
-def test_a_text_reads_the_same_beside_longer_ones(tmp_path: Path) -> None:
-    edit_json(bert_tokenizer(tmp_path) / "tokenizer_config.json", padding_side="left")
-    ours = preprocessor_from_folder(tmp_path, text_spec())
-    alone = AutoTokenizer.from_pretrained(tmp_path)([TEXTS[1]])["input_ids"][0]
-    assert ours(TEXTS)["input_ids"][1].tolist() == alone + [0] * (16 - len(alone))
-
-
-def test_pairs_of_texts(tmp_path: Path) -> None:
-    ours = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    first, second = TEXTS[:3], ["a film", "bad " * 20, "very"]
-    expected = theirs(first, second, padding=True, truncation=True, max_length=16, return_tensors="pt")
-    assert expected["token_type_ids"].any()
-    assert equal(ours(list(zip(first, second, strict=True))), dict(expected))
-
-
 @pytest.mark.parametrize("types", [0, 1])
 def test_types_go_only_to_models_that_tell_them_apart(types: int, tmp_path: Path) -> None:
     spec = text_spec()

@@ -55,49 +55,12 @@ def test_one_line_while_all_is_well_and_tables_after_an_alarm(hydractl: Command,
     assert json.loads(hydractl("monitor", "model", "grey", "--json").out)["alarm"] is True
 
 
-def test_what_predict_wrote_says_the_same_as_the_inputs(hydractl: Command, here: Path) -> None:
-    expected = library.monitor("model", "today").to_json()
-    hydractl("predict", "model", "today", "--csv", "a.csv", "--json", "a.json", code=0)
-    rows = json.loads(Path("a.json").read_text())["predictions"]
-    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    for name in ("a.csv", "a.json", "a.jsonl"):
-        assert library.monitor("model", name).to_json() == expected, name
-        piped = hydractl("monitor", "model", "-", "--json", stdin=Path(name).read_bytes(), code=0)
-        assert json.loads(piped.out) == json.loads(json.dumps(expected)), name
-    lines = hydractl("predict", "model", "today").out
-    piped = json.loads(hydractl("monitor", "model", "-", "--json", stdin=lines.encode(), code=0).out)
-    assert piped["evidence"] == expected["evidence"]  # of four digits: typicality has few steps
-    assert piped["classes"][0]["estimated"] is None
-
-
-def test_an_onnx_file_is_watched_as_its_source(hydractl: Command, here: Path) -> None:
+def test_of_an_onnx_file_inputs_are_picked_and_the_state_is_its_own(here: Path) -> None:
     library.export("model", output="model.onnx")
-    for images in ("today", "grey"):
-        expected = library.monitor("model", images).to_json()
-        found = json.loads(hydractl("monitor", "model.onnx", images, "--json", "--state", f"{images}.json", code=0).out)
-        assert found["evidence"] == pytest.approx(expected["evidence"], rel=1e-3)
-        assert found["alarm"] is expected["alarm"] is (images == "grey")
-        assert len(found["layers"]) == len(expected["layers"]) and bool(found["layers"]) is found["alarm"]
-        assert found["accuracy"].keys() == expected["accuracy"].keys()
-    library.monitor("model.onnx", "grey", pick=2)
+    library.monitor("model.onnx", "grey", pick=2, state="grey.json")
     assert Path("to-label.csv").read_text().count("\n") == 3
     with pytest.raises(ArtifactError, match="another calibration"):
-        library.Monitor("model", state="today.json")
-
-
-def test_a_monitor_in_python_says_the_same(here: Path) -> None:
-    expected = library.monitor("model", "today").findings
-    model = library.load("model")
-    monitor = library.Monitor(model)
-    files = sorted(Path("today").glob("*/*.png"))
-    for start in range(0, 60, 7):
-        assert monitor.update(model.predict(files[start : start + 7])) is False
-    assert monitor.findings().inputs == expected.inputs
-    assert monitor.findings().evidence == pytest.approx(expected.evidence)
-    assert monitor.metrics().startswith("# HELP hydractl_inputs_total ")
-    assert monitor.update(model.predict(sorted(Path("grey").iterdir()))) is True
-    in_memory = library.monitor(model, [Image.open(file) for file in files]).findings
-    assert in_memory.evidence == pytest.approx(expected.evidence)
+        library.Monitor("model", state="grey.json")
 
 
 def test_a_run_that_fails_leaves_the_state_as_it_was(here: Path) -> None:

@@ -1,4 +1,4 @@
-"""Inputs of models that answer otherwise than with one class: what is watched of them, and what is left out."""
+"""Inputs of models of every task: what is watched of them, by whatever way they come, and what is left out."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from hydractl.errors import ArtifactError, DataError, OptionError
 from hydractl.inputs.models import as_checkpoint
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.tasks.task import OneAnswer
-from tests.cli.conftest import Command, save_vit
+from tests.cli.conftest import LABELS, Command, save_vit
 from tests.tasks.corpus import save_tagger, sentences
 from tests.tasks.encoders import save_encoder
 
@@ -43,6 +43,14 @@ def pictures(draw: np.random.Generator) -> list[np.ndarray[Any, Any]]:
 
 def grey() -> list[np.ndarray[Any, Any]]:
     return [np.full((8, 8, 3), at % 256, dtype=np.uint8) for at in range(COUNT)]
+
+
+def classes(folder: Path, draw: np.random.Generator) -> Case:
+    vit, images = save_vit(folder / "vit", initializer_range=0.5), pictures(draw)
+    answers = list(library.predict(vit, images).labels)
+    answers[::2] = draw.choice(LABELS, len(answers[::2])).tolist()
+    library.calibrate(vit, id_data=list(zip(images, answers, strict=True)), output=folder / "model")
+    return Case(folder / "model", pictures(draw), grey())
 
 
 def labels(folder: Path, draw: np.random.Generator) -> Case:
@@ -83,7 +91,10 @@ def embeddings(folder: Path, draw: np.random.Generator) -> Case:
     return Case(folder / "model", texts(["a", "good", "bad"]), texts(["film", "owl"]), "text")
 
 
-@pytest.fixture(scope="module", params=[labels, numbers, words, embeddings], ids=lambda make: make.__name__)
+OTHERS = [labels, numbers, words, embeddings]
+
+
+@pytest.fixture(scope="module", params=[classes, *OTHERS], ids=lambda make: make.__name__)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     make: Callable[[Path, np.random.Generator], Case] = request.param
     return make(tmp_path_factory.mktemp(make.__name__), np.random.default_rng(7))
@@ -95,7 +106,7 @@ def data(samples: list[Any]) -> Any:
 
 
 def has_labels(case: Case) -> bool:
-    return library.load(case.model).task.label_type is tuple
+    return library.load(case.model).task.label_type is not None
 
 
 def test_other_inputs_alarm_and_the_same_do_not(case: Case) -> None:
@@ -149,7 +160,8 @@ def test_what_predict_wrote_says_the_same(case: Case, hydractl: Command, tmp_pat
     (tmp_path / "a.tsv").write_text("\n".join([*found.lines(), ""]))
     piped = library.monitor(case.model, tmp_path / "a.tsv").to_json()
     assert piped["evidence"] == expected["evidence"] and piped.keys() == expected.keys()
-    assert piped.get("classes") == expected.get("classes")
+    shares = [[(one["name"], one["predicted"]) for one in found.get("classes", ())] for found in (piped, expected)]
+    assert shares[0] == shares[1]
     state = tmp_path / "state.json"
     for name in ("a.csv", "a.json"):
         piped = hydractl("monitor", case.model, "-", "--state", state, stdin=(tmp_path / name).read_bytes(), code=0)
@@ -168,6 +180,7 @@ def test_an_onnx_file_is_watched_as_its_source(case: Case, tmp_path: Path) -> No
         assert len(found.findings.layers) == len(expected.findings.layers)
 
 
+@pytest.mark.parametrize("case", OTHERS, indirect=True, ids=lambda make: make.__name__)
 def test_classes_are_not_asked_of_it(case: Case, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("text,label\na,cat\n")
     with pytest.raises(OptionError, match="`labels` are classes of inputs, which this model does not choose"):
