@@ -38,6 +38,7 @@ ORIGIN = Origin("preprocessor_config.json", CheckpointError, "its library reads 
 Pixels = NDArray[Any]  # `[channels,height,width]`
 Resized = Callable[[Pixels, tuple[int, int], str], Pixels]  # pixels in another size, given it and a kind of RESAMPLING
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # by Pillow's numbers
+PILLOW = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what timm's settings mean where they name none
 
 
@@ -143,9 +144,8 @@ class _Timm(Schema, extra="ignore"):
     def prepare(self, image: Image.Image, _resized: Resized | None = None) -> Pixels:
         """Returns the pixels of an image; timm itself resizes by Pillow."""
         _, height, width = self.input_size
-        resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[self.interpolation]
         rows, columns = _size(_Edge(shortest_edge=floor(height / self.crop_pct)), image)
-        resized = image if image.size == (columns, rows) else image.resize((columns, rows), resample)
+        resized = image if image.size == (columns, rows) else image.resize((columns, rows), PILLOW[self.interpolation])
         pixels = _middle(_channels_first(resized), (height, width), round)
         mean, deviation = (np.array(each, np.float32) for each in (self.mean, self.std))
         return _normalised(pixels.astype(np.float32) / np.float32(255), mean, deviation)
@@ -177,8 +177,7 @@ def _size(size: _Rectangle | _Edge, image: Image.Image) -> tuple[int, int]:
 
 def _by_pillow(pixels: Pixels, size: tuple[int, int], mode: str) -> Pixels:
     """Returns uint8 pixels in another size, one channel after the other."""
-    resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[mode]
-    return np.stack([np.asarray(Image.fromarray(channel).resize(size[::-1], resample)) for channel in pixels])
+    return np.stack([np.asarray(Image.fromarray(channel).resize(size[::-1], PILLOW[mode])) for channel in pixels])
 
 
 def _resized(pixels: Pixels, size: tuple[int, int], mode: str) -> Pixels:

@@ -1,11 +1,11 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import bert, bert_kin, clip, modernbert, open_clip, timm_vit, vit
+from hydractl.families import bert, bert_kin, clip, modernbert, open_clip, timm_config, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
     *(vit.VIT, vit.MSN, vit.IJEPA, vit.DEIT, vit.DISTILLED_DEIT, vit.DINOV2, vit.DINOV2_WITH_REGISTERS, vit.DINOV3),
-    *(vit.BEIT, vit.DATA2VEC_VISION, timm_vit.FAMILY),
+    *(vit.BEIT, vit.DATA2VEC_VISION, timm_config.FAMILY),
     *(clip.CLIP, clip.CLIP_IMAGE, clip.METACLIP_2, clip.METACLIP_2_IMAGE, clip.CHINESE_CLIP, open_clip.FAMILY),
     *(clip.SIGLIP, clip.SIGLIP_IMAGE),
     *(clip.IMAGE_TOWER, clip.PROJECTED_IMAGE_TOWER, clip.TEXT_TOWER, clip.PROJECTED_TEXT_TOWER),

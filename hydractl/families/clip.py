@@ -42,6 +42,16 @@ class TextFields(TowerFields):
     max_position_embeddings: read.Positions = 77
     eos_token_id: read.Eos = 49407
 
+    def text(self, early: bool = True) -> TowerSpec:
+        """Returns the tower.
+
+        Args:
+            early: whether the config may have the early form, which pools the largest id of a text.
+        """
+        eos = None if early and self.eos_token_id == LEGACY_EOS else self.eos_token_id
+        words = TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=False, eos=eos)
+        return replace(self.encoder("text", words), causal=True, pool="eos")
+
 
 def complete(config: Any) -> Any:
     """Returns a config with each of its parts in one place, also that of an early CLIP."""
@@ -78,31 +88,19 @@ class VisionConfig(PartsConfig):
 class ClipConfig(VisionConfig):
     """The fields of a CLIP's config.json."""
 
+    early: ClassVar[bool] = True
     text_config: TextFields
     projection_dim: read.Projection = 512
 
     def spec(self) -> ModelSpec:
-        return ModelSpec("zero-shot", (self.vision(), self.text()), projection=self.projection_dim)
-
-    @property
-    def eos(self) -> int | None:
-        """The id whose place is pooled; None for the largest of a text."""
-        return None if self.text_config.eos_token_id == LEGACY_EOS else self.text_config.eos_token_id
-
-    def text(self) -> TowerSpec:
-        part = self.text_config
-        embeddings = TextEmbeddings(
-            part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, eos=self.eos
-        )
-        return replace(part.encoder("text", embeddings), causal=True, pool="eos")
+        towers = (self.vision(), self.text_config.text(self.early))
+        return ModelSpec("zero-shot", towers, projection=self.projection_dim)
 
 
 class MetaClip2Config(ClipConfig):
     """The fields of a MetaCLIP 2's config.json, which has no early form."""
 
-    @property
-    def eos(self) -> int:
-        return self.text_config.eos_token_id
+    early = False
 
 
 class ChineseTextFields(read.PlainEncoder):
@@ -327,10 +325,7 @@ class TextTowerConfig(TextFields, read.ArchitectureConfig):
     projection_dim: read.Projection = 512
 
     def spec(self) -> ModelSpec:
-        eos = None if self.eos_token_id == LEGACY_EOS else self.eos_token_id
-        words = TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=False, eos=eos)
-        tower = replace(self.encoder("text", words), causal=True, pool="eos")
-        return ModelSpec("text-embedding", (tower,), projection=self.projection_dim if self.projected else None)
+        return ModelSpec("text-embedding", (self.text(),), projection=self.projection_dim if self.projected else None)
 
 
 class ProjectedTextTowerConfig(TextTowerConfig):

@@ -1,8 +1,12 @@
-"""Schemas of the settings that timm builds a network from; they are checked first, as timm builds any size."""
+"""timm's vision transformers as data: their settings, and what their config and their tensors are called."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
+from hydractl.families.family import Base, Family
 from hydractl.schema import Checked, Items, Schema
 
 
@@ -16,6 +20,7 @@ class _Pretrained(read.Fields):
 
 
 #: The arguments of timm's VisionTransformer, Eva and Beit that JSON can hold, by their kind; null leaves one to timm.
+#: They are checked first, as timm builds any size.
 ARGUMENTS: tuple[tuple[Any, str], ...] = (
     (read.ImageSize, "img_size ref_feat_shape"),
     (read.PatchSize, "patch_size"),
@@ -51,3 +56,103 @@ class Foreign(read.ClassNames):
     label_names: Items[Annotated[str, Checked(max_length=1000)]] | None = None
     pretrained_cfg: _Pretrained
     model_args: _Arguments | None = None  # type: ignore[valid-type]
+
+
+class TimmConfig(read.Labelled):
+    """The fields of a config.json that `describe` has completed."""
+
+    structure: ModelSpec
+    norm_name: Literal["norm", "fc_norm"]
+    attention_names: Literal["fused", "biases", "apart"] = "fused"
+    mlp_names: Literal["plain", "fused", "apart"] = "plain"
+    scale_names: Literal["ls", "gamma"] = "ls"
+    relative_names: Literal["own", "shared"] = "own"
+    model_args: dict[str, Any] | None = None
+
+    def spec(self) -> ModelSpec:
+        # Classes may have been replaced since `describe` looked at the network.
+        return replace(self.structure, classes=len(self.labels))
+
+
+def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
+    """Returns timm's own config.json, with the present classes."""
+    ours = {"structure", "norm_name", "attention_names", "mlp_names", "scale_names", "relative_names"}
+    ours |= {"id2label", "label2id"}
+    theirs = {name: value for name, value in config.items() if name not in ours}
+    count = len(labels or ())
+    theirs["num_classes"] = count
+    theirs["model_args"] = {**(theirs.get("model_args") or {}), "num_classes": count}
+    if labels and any(label != f"LABEL_{i}" for i, label in enumerate(labels)):
+        theirs["label_names"] = list(labels)
+    return {name: value for name, value in theirs.items() if name not in ("model_type", "num_labels")}
+
+
+FUSED = [f"attn.qkv[{part}/3]" for part in range(3)]
+APART = [f"attn.{part}_proj" for part in "qkv"]
+MLPS = {"plain": {"mlp.fc1": "mlp.fc1"}, "fused": {"mlp.fc1": "mlp.fc1[0/2]", "mlp.factor": "mlp.fc1[1/2]"},
+        "apart": {"mlp.fc1": "mlp.fc1_g", "mlp.factor": "mlp.fc1_x"}}  # fmt: skip
+SCALES = {"ls": ("ls1.gamma", "ls2.gamma"), "gamma": ("gamma_1", "gamma_2")}
+POOL = {
+    "q": "q",
+    "k": "kv[0/2]",
+    "v": "kv[1/2]",
+    "o": "proj",
+    "norm": "norm",
+    "mlp.fc1": "mlp.fc1",
+    "mlp.fc2": "mlp.fc2",
+}
+
+
+def _spelling(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """Returns timm's names: it has several for some parts, and transformers' wrapper puts a prefix before all."""
+    attention = config.get("attention_names", "fused")
+    within = {
+        **dict(
+            zip(("attention.q", "attention.k", "attention.v"), APART if attention == "apart" else FUSED, strict=True)
+        ),
+        **({"attention.q.bias": "attn.q_bias", "attention.v.bias": "attn.v_bias"} if attention == "biases" else {}),
+        "attention.o": "attn.proj",
+        "attention.q_norm": "attn.q_norm",
+        "attention.k_norm": "attn.k_norm",
+        "attention_norm": "norm1",
+        "mlp_norm": "norm2",
+        "mlp.norm": "mlp.norm",
+        "mlp.fc2": "mlp.fc2",
+        **MLPS[config.get("mlp_names", "plain")],
+        **dict(zip(("attention_scale", "mlp_scale"), SCALES[config.get("scale_names", "ls")], strict=True)),
+    }
+    table = "rel_pos_bias" if config.get("relative_names") == "shared" else "blocks.{i}.attn"
+    return {
+        "vision.embeddings.patch": prefix + "patch_embed.proj",
+        "vision.embeddings.class_token": prefix + "cls_token:3",
+        "vision.embeddings.distillation_token": prefix + "dist_token:3",
+        "vision.embeddings.registers": prefix + "reg_token:3",
+        "vision.embeddings.position": prefix + "pos_embed:3",
+        "vision.embeddings.norm": prefix + "norm_pre",
+        **{f"vision.layers.{{i}}.{ours}": f"{prefix}blocks.{{i}}.{theirs}" for ours, theirs in within.items()},
+        "vision.layers.{i}.attention.relative": f"{prefix}{table}.relative_position_bias_table^T",
+        "vision.attention_pool.probe": prefix + "attn_pool.latent:3",
+        **{f"vision.attention_pool.{ours}": f"{prefix}attn_pool.{theirs}" for ours, theirs in POOL.items()},
+        "vision.norm": prefix + config["norm_name"],
+        "classifier": prefix + "head",
+        "distillation_classifier": prefix + "head_dist",
+    }
+
+
+def _spellings(config: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+    return _spelling(config, ""), _spelling(config, "timm_model.")
+
+
+FAMILY = Family(
+    name="timm",
+    title="timm ViT, EVA-02, PE-Core, BEiT",
+    config_type="timm_wrapper",
+    architectures=("TimmWrapperForImageClassification",),
+    config=TimmConfig,
+    spellings=_spellings({"norm_name": "norm"}),
+    spelled_by=_spellings,
+    base=Base(""),  # timm writes a network without classifier under the same names
+    inert=(r".*\.relative_position_index",),
+    library="timm",
+    to_source=to_source,
+)

@@ -159,11 +159,6 @@ class Predictions(Result):
         return {"predictions": list(self)}
 
     @property
-    def meaning(self) -> str:
-        """The rule of the flags, a sentence for people."""
-        return self.promise.meaning
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that people see; each is a key of the rows, or `kept(NAME)`."""
         flags = {
