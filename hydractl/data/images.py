@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hydractl.data.files import named_file
@@ -149,18 +150,22 @@ def with_channels(value: object, channels: int) -> Image.Image:
 
 @dataclass(frozen=True, eq=False)
 class Lazy(Sequence[Any]):
-    """Inputs that `read` returns by their places when they are used, so that only those in use are in memory."""
+    """Inputs that `read` returns by their places when they are used, so that only those in use are in memory.
 
-    places: Sequence[int]
+    `source` holds the inputs themselves at these places, if they are some of a data set.
+    """
+
+    places: Sequence[int] | NDArray[np.int64]
     read: Callable[[int], Any]
+    source: Sequence[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Lazy(self.places[index], self.read)
-        return self.read(self.places[index])
+            return Lazy(self.places[index], self.read, self.source)
+        return self.read(int(self.places[index]))
 
 
 class EncodedImages(Sequence[Image.Image]):

@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -94,7 +96,7 @@ class Samples:
         """Returns the samples at some positions, in that order."""
         return replace(
             self,
-            inputs=Picked(self.inputs, positions),
+            inputs=Lazy(positions, partial(getitem, self.inputs), self.inputs),
             labels=None if self.labels is None else self.labels[positions],
             hashes=None if self.hashes is None else self.hashes[positions],
             table=None if self.table is None else self.table.select(positions),
@@ -140,25 +142,9 @@ def _plain(value: Any) -> str | int | float | None:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-@dataclass(frozen=True)
-class Picked(Sequence[Any]):
-    """Some of the inputs of a data set, read when they are used."""
-
-    inputs: Sequence[Any]
-    positions: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Picked(self.inputs, self.positions[index])
-        return self.inputs[int(self.positions[index])]
-
-
 def _file_of(inputs: Sequence[Any], place: int) -> str | None:
-    if isinstance(inputs, Picked):
-        return _file_of(inputs.inputs, int(inputs.positions[place]))
+    if isinstance(inputs, Lazy) and inputs.source is not None:
+        return _file_of(inputs.source, int(inputs.places[place]))
     return inputs.file(place) if isinstance(inputs, EncodedImages) else None
 
 

@@ -137,9 +137,8 @@ class Predictions(Result):
             }
 
     def each(self) -> Iterator[OneAnswer]:
-        """Yields the answer to each input that can be read, as a monitor watches it."""
-        for _, answer in zip(self.good, self.answers.each(), strict=False):
-            yield answer
+        """Returns the answer to each input that can be read, as a monitor watches it."""
+        return islice(self.answers.each(), len(self.good))
 
     @property
     def _shown(self) -> list[str]:
