@@ -92,8 +92,6 @@ def read_image_folder(folder: Path, part: ImagePart) -> datasets.Dataset:
     Raises:
         DataError: a folder beside those of classes, or all the part, has files but no image.
     """
-    import datasets
-
     classes = [part.class_of(path) for path in part.images]
     names = sorted({name for name in classes if name is not None})
     labelled = None not in classes

@@ -100,7 +100,6 @@ class Report:
     outputs: Annotated[Outputs, Without("report")] = Outputs()
 
     def run(self, watch: Watcher) -> Reported:
-        from hydractl.artifacts import file_of_ours
         from hydractl.reports.page import join_reports, read_report
 
         outputs = replace(self.outputs, report=self.output)
