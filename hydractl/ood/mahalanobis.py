@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+ROWS = 1024  # samples whose distances to all classes are held at once
 AXES = {"center": "MD", "whiten": "MDD", "means": "MCD"}
 
 
@@ -99,12 +100,16 @@ def left_out_to_nearest(features: NDArray[np.float64], labels: NDArray[np.int64]
     away = white - means[labels]  # r
     more = sizes / np.maximum(sizes - 1, 1)
     change = (1 - covariance.share) * more / (count - 1)
-    squares = np.square(white).sum(-1)[:, None] - 2 * white @ means.T + np.square(means).sum(-1)
-    cross = (white * away).sum(-1)[:, None] - away @ means.T
-    distances = squares + (change / (1 - change * np.square(away).sum(-1)))[:, None] * cross**2
-    at = np.arange(count)
-    distances[at, labels] = np.where(sizes > 1, more**2 * distances[at, labels], np.inf)
-    return np.asarray(distances.min(axis=-1).clip(min=0))
+    change /= 1 - change * np.square(away).sum(-1)
+    nearest = np.empty(count)
+    for some in np.array_split(np.arange(count), 1 + count // ROWS):
+        squares = np.square(white[some]).sum(-1)[:, None] - 2 * white[some] @ means.T + np.square(means).sum(-1)
+        cross = (white[some] * away[some]).sum(-1)[:, None] - away[some] @ means.T
+        distances = squares + change[some, None] * cross**2
+        same = (np.arange(len(some)), labels[some])
+        distances[same] = np.where(sizes[some] > 1, more[some] ** 2 * distances[same], np.inf)
+        nearest[some] = distances.min(axis=-1).clip(min=0)
+    return nearest
 
 
 def _left_out(samples: MemberSamples) -> NDArray[np.float64]:

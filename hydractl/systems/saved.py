@@ -331,9 +331,10 @@ class SavedAnswers:
             with safe_open(path, framework="numpy") as file:
                 saved = parse_json((file.metadata() or {}).get(CONDITIONS, "{}"), Origin(str(path), DataError, REMEDY))
             refuse_other(Origin(str(path), OutputError, REMEDY), saved.fields, conditions)
-            answers = read_answers(path, key, reads)
+            system = self.predictor
+            answers = read_answers(path, key, reads, system.task)
             on_batch(len(answers))
-            return answers
+            return replace(answers, classes=system.labels, calibration=system.calibration)
         make_folder(path.parent, parents=True)
         refuse_existing(path, self.force)
         answers = self.predictor.answers(key, reads, on_batch)

@@ -16,7 +16,7 @@ from hydractl.metrics.arrays import Logits, check_labels, check_member_logits, c
 from hydractl.ood.score import Beside
 from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.task import Answers
+from hydractl.tasks.task import Answers, Task
 
 ENDINGS = (".safetensors", ".npz")
 NAMES = ("logits", "probabilities", "confidence", "ood_score", "places")
@@ -44,8 +44,8 @@ def read_arrays(path: Path, names: Collection[str]) -> Arrays:
     return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in arrays.items()}
 
 
-def read_answers(path: Path, key: SetKey, reads: Beside = "logits") -> Answers:
-    """Returns the answers that a file holds for a data set; without labels those of sets that need none.
+def read_answers(path: Path, key: SetKey, reads: Beside = "logits", task: Task = SAVED) -> Answers:
+    """Returns the answers of a task that a file holds for a data set; without labels those of sets that need none.
 
     Raises:
         DataError: it is damaged, or its arrays make no sense or lack features or hidden states that are wanted.
@@ -54,7 +54,7 @@ def read_answers(path: Path, key: SetKey, reads: Beside = "logits") -> Answers:
     names += [f"{HIDDEN}{number}" for number in range(MOST_LAYERS)] if reads == "layers" else []
     arrays = read_arrays(path, names)
     try:
-        answers = _answers(arrays)
+        answers = _answers(arrays, task)
         if reads != "logits":
             answers = replace(answers, features=_features(arrays, answers))
         return replace(answers, hidden=_hidden(arrays, answers)) if reads == "layers" else answers
@@ -62,8 +62,8 @@ def read_answers(path: Path, key: SetKey, reads: Beside = "logits") -> Answers:
         raise DataError(f"{path}: {error}") from error
 
 
-def _answers(arrays: Arrays) -> Answers:
-    logits, labels, correct = _logits(arrays), arrays.get("labels"), arrays.get("correct")
+def _answers(arrays: Arrays, task: Task) -> Answers:
+    logits, labels, correct = _logits(arrays, 2 if task is SAVED else 1), arrays.get("labels"), arrays.get("correct")
     confidence = arrays.get("confidence")
     if confidence is not None:
         _require_floats("confidence", confidence)
@@ -74,28 +74,28 @@ def _answers(arrays: Arrays) -> Answers:
         if correct is not None and (correct.shape != confidence.shape or not np.isin(correct, (0, 1)).all()):
             raise DataError(f"correct of shape {correct.shape}: expected {len(confidence)} of true and false")
         right = None if correct is None else correct.astype(bool)
-        return Answers(task=SAVED, member_logits=None, confidence=confidence, correct=right)
+        return Answers(task=task, member_logits=None, confidence=confidence, correct=right)
     if correct is not None:
         raise DataError("holds `correct` beside logits, which say what is right: leave it out")
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
     truth = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
-    answers = Answers(task=SAVED, member_logits=logits, truth=truth, confidence=confidence, places=arrays.get("places"))
+    answers = Answers(task=task, member_logits=logits, truth=truth, confidence=confidence, places=arrays.get("places"))
     odd = arrays.get("ood_score")
     if odd is not None and len(odd := check_scores(odd, "ood_score")) != len(answers):
         raise DataError(f"ood_score of {len(odd)} samples, logits of {len(answers)}: expected the same")
     return replace(answers, ood_score=odd)
 
 
-def _logits(arrays: Arrays) -> Logits | None:
-    """Returns the logits `[M,N,C]`, or the logarithms of the probabilities."""
+def _logits(arrays: Arrays, least: int) -> Logits | None:
+    """Returns the logits `[M,N,C]`, or the logarithms of the probabilities; C is `least` or more."""
     if "probabilities" in arrays and "logits" in arrays:
         raise DataError("holds `logits` and `probabilities`: expected one of them")
     values = arrays.get("logits", arrays.get("probabilities"))
     if values is None:
         return None
     members = values[None] if values.ndim == 2 else values
-    check_member_logits(members)
+    check_member_logits(members, least)
     if "logits" in arrays:
         _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
         return members

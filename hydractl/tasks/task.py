@@ -431,7 +431,7 @@ class Answers:
         features = logits[..., :0] if self.features is None else self.features
         one_class = self.truth is not None and self.truth.ndim == 1 and self.places is None
         predicted = None  # labels, tags, numbers and embeddings are no classes of samples
-        if self.task.tells_ood == "scores":
+        if self.task.tells_ood == "scores" and logits.shape[-1] > 1:
             predicted = mean_probabilities(logits, self.calibration.divisor).argmax(-1)
         return FitSamples(logits, features, self.truth if one_class else None, affine, self.hidden, predicted)
 

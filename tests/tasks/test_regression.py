@@ -25,6 +25,7 @@ from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse
+from hydractl.systems.networks import NetworkSystem
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.numbers import (
     NumberTable,
@@ -277,6 +278,25 @@ def test_every_step_from_numbers_to_exports(shared: Path, tmp_path: Path) -> Non
     beside = hydractl.evaluate({"bert": bert, "graph": tmp_path / "graph.onnx"}, id_data=test, **given).models
     assert beside["graph"]["id"]["width"] == pytest.approx(entry["id"]["width"], rel=1e-2)
     assert "width" not in beside["bert"]["id"]
+
+
+def test_an_interrupted_fit_of_numbers_goes_on_to_the_same_bytes(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"id_data": f"{shared}/calibration.csv", "shift_data": {"odd": shared / "odd.csv"}, "label_column": "score"}
+    hydractl.calibrate(shared / "bert", output=tmp_path / "whole", **data)
+    answers = NetworkSystem.answers
+
+    def interrupted(self: NetworkSystem, key: Any, *rest: Any) -> Any:
+        if key.role == "shift":
+            raise KeyboardInterrupt
+        return answers(self, key, *rest)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(NetworkSystem, "answers", interrupted)
+        hydractl.calibrate(shared / "bert", output=tmp_path / "m", **data)
+    hydractl.calibrate(shared / "bert", output=tmp_path / "m", resume=True, **data)
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> None:
