@@ -13,7 +13,7 @@ from hydractl.evaluation.settings import NO_DATA, Procedure, Sets, Settings
 from hydractl.inputs.result import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import Option, flat, function, make, option
 from hydractl.run_options import Compiled, Compute, Workers, dtype_name
-from hydractl.systems.system import SYSTEM_KINDS
+from hydractl.systems.spelling import SYSTEM_KINDS
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

@@ -1,19 +1,21 @@
-"""Systems of an evaluation as texts spell them."""
+"""Systems of an evaluation as texts spell them; torch is imported when one is opened."""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydractl.artifacts import PREDICTIONS
 from hydractl.bounds import NETWORKS, PASSES, real, whole
 from hydractl.errors import OptionError
-from hydractl.systems.networks import NetworkSystem
-from hydractl.systems.onnx import OnnxSystem
-from hydractl.systems.onnx_file import is_onnx
-from hydractl.systems.saved import SavedPredictions
-from hydractl.systems.system import SPELLINGS, Dropout, System
+
+if TYPE_CHECKING:
+    from hydractl.systems.networks import NetworkSystem
+    from hydractl.systems.system import Dropout, System
 
 DROPOUT_EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
 OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)
@@ -31,18 +33,52 @@ def parse_system(text: str) -> tuple[str, System]:
     name, rest = match.group("name", "rest") if match else (None, text)
     if rest == PREDICTIONS:
         raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
-    system: System
-    if rest.startswith(PREDICTIONS):
-        system = SavedPredictions(Path(rest.removeprefix(PREDICTIONS)))
-    elif is_onnx(rest):
-        system = OnnxSystem(Path(rest))
-    else:
-        system = parse_networks(rest)
+    opened = (system for kind in SYSTEM_KINDS if kind.parse and (system := kind.parse(rest)) is not None)
+    system = next(opened, None) or parse_networks(rest)
     return name or system.name, system
+
+
+def _saved(text: str) -> System | None:
+    from hydractl.systems.saved import SavedPredictions
+
+    return SavedPredictions(Path(text.removeprefix(PREDICTIONS))) if text.startswith(PREDICTIONS) else None
+
+
+def _graph(text: str) -> System | None:
+    from hydractl.systems.onnx import OnnxSystem
+    from hydractl.systems.onnx_file import is_onnx
+
+    return OnnxSystem(Path(text)) if is_onnx(text) else None
+
+
+@dataclass(frozen=True)
+class SystemKind:
+    """One kind of system: how it is written, what it is, to stand after that, and what opens a text that spells it.
+
+    Texts that no kind opens are networks.
+    """
+
+    name: str
+    spelling: str
+    help: str
+    parse: Callable[[str], System | None] | None = None
+
+
+SYSTEM_KINDS = (
+    SystemKind("predictions", "predictions:FOLDER", "saved predictions", _saved),
+    SystemKind("mc-dropout", "MODEL,mc-dropout=PASSES[,p=P]", "passes with dropout on"),
+    SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble"),
+    SystemKind("members", "MODEL:0,2", "some members of a Hydra"),
+    SystemKind("onnx", "FILE.onnx", "a graph that export wrote, run by onnxruntime", _graph),
+    SystemKind("model", "MODEL", "one network, or a Hydra"),
+)
+SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"
 
 
 def parse_networks(text: str) -> NetworkSystem:
     """Returns the networks that a text spells, in any way of `SYSTEM_KINDS`."""
+    from hydractl.systems.networks import NetworkSystem
+
     body, options = _split_options(text)
     if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
         raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {SPELLINGS}")
@@ -75,6 +111,8 @@ def networks_in(text: str) -> tuple[str, ...]:
 
 
 def _dropout(text: str, options: Mapping[str, str]) -> Dropout:
+    from hydractl.systems.system import Dropout
+
     passes = whole(options.get("mc-dropout", ""), 1, PASSES)
     rate = real(options["p"], 0, 1) if "p" in options else None
     if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
@@ -84,6 +122,8 @@ def _dropout(text: str, options: Mapping[str, str]) -> Dropout:
 
 def by_size(name: str, system: System) -> list[tuple[str, System]]:
     """Returns the first member of a network, the first two, and so on to the whole; other systems as they are."""
+    from hydractl.systems.networks import NetworkSystem
+
     if not isinstance(system, NetworkSystem) or len(system.networks) > 1 or system.members is not None:
         return [(name, system)]
     firsts = [tuple(range(size)) for size in range(1, system.checkpoints[0].members)]

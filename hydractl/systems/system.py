@@ -209,9 +209,9 @@ class Classifier(NamedTuple):
 class System(Protocol):
     """A system that answers data sets: a network or an ensemble, a graph of another runtime, saved predictions.
 
-    It is spelled by a text (see `SYSTEM_KINDS`) and opens its files at the first use of what they hold; weights are in
-    memory from its first answer to its last. Under torchrun the leading process asks and the others `serve`, until it
-    lets the system go by `dismiss`.
+    It is spelled by a text (see `SYSTEM_KINDS` in `spelling`) and opens its files at the first use of what they hold;
+    weights are in memory from its first answer to its last. Under torchrun the leading process asks and the others
+    `serve`, until it lets the system go by `dismiss`.
     """
 
     @property
@@ -296,23 +296,3 @@ class System(Protocol):
 
     def dismiss(self) -> None:
         """Ends the serving of other processes."""
-
-
-@dataclass(frozen=True)
-class SystemKind:
-    """One kind of system: how it is written, and what it is, to stand after that."""
-
-    name: str
-    spelling: str
-    help: str
-
-
-SYSTEM_KINDS = (
-    SystemKind("predictions", "predictions:FOLDER", "saved predictions"),
-    SystemKind("mc-dropout", "MODEL,mc-dropout=PASSES[,p=P]", "passes with dropout on"),
-    SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble"),
-    SystemKind("members", "MODEL:0,2", "some members of a Hydra"),
-    SystemKind("onnx", "FILE.onnx", "a graph that export wrote, run by onnxruntime"),
-    SystemKind("model", "MODEL", "one network, or a Hydra"),
-)
-SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"

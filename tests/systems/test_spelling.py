@@ -6,8 +6,8 @@ from hydractl.errors import OptionError
 from hydractl.systems.networks import NetworkSystem
 from hydractl.systems.onnx import OnnxSystem
 from hydractl.systems.saved import SavedPredictions
-from hydractl.systems.spelling import parse_system
-from hydractl.systems.system import SYSTEM_KINDS, Dropout, SystemKind
+from hydractl.systems.spelling import SYSTEM_KINDS, SystemKind, parse_system
+from hydractl.systems.system import Dropout
 
 #: A text of each kind, its name unless it is given one, and what it asks for.
 SPELT = {
