@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hydractl.steps.analyse import analyse_speed as analyse_speed
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
+    from hydractl.steps.check import check as check
     from hydractl.steps.evaluate import evaluate as evaluate
     from hydractl.steps.export import export as export
     from hydractl.steps.extract_circuit import extract_circuit as extract_circuit
@@ -54,7 +55,7 @@ _FILES = {
     "steps.show": ("inspect", "list_families", "list_recipes", "list_suites", "report"),
 }
 _ALONE = (
-    "build", "calibrate", "evaluate", "export", "extract_circuit", "finetune", "fuse",
+    "build", "calibrate", "check", "evaluate", "export", "extract_circuit", "finetune", "fuse",
     "guide", "monitor", "predict", "prune", "score_heads", "select",
 )  # fmt: skip
 _PLACES = {name: f"steps.{name}" for name in _ALONE} | {name: file for file, names in _FILES.items() for name in names}

@@ -37,6 +37,7 @@ COMMANDS = (
     Command("fuse", "fuse:Fuse", writes=True, panel=STEPS),
     Command("evaluate", "evaluate:Evaluate"),
     Command("calibrate", "calibrate:Calibrate", writes=True, panel=STEPS),
+    Command("check", "check:Check"),
     Command("report", "show:Report"),
     Command("inspect", "show:Inspect", panel="Start"),
     Command("predict", "predict:Predict", csv=methodcaller("to_csv"), panel="Start"),

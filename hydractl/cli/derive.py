@@ -131,6 +131,8 @@ def _run(command: Command, values: dict[str, Any]) -> None:
             put_out(finished)
         raise
     put_out(result)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
 
 
 def _advice(command: Command, values: Mapping[str, Any], terminal: console.Terminal) -> str:

@@ -247,6 +247,16 @@ def form_notes(id_data: Samples, ood_data: Iterable[Samples]) -> Iterator[str]:
                 )
 
 
+def form_of(samples: Samples) -> Iterator[str]:
+    """Yields a note where the images of a set differ much in form, as those of two sources do."""
+    if samples.modality == "image":
+        sizes, steps = _measured(samples)
+        if sizes.max(initial=0) >= 2 * sizes.min(initial=np.inf):
+            yield f"images are {sizes.min():g} to {sizes.max():g} pixels large: a network sees the small ones blurred"
+        if 0 < (steps > 0).sum() < len(steps):
+            yield f"{(steps > 0).sum()} of {len(steps)} images are compressed as JPEG, the others are not"
+
+
 def _separation(usual: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Returns the AUROC of a measure, in the direction in which it is larger."""
     larger = float((other[:, None] > usual).mean() + (other[:, None] == usual).mean() / 2)

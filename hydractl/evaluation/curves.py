@@ -14,7 +14,7 @@ from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, 
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import id_key
 from hydractl.metrics.arrays import FloatArray, IntArray
-from hydractl.metrics.classification import reliability_diagram
+from hydractl.metrics.classification import PredictionTable, reliability_diagram
 from hydractl.metrics.detection import risk_coverage, roc_curve
 from hydractl.schema import Items
 from hydractl.systems.system import EvaluationData, SetKey, System
@@ -133,19 +133,21 @@ def _sample(
     table = predictions.with_msp[key]
     confidence = -predictions.scores[key] if predictions.own_confidence else table.msp
 
-    def called(numbers: IntArray) -> str:
-        classes = numbers[place : place + 1].ravel()
-        if isinstance(table, LabelSetTable):
-            classes = np.flatnonzero(classes)
-        return ", ".join(names[number] if names else str(number) for number in classes[classes >= 0].tolist())
-
     return Sample(
         round(float(confidence[place]), DIGITS),
-        called(table.prediction),
-        None if table.outcomes is None else called(table.outcomes.labels),
+        called(table, table.prediction, place, names),
+        None if table.outcomes is None else called(table, table.outcomes.labels, place, names),
         text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,
         image=data_uri(samples.inputs[place]) if samples.modality == "image" else None,
     )
+
+
+def called(table: PredictionTable, numbers: IntArray, place: int, names: Sequence[str] | None) -> str:
+    """Returns the names of a sample's class, labels or words' labels."""
+    classes = numbers[place : place + 1].ravel()
+    if isinstance(table, LabelSetTable):
+        classes = np.flatnonzero(classes)
+    return ", ".join(names[number] if names else str(number) for number in classes[classes >= 0].tolist())
 
 
 def data_uri(image: Image.Image) -> str:

@@ -104,7 +104,7 @@ def predict_sets(
     calibration, fitted, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads
     if head is not None:
-        scorer = partial(_by_head, head)
+        scorer = partial(by_head, head)
         reads = "logits" if predictor.scores_itself else reads
     measured: dict[SetKey, _Measured] = {}
     sets, sure = None, None
@@ -126,7 +126,7 @@ def predict_sets(
         correct={key: part.correct for key, part in measured.items() if part.correct is not None},
         own_confidence=predictor.own_confidence,
         own_fit=None if head is None else head.fit,
-        flagged=None if head is None or id_part is None else _flagged(head, id_part.scores),
+        flagged=None if head is None or id_part is None else float(flags_of(head, id_part.scores).mean()),
     )
 
 
@@ -137,7 +137,8 @@ def _score(predictor: System, settings: Settings, head: OodHead | None) -> OodSc
     return settings.score if head is None else find_ood_score(head.fit.score)
 
 
-def _by_head(head: OodHead, answers: Answers, _table: Any) -> FloatArray:
+def by_head(head: OodHead, answers: Answers, _table: Any = None) -> FloatArray:
+    """Returns the scores `[N]` of answers by the score that a file brings."""
     if answers.ood_score is not None:
         return answers.ood_score.astype(np.float64)
     if head.row.reads == "layers":
@@ -146,9 +147,10 @@ def _by_head(head: OodHead, answers: Answers, _table: Any) -> FloatArray:
     return score_samples(head.row, state, answers.to_score(), answers.calibration.divisor)
 
 
-def _flagged(head: OodHead, scores: FloatArray) -> float:
+def flags_of(head: OodHead, scores: FloatArray) -> BoolArray:
+    """Returns where scores `[N]` look OOD to the file."""
     quantiles = head.get_buffer(QUANTILES).cpu().double()
-    return float(head.flags(typicality(torch.from_numpy(scores), quantiles)).double().mean())
+    return np.asarray(head.flags(typicality(torch.from_numpy(scores), quantiles)).numpy())
 
 
 def _calibrate(

@@ -33,6 +33,7 @@ from hydractl.metrics.classification import PredictionTable
 from hydractl.metrics.detection import accuracy_at_coverage, aurc, error_metrics, ood_metrics
 from hydractl.systems.system import Cost, SetKey
 from hydractl.tasks.numbers import NumberTable, ranking_metrics
+from hydractl.tasks.task import Task
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
@@ -242,6 +243,13 @@ def resamples(requested: int | None, predictions: SystemPredictions, on_note: Ca
         on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
         return 0
     return RESAMPLES
+
+
+def estimated(task: Task, table: Any, draws: int, seed: int) -> dict[str, tuple[float, Interval]]:
+    """Returns every number of a table of labelled samples with its interval."""
+    numbers = {name: value for name, value in task.metrics(table).items() if value is not None}
+    drawn = task.replicates(table, draws, seed) if numbers else {}
+    return {name: (value, _interval(_Estimate(drawn[name], value))) for name, value in numbers.items()}
 
 
 def resample(

@@ -45,6 +45,11 @@ class Result:
         """Yields lines for stderr: what changed, and the likely next command."""
         yield from ()
 
+    @property
+    def exit_code(self) -> int:
+        """The code that the command ends with once the result is printed: 1 for a finding that should stop a job."""
+        return 0
+
     def __repr__(self) -> str:
         facts = {printable(name): printable(str(value)) for name, value in self.facts().items()}
         if not facts:

@@ -9,7 +9,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import betaln, xlog1py, xlogy
+from scipy.special import betaincinv, betaln, xlog1py, xlogy
 
 from hydractl.checkpoint.calibration import Baseline
 
@@ -79,6 +79,15 @@ def estimates(seen: Confidence, baseline: Baseline | None) -> dict[str, ShareEst
 def _around(value: float, variance: float) -> ShareEstimate:
     wide = NORMAL * sqrt(variance)
     return ShareEstimate(*(min(max(bound, 0.0), 1.0) for bound in (value, value - wide, value + wide)))
+
+
+def exact_share(count: int, of: int) -> ShareEstimate | None:
+    """Returns a share with its 95 % interval by Clopper and Pearson (1934); None of nothing."""
+    if not of:
+        return None
+    low = float(betaincinv(count, of - count + 1, 0.025)) if count else 0.0
+    high = float(betaincinv(count + 1, of - count, 0.975)) if count < of else 1.0
+    return ShareEstimate(count / of, low, high)
 
 
 def labelled_accuracy(right: int, labelled: int) -> ShareEstimate:

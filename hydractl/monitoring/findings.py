@@ -9,9 +9,17 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import beta, betabinom, norm
+from scipy.stats import betabinom, norm
 
-from hydractl.monitoring.estimates import NORMAL, Confidence, ShareEstimate, class_shares, estimates, labelled_accuracy
+from hydractl.monitoring.estimates import (
+    NORMAL,
+    Confidence,
+    ShareEstimate,
+    class_shares,
+    estimates,
+    exact_share,
+    labelled_accuracy,
+)
 from hydractl.monitoring.stream import RARE, Known, Span, Stream
 from hydractl.tasks.task import OneAnswer
 from hydractl.text import printable
@@ -136,7 +144,7 @@ def find(reference: Known, alpha: float, streams: Sequence[Stream]) -> Findings:
         highest=loudest.highest / count,
         alarm_at=alarm_at,
         since=since,
-        flagged=_share(flagged, inputs),
+        flagged=exact_share(flagged, inputs),
         promised=1 - reference.accept,
         confidence=seen.total / inputs if inputs and classes else None,
         estimable=estimable,
@@ -163,15 +171,6 @@ def _too_odd(reference: Known, flagged: int, inputs: int, alpha: float, *, alarm
     return flagged > 0 and bool(betabinom.sf(flagged - 1, inputs, cells, gaps - cells) < alpha)
 
 
-def _share(count: int, of: int) -> ShareEstimate | None:
-    """Returns a share with its 95 % interval by Clopper and Pearson (1934)."""
-    if not of:
-        return None
-    low = float(beta.ppf(0.025, count, of - count + 1)) if count else 0.0
-    high = float(beta.ppf(0.975, count + 1, of - count)) if count < of else 1.0
-    return ShareEstimate(count / of, low, high)
-
-
 def _changed(history: Sequence[Span], alarm: int) -> tuple[int, Sequence[Span]]:
     """Returns the input after which evidence rose to its alarm, and the spans from there to its peak."""
     ends = list(accumulate(span.inputs for span in history))
@@ -195,7 +194,7 @@ def _layers(reference: Known, spans: Sequence[Span]) -> list[LayerChange]:
         count, total = (sum(getattr(span, name)[layer] for span in profiled) for name in ("layers", "typical"))
         mean, deviation = total / inputs, sqrt((inputs + samples + 1) / (12 * inputs * samples))
         wide = NORMAL * deviation
-        odd = _share(count, inputs)
+        odd = exact_share(count, inputs)
         assert odd is not None
         chances = norm.cdf((mean - 0.5) / deviation), betabinom.sf(count - 1, inputs, cells, samples + 1 - cells)
         typical = ShareEstimate(mean, max(mean - wide, 0.0), min(mean + wide, 1.0))
@@ -219,7 +218,7 @@ def _classes(reference: Known, streams: Sequence[Stream], inputs: int) -> list[C
             estimated[name] = ShareEstimate(float(share), max(float(share - wide), 0.0), min(float(share + wide), 1.0))
     listed = []
     for name, count in sorted(counts.items(), key=lambda pair: -pair[1]):
-        if (predicted := _share(count, inputs)) is not None:
+        if (predicted := exact_share(count, inputs)) is not None:
             listed.append(ClassShare(name, predicted, estimated.get(name), calibrated.get(name)))
     return listed
 

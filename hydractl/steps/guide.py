@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
-    "start", "which-command", "commands", "python", "service", "monitor", "data", "models", "search",
+    "start", "which-command", "commands", "python", "service", "check", "monitor", "data", "models", "search",
     "select-and-build", "fine-tuning", "evaluation", "systems", "analyses", "speed", "results", "file-format",
     "extending", "architecture",
 ]  # fmt: skip

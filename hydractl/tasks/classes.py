@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import log
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,6 +16,7 @@ from hydractl.errors import OptionError
 from hydractl.metrics.arrays import (
     BoolArray,
     FloatArray,
+    IntArray,
     label_log_probabilities,
     log_doubt,
     mean_over_members,
@@ -26,7 +27,19 @@ from hydractl.metrics.bootstrap import classification_replicates
 from hydractl.metrics.classification import PredictionTable, classification_metrics, tabulate
 from hydractl.metrics.scaling import FittedTemperature, FittedVector, fit_temperature, fit_vector
 from hydractl.ood.ood_scores import DEFAULT
-from hydractl.tasks.task import Answers, Judged, Maps, Matcher, Names, OneAnswer, Task, number_or_none, share_of
+from hydractl.tasks.task import (
+    Answers,
+    Judged,
+    Maps,
+    Matcher,
+    Names,
+    OneAnswer,
+    Task,
+    Trials,
+    by_ranks,
+    number_or_none,
+    share_of,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,6 +109,33 @@ class Classes(Task):
 
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         return tabulate(*answers.labelled).required_outcomes().correct, answers.logits.shape[-1]
+
+    def trials(self, answers: Answers) -> Iterator[Trials]:
+        fit, sets = answers.calibration.fit, answers.calibration.sets
+        logits, labels = answers.labelled
+        p = mean_probabilities(logits, answers.calibration.divisor).astype(logits.dtype)
+        if fit is not None and fit.accuracy is not None:
+            msp, right, best = self.claims(p, answers)
+            sure = fit.sure(msp, best)
+            for label, of in _groups(answers.names, fit.confidences):
+                if sure is not None:
+                    yield Trials("accuracy", fit.accuracy, right[sure & ((best == label) | (label is None))], of)
+        if sets is not None:
+            covered = class_sets(p, sets.least)[np.arange(len(labels)), labels]
+            counts = None if fit is None or fit.baseline is None else fit.baseline.labels
+            for label, of in _groups(answers.names, sets.least if len(sets.least) > 1 else None):
+                samples = sets.samples if label is None or counts is None else counts[label]
+                cases = covered[(labels == label) | (label is None)]
+                yield Trials("sets", sets.coverage, cases, of, by_ranks(samples, sets.coverage))
+
+    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray]:
+        """Returns the confidence of what may be sure, whether it is right, and its class; see `OodFit.sure`.
+
+        Args:
+            p: the probabilities of the answers.
+        """
+        best = p.argmax(-1)
+        return p.max(-1), best == answers.truth, best
 
     def fit_vector(self, answers: Answers) -> FittedVector:
         return fit_vector(*answers.labelled)
@@ -182,6 +222,11 @@ class PromptedClasses(Classes):
 
     def watched(self, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return None
+
+
+def _groups(names: Sequence[str], by_class: Sequence[float] | None) -> Iterator[tuple[int | None, str]]:
+    """Yields the number and the name of each class that has a promise of its own, or None for all of them."""
+    yield from [(None, "")] if by_class is None else enumerate(names)
 
 
 def unsureness(answers: Answers, at: int) -> dict[str, float | None]:

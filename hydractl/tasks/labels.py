@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,7 +38,7 @@ from hydractl.metrics.classification import (
 from hydractl.metrics.detection import least_answers, metrics_of_counts, sure_from
 from hydractl.metrics.scaling import FittedLabels, FittedTemperature, lowest_temperature
 from hydractl.tasks.classes import unsureness
-from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, OneAnswer, Task, share_of
+from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, OneAnswer, Task, Trials, share_of
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
@@ -109,6 +109,14 @@ class Labels(Task):
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         logits, labels = answers.labelled
         return tabulate_label_sets(logits, labels).prediction == labels, 2
+
+    def trials(self, answers: Answers) -> Iterator[Trials]:
+        fit = answers.calibration.fit
+        if fit is not None and fit.accuracy is not None:
+            table, counts = self.table(answers), None if fit.baseline is None else fit.baseline.labels
+            for at, name in enumerate(answers.names):
+                right = table.outcomes.labels[table.prediction[:, at] == 1, at] == 1
+                yield Trials("accuracy", fit.accuracy, right, name, fitted=None if counts is None else counts[at])
 
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         return fit_label_sets(*answers.labelled, precision, answers.classes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil, pi
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +17,7 @@ from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.bootstrap import by_field, draw_places
 from hydractl.metrics.scaling import FittedIntervals, FittedTemperature, FittedVector, fit_vector, lowest_temperature
 from hydractl.tasks.labels import Labels, mean_logits, tabulate_label_sets
-from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task, number_or_none
+from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task, Trials, by_ranks, number_or_none
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,6 +140,19 @@ class Numbers(Task):
         _, labels = answers.labelled
         return None if labels.dtype.kind == "f" else self._labels.choices(answers)
 
+    def right(self, table: Any) -> BoolArray | None:
+        """Returns whether the interval of each answer holds the right number, of all of its numbers."""
+        if not isinstance(table, NumberTable):
+            return super().right(table)
+        return None if table.low is None else np.asarray(_held(table).all(-1))
+
+    def trials(self, answers: Answers) -> Iterator[Trials]:
+        intervals, fit, table = answers.calibration.intervals, answers.calibration.fit, self.table(answers)
+        if intervals is not None and fit is not None and isinstance(table, NumberTable):
+            chance = by_ranks(fit.samples // 2, intervals.share)  # every second sample fits the width
+            for held, name in zip(_held(table).T, answers.names, strict=True):
+                yield Trials("interval", intervals.share, held, name if len(answers.names) > 1 else "", chance)
+
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         """Returns a temperature for labels of 0 and 1 under a sigmoid, otherwise intervals for a share of samples."""
         member_logits, labels = answers.labelled
@@ -205,6 +218,12 @@ class NumberTable:
     high: FloatArray | None = None
 
 
+def _held(table: NumberTable) -> BoolArray:
+    """Returns whether each interval holds the right number, `[N,C]`."""
+    assert table.low is not None and table.high is not None
+    return np.asarray((table.low <= table.labels) & (table.labels <= table.high))
+
+
 @dataclass(frozen=True)
 class NumberMetrics:
     """Quality of numbers, means over them; NaN for what needs intervals, and where ranks are all alike."""
@@ -239,8 +258,7 @@ def _measured(table: NumberTable) -> Callable[[IntArray], NumberMetrics]:
     errors = table.labels - table.values
     each = [np.square(errors), np.abs(errors), table.spread]
     if table.deviation is not None and table.low is not None and table.high is not None:
-        covered = (table.low <= table.labels) & (table.labels <= table.high)
-        each += [gaussian_nll(errors, table.deviation), covered, table.high - table.low]
+        each += [gaussian_nll(errors, table.deviation), _held(table), table.high - table.low]
     by_sample = np.stack([values.mean(-1) for values in each])
 
     def of(places: IntArray) -> NumberMetrics:

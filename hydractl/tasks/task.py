@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from itertools import islice
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -99,6 +100,32 @@ class Judged(NamedTuple):
         starts = np.cumsum(counts) - counts
         quality, loss = (None if x is None else np.add.reduceat(x, starts) / counts for x in (self.quality, self.loss))
         return Judged(quality, None if self.confidence is None else np.minimum.reduceat(self.confidence, starts), loss)
+
+
+class Trials(NamedTuple):
+    """The cases `[n]` that a promise of a file is made for, and whether each keeps it.
+
+    Attributes:
+        promise: the option of `calibrate` that asks for it.
+        promised: the share of cases that should keep it.
+        of: the class, label or number that it is made for; empty for one of all.
+        chance: a and b of the beta distribution of the share that fails, over calibration sets, where it follows from
+            ranks; None where a one-sided 95 % bound was fitted.
+        fitted: how many cases a bound was fitted on; None for as many a sample as here.
+    """
+
+    promise: str
+    promised: float
+    kept: BoolArray
+    of: str = ""
+    chance: tuple[float, float] | None = None
+    fitted: int | None = None
+
+
+def by_ranks(samples: int, share: float) -> tuple[float, float]:
+    """Returns the chance of a promise that the `ceil((samples + 1) share)`-th smallest calibration score makes."""
+    rank = min(ceil(round((samples + 1) * share, 6)), samples)
+    return samples + 1 - rank, rank
 
 
 class Matcher(Protocol):
@@ -315,6 +342,15 @@ class Task(Protocol):
             bank_size: that of a bank of samples; None by default.
         """
         return
+
+    def right(self, table: Any) -> BoolArray | None:
+        """Returns whether each answer in a table is right as a whole, `[N]`; None where nothing tells."""
+        outcomes = getattr(table, "outcomes", None)
+        return None if outcomes is None else outcomes.correct
+
+    def trials(self, answers: Answers) -> Iterator[Trials]:
+        """Yields the cases of what calibration promises, in labelled answers."""
+        yield from ()
 
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         """Returns which choices `[N]` or `[N,C]` are right, and how many each is made among; None of numbers."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
 from hydractl.metrics.bootstrap import draw_places
@@ -89,6 +90,12 @@ class Words(Classes):
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return word_replicates(table, draws, seed)
+
+    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray]:
+        """Returns the confidence of spans, whether they are right, and zeros: one bound is for all of them."""
+        assert answers.places is not None and answers.truth is not None
+        spans = find_spans(answers.names, answers.places[:, 0], p.argmax(-1), p.max(-1), labels=answers.truth)
+        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns the spans of each sentence as its labels, its words, and the numbers `[N]` of sentences.

@@ -1,0 +1,193 @@
+"""A checkup as people read it: sentences, tables, and a page with an example of each probe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydractl.checkpoint.output import write_bytes, write_folder
+from hydractl.evaluation.checkup import Checkup, Row
+from hydractl.evaluation.promises import Promise
+from hydractl.monitoring.estimates import ShareEstimate
+from hydractl.reports.columns import Cell
+from hydractl.reports.page import KIND, PAGE, environment
+from hydractl.reports.table import Table
+from hydractl.systems.system import plain
+from hydractl.text import printable_json
+
+#: Of the quality of labelled samples, those that the page has: their name, and whether they are shares.
+QUALITY = (
+    ("accuracy", True),
+    ("micro_f1", True),
+    ("span_f1", True),
+    ("mae", False),
+    ("nll", False),
+    ("ece", True),
+    ("coverage", True),
+)
+NAMES = {"nll": "NLL", "ece": "ECE", "mae": "MAE", "micro_f1": "micro F1", "span_f1": "span F1"}
+PROMISED = {
+    "accept": "inputs not flagged",
+    "accuracy": "sure answers right",
+    "sets": "right class in set",
+    "interval": "number in interval",
+}
+CAUGHT, MISSED = 0.05, 0.2  # the shares of sure answers that nobody would notice up to which, and from which on
+SHOWN = 8  # promises of classes
+
+
+def headline(checkup: Checkup) -> str:
+    """Returns the one line that an owner reads."""
+    states = [promise.state for promise in checkup.promises]
+    counts = [f"{states.count(state)} {state}" for state in ("broken", "kept", "too few to tell") if state in states]
+    promises = f"promises: {', '.join(counts)}" if counts else "it promises nothing, since it is not calibrated"
+    return f"{checkup.model} on {checkup.samples:,} samples of {checkup.data}: {promises}"
+
+
+def sentences(checkup: Checkup) -> Iterator[str]:
+    """Yields what matters most: broken promises, then what is missed and what is caught."""
+    for promise in checkup.broken[:SHOWN]:
+        yield (
+            f"BROKEN: {_promised(promise)}: {promise.seen}, {_percent(promise.promised)} are promised, and chance "
+            f"explains no less than {_percent(promise.least)}."
+        )
+    for kind, what in (("ood", "OOD data"), ("probe", "probes")):
+        rows = [row for row in checkup.of(kind) if row.missed is not None]
+        missed = [row for row in rows if row.missed and row.missed.value >= MISSED]
+        caught = [row.name for row in rows if row.missed and row.missed.value < CAUGHT]
+        if missed:
+            shares = (f"{row.name} ({_percent(row.missed.value)})" for row in missed if row.missed)
+            yield f"It misses these {what}, with answers that are wrong, sure and not flagged: {', '.join(shares)}."
+        if caught:
+            yield f"It catches these {what}, or is right or unsure: {', '.join(caught)}."
+
+
+def following(checkup: Checkup) -> Iterator[str]:
+    """Yields what the file does not promise, and what to do about it."""
+    if not checkup.calibrated:
+        yield (
+            "It promises nothing: no share of flagged inputs, no sure answers. Flags are by the MSP, 5 % of your "
+            "samples. Fit it: hydractl calibrate MODEL --id-data SOURCE -o calibrated.safetensors"
+        )
+    elif checkup.open:
+        options = " or ".join(f"--{option}" for option in checkup.open)
+        yield f"It could promise more: hydractl calibrate {options}"
+    short = [promise for promise in checkup.promises if promise.state == "too few to tell"]
+    if short:
+        needed = max((promise.needed or 0 for promise in short), default=0)
+        if needed:
+            yield f"To find broken what fails twice as often as it may takes up to {needed:,} samples."
+        if any(promise.needed is None for promise in short):
+            yield "Some promises rest on too few calibration samples for any check: calibrate on more."
+
+
+def tables(checkup: Checkup) -> list[Table]:
+    """Returns the tables: promises, quality, and the rows."""
+    return [*_promises(checkup), *_quality(checkup), *_rows(checkup)]
+
+
+def _promises(checkup: Checkup) -> Iterator[Table]:
+    worst = sorted(checkup.promises, key=lambda each: (each.state != "broken", each.seen.value - each.least))
+    shown = worst[:SHOWN] if len(worst) > SHOWN else checkup.promises
+    if not shown:
+        return
+    columns = (
+        ("state", [_cell(each.state, None) for each in shown]),
+        ("promised %", [_cell(f"{100 * each.promised:g}", each.promised) for each in shown]),
+        ("here % (95 %)", [_share(each.seen) for each in shown]),
+        ("by chance from %", [_cell(f"{100 * each.least:.1f}", each.least) for each in shown]),
+        ("cases", [_cell(f"{each.cases:,}", each.cases) for each in shown]),
+        ("it takes", [_cell("-" if each.needed is None else f"{each.needed:,}", each.needed) for each in shown]),
+    )
+    notes = [f"The {SHOWN} worst of {len(worst)} promises."] if len(worst) > len(shown) else []
+    notes.append(
+        "Broken: fewer cases keep it than chance explains, in the calibration set and here, at 95 % over all promises. "
+        "It takes: samples that show what fails twice as often as it may; with fewer they are too few to tell."
+    )
+    yield Table(tuple(map(_promised, shown)), (("", columns),), (), tuple(notes), head="promise")
+
+
+def _promised(promise: Promise) -> str:
+    return PROMISED.get(promise.name, promise.name) + (f": {promise.of}" if promise.of else "")
+
+
+def _quality(checkup: Checkup) -> Iterator[Table]:
+    names, cells = [], []
+    for name, share in QUALITY:
+        if name in checkup.quality:
+            value, (low, high) = checkup.quality[name]
+            factor, digits = (100, 2) if share else (1, 3)
+            names.append(NAMES.get(name, name) + " %" * share)
+            number, *ends = (f"{factor * each:.{digits}f}" for each in (value, low, high))
+            cells.append(_cell(f"{number} ({' to '.join(ends)})", value))
+    if names:
+        yield Table(tuple(names), (("", (("here (95 %)", cells),)),), (), (), head="quality")
+
+
+def _rows(checkup: Checkup) -> Iterator[Table]:
+    rows = checkup.rows
+    columns: list[tuple[str, Sequence[Cell]]] = [("inputs", [_cell(f"{row.samples:,}", row.samples) for row in rows])]
+    if any(row.right is not None for row in rows):
+        columns.append(("right %", [_only(row.right) for row in rows]))
+    if any(row.confidence is not None for row in rows):
+        columns.append(("confidence %", [_number(row.confidence) for row in rows]))
+    columns += [
+        ("flagged %", [_only(row.flagged) for row in rows]),
+        ("AUROC %", [_number(row.auroc) for row in rows]),
+        ("missed % (95 %)", [_share(row.missed) for row in rows]),
+    ]
+    sure = "" if checkup.sure is None else f" Sure: a confidence of at least {checkup.sure:.3f}."
+    notes = (
+        f"Missed: wrong, sure and not flagged; an answer to an input without a label counts as wrong.{sure}",
+        "Right: where the label still holds. AUROC: how well the score that flags tells these from your samples.",
+    )
+    yield Table(tuple(map(_title, rows)), (("", tuple(columns)),), (), notes, head="inputs")
+
+
+def _title(row: Row) -> str:
+    return f"{row.name} ({row.help})"
+
+
+def _cell(text: str, value: float | None) -> Cell:
+    return Cell(text, value, False, None, None, None)
+
+
+def _number(value: float | None) -> Cell:
+    return _cell("-" if value is None else f"{100 * value:.1f}", value)
+
+
+def _only(share: ShareEstimate | None) -> Cell:
+    return _number(None if share is None else share.value)
+
+
+def _share(share: ShareEstimate | None) -> Cell:
+    if share is None:
+        return _cell("-", None)
+    return _cell(f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})", share.value)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def write_checkup(folder: Path, checkup: Checkup, force: bool) -> Path:
+    """Writes index.html and checkup.json; returns the page.
+
+    Raises:
+        OutputError: the folder holds a report and `force` is not set, or anything else, or the disk refuses it.
+    """
+    text = (
+        environment()
+        .get_template("checkup.html")
+        .render(
+            headline=headline(checkup),
+            sentences=[*sentences(checkup), *following(checkup)],
+            findings=checkup.findings,
+            tables=tables(checkup),
+            rows=checkup.rows,
+        )
+    )
+    with write_folder(folder, KIND, force) as new:
+        write_bytes(new / PAGE, text.encode())
+        write_bytes(new / "checkup.json", (printable_json(plain(checkup)) + "\n").encode())
+    return folder / PAGE
