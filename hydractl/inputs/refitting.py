@@ -75,7 +75,7 @@ class RefitOptions:
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.inference import load_to_compute
 
-        if self.refit_texts is not None and not network.spec.prompted:
+        if self.refit_texts is not None and len(network.spec.towers) < 2:
             raise OptionError(f"`refit_texts`: {network.name} has no text tower beside another: leave it out")
         samples = {"refit": open_samples(self.refit, network.spec.modality, reading, strict=False, name="refit data")}
         if self.refit_texts is not None:

@@ -187,7 +187,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     """
     recipe, data = training.recipe, training.data
     if recipe.loss == "contrastive":
-        if not checkpoint.spec.prompted:
+        if len(checkpoint.spec.towers) < 2:
             raise OptionError(f"{checkpoint.name}: is not a zero-shot model: a contrastive loss needs two towers")
         return checkpoint, training
     if recipe.new_classifier != "no":
