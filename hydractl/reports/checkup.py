@@ -32,7 +32,7 @@ PROMISED = {
     "sets": "right class in set",
     "interval": "number in interval",
 }
-CAUGHT, MISSED = 0.05, 0.2  # the shares of sure answers that nobody would notice up to which, and from which on
+CAUGHT, MISSED = 0.05, 0.2  # the shares of missed inputs below which a set is caught, and from which it is missed
 SHOWN = 8  # promises of classes
 
 
@@ -53,11 +53,16 @@ def sentences(checkup: Checkup) -> Iterator[str]:
         )
     for kind, what in (("ood", "OOD data"), ("probe", "probes")):
         rows = [row for row in checkup.of(kind) if row.missed is not None]
-        missed = [row for row in rows if row.missed and row.missed.value >= MISSED]
-        caught = [row.name for row in rows if row.missed and row.missed.value < CAUGHT]
+        shares = {row.name: row.missed.value for row in rows if row.missed}
+        missed, partly = (
+            [f"{name} ({_percent(share)})" for name, share in shares.items() if low <= share < high]
+            for low, high in ((MISSED, 1.1), (CAUGHT, MISSED))
+        )
+        caught = [name for name, share in shares.items() if share < CAUGHT]
         if missed:
-            shares = (f"{row.name} ({_percent(row.missed.value)})" for row in missed if row.missed)
-            yield f"It misses these {what}, with answers that are wrong, sure and not flagged: {', '.join(shares)}."
+            yield f"It misses these {what}, with answers that are wrong, sure and not flagged: {', '.join(missed)}."
+        if partly:
+            yield f"It misses some of these {what}: {', '.join(partly)}."
         if caught:
             yield f"It catches these {what}, or is right or unsure: {', '.join(caught)}."
 
@@ -66,8 +71,8 @@ def following(checkup: Checkup) -> Iterator[str]:
     """Yields what the file does not promise, and what to do about it."""
     if not checkup.calibrated:
         yield (
-            "It promises nothing: no share of flagged inputs, no sure answers. Flags are by the MSP, 5 % of your "
-            "samples. Fit it: hydractl calibrate MODEL --id-data SOURCE -o calibrated.safetensors"
+            "Neither the share of flagged inputs nor that of right answers can be promised. Fit both: hydractl "
+            "calibrate MODEL --id-data SOURCE -o calibrated.safetensors. Until then the MSP flags 5 % of your samples."
         )
     elif checkup.open:
         options = " or ".join(f"--{option}" for option in checkup.open)
@@ -136,7 +141,7 @@ def _rows(checkup: Checkup) -> Iterator[Table]:
         ("AUROC %", [_number(row.auroc) for row in rows]),
         ("missed % (95 %)", [_share(row.missed) for row in rows]),
     ]
-    sure = "" if checkup.sure is None else f" Sure: a confidence of at least {checkup.sure:.3f}."
+    sure = "" if checkup.sure is None else f" Sure: a confidence of at least {checkup.sure:.4f}."
     notes = (
         f"Missed: wrong, sure and not flagged; an answer to an input without a label counts as wrong.{sure}",
         "Right: where the label still holds. AUROC: how well the score that flags tells these from your samples.",

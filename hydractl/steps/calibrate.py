@@ -117,6 +117,10 @@ class Calibrated(MadeModel):
     def lines(self) -> Iterator[str]:
         yield str(self) if self.output is None else str(self.output)
 
+    def guidance(self) -> Iterator[str]:
+        if self.output is not None:
+            yield f"next: hydractl check {self.output} --id-data SOURCE"
+
     def facts(self) -> Mapping[str, object]:
         fit = self.fitted
         scaled: dict[str, object] = {}
