@@ -5,6 +5,7 @@ arXiv 2502.17941 (OBA, whose order 3 is the authors' extension).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -128,12 +129,9 @@ def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[
     Args:
         model: of one member.
     """
-    device, prompts, towers = next(model.parameters()).device, data.all_prompts, model.spec.towers
-    places = [(tower.name, layer) for tower in towers for layer in range(tower.layers)]
-    heads = [(layer[0], tower.head_width) for tower in towers for layer in model.heads[tower.name]]
-    units = [(layer[0], 1) for tower in towers for layer in every_unit(model.layout, model.spec, tower.name)]
-    parts = [f"{tower}.layers.{layer}.{part}" for part in ("attention.o", "mlp.fc2") for tower, layer in places]
-    readers, kept = [model.get_submodule(part) for part in parts], [*heads, *units]
+    device, prompts = next(model.parameters()).device, data.all_prompts
+    pieces = _pieces(model)
+    readers, kept = pieces.readers, pieces.kept
 
     def of_batch(number: int) -> Tensor:
         with torch.enable_grad():
@@ -155,13 +153,83 @@ def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[
     sizes = [len(pieces) for pieces, _ in kept]
     zeros = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
     # One batch after the other: hooks belong to the model.
-    total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split(sizes)
-    of_heads = {
-        Head(*place, head): value
-        for place, (pieces, _), values in zip(places, heads, total[: len(places)], strict=True)
-        for head, value in zip(pieces, values.tolist(), strict=True)
-    }
-    return of_heads, _by_unit(model.layout, model.spec, dict(zip(places, total[len(places) :], strict=True)))
+    return pieces.scores(data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split(sizes))
+
+
+def deviations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict[Unit, float]]:
+    """Returns the deviation of what each head and each MLP unit adds to the hidden state, over tokens; no label counts.
+
+    That of a unit is the standard deviation of its activation times the norm of its column in the layer's last map;
+    that of a head the root of the sum of the squares of its K entries'. Both are in units of the hidden state.
+
+    Args:
+        model: of one member.
+    """
+    device, prompts, pieces = next(model.parameters()).device, data.all_prompts, _pieces(model)
+    sizes = [len(each) * width for each, width in pieces.kept]
+
+    def of_batch(number: int) -> Tensor:
+        inputs = {name: tensor.to(device) for name, tensor in [*data.id[number].inputs.items(), *prompts.items()]}
+        read: dict[torch.nn.Module, Tensor] = {}
+        hooks = [module.register_forward_pre_hook(partial(_keep, read)) for module in pieces.readers]
+        try:
+            with torch.inference_mode():
+                model(**inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        mask = inputs.get("attention_mask")
+        sums = []
+        for module in pieces.readers:
+            x = read[module][0].double()
+            counts = mask.bool() if mask is not None and mask.shape == x.shape[:-1] else ...
+            rows = x[counts].flatten(0, -2)
+            sums += [rows.new_tensor([len(rows)]), rows.sum(0), rows.square().sum(0)]
+        return torch.cat(sums)
+
+    mine = range(data.ranks.rank, len(data.id), data.ranks.size)
+    zeros = torch.zeros(sum(1 + 2 * size for size in sizes), dtype=torch.float64, device=device)
+    total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split([n for s in sizes for n in (1, s, s)])
+    values = []
+    for place, (module, (each, width)) in enumerate(zip(pieces.readers, pieces.kept, strict=True)):
+        count, sums, squares = total[3 * place : 3 * place + 3]
+        variance = (squares / count - (sums / count).square()).clamp(min=0)
+        weight = module.get_parameter("weight").double()  # [D,R]
+        values.append((variance * weight.square().sum(0)).view(len(each), width).sum(1).sqrt())
+    return pieces.scores(values)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The heads and units of a network by the maps that read them: those of attention, then those of MLPs."""
+
+    model: Hydra
+    places: Sequence[tuple[str, int]]  # tower and layer, of each map of attention
+    readers: Sequence[torch.nn.Module]
+    kept: Sequence[tuple[Sequence[int], int]]  # which pieces each reads, and how many entries each has
+
+    def scores(self, values: Sequence[Tensor]) -> tuple[dict[Head, float], dict[Unit, float]]:
+        """Returns the values of all maps by head and by unit."""
+        attention, layers = values[: len(self.places)], values[len(self.places) :]
+        of_heads = {
+            Head(*place, head): value
+            for place, (pieces, _), of_layer in zip(self.places, self.kept, attention, strict=False)
+            for head, value in zip(pieces, of_layer.tolist(), strict=True)
+        }
+        return of_heads, _by_unit(self.model.layout, self.model.spec, dict(zip(self.places, layers, strict=True)))
+
+
+def _pieces(model: Hydra) -> _Pieces:
+    towers = model.spec.towers
+    places = [(tower.name, layer) for tower in towers for layer in range(tower.layers)]
+    heads = [(layer[0], tower.head_width) for tower in towers for layer in model.heads[tower.name]]
+    units = [(layer[0], 1) for tower in towers for layer in every_unit(model.layout, model.spec, tower.name)]
+    parts = [f"{tower}.layers.{layer}.{part}" for part in ("attention.o", "mlp.fc2") for tower, layer in places]
+    return _Pieces(model, places, [model.get_submodule(part) for part in parts], [*heads, *units])
+
+
+def _keep(read: dict[torch.nn.Module, Tensor], module: torch.nn.Module, inputs: tuple[Tensor]) -> None:
+    read[module] = inputs[0]
 
 
 def _follow(read: dict[torch.nn.Module, Tensor], module: torch.nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:

@@ -100,6 +100,24 @@ class Taylor(ScoreMethod):
 
 
 @dataclass(frozen=True)
+class Deviation(ScoreMethod):
+    """Scores by how much what a head says varies."""
+
+    name = "deviation"
+    help = "deviation of what the head adds to the hidden state; needs no labels"
+    by_loss = True
+
+    id_data: IdData
+    units: Units = False
+
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.saliency import deviations
+
+        heads, units = deviations(*scoring.network)
+        return Scored(heads, units=units if self.units else {})
+
+
+@dataclass(frozen=True)
 class Gate(ScoreMethod):
     """Scores by the gradient of a gate on each head's output."""
 
@@ -221,4 +239,4 @@ class Ablation(ScoreMethod):
         return Scored(ablation_scores(*scoring.network, self.objective))
 
 
-SCORE_METHODS = (Taylor, Gate, Oba, Magnitude, Drawn, Separating, Ablation)
+SCORE_METHODS = (Taylor, Deviation, Gate, Oba, Magnitude, Drawn, Separating, Ablation)

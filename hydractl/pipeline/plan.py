@@ -8,7 +8,7 @@ from math import ceil
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, Unit, without
+from hydractl.checkpoint.heads import Head, Unit, member_heads, without
 from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.modes import MODES
 from hydractl.circuit.score_methods import Taylor
@@ -16,6 +16,7 @@ from hydractl.data.reading import Part, Reading, parse_data_spec
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import Procedure, Sets
 from hydractl.inputs.members import Limits
+from hydractl.inputs.refitting import ENOUGH, RefitOptions
 from hydractl.inputs.result import Outputs
 from hydractl.options import Rows, declared, flat
 from hydractl.pipeline.build_options import NO_CIRCUITS, BuildOptions
@@ -157,6 +158,7 @@ def plan(
     trunks: str,
     thin: Thinning | None = None,
     *,
+    cuts: Sequence[tuple[int, int]] = (),
     chooses_score: bool = True,
     taught: bool = False,
     mixed: bool = False,
@@ -169,6 +171,7 @@ def plan(
     Args:
         trunks: the trunk depths to try.
         thin: what members lose if they lose MLP units; nothing is searched or selected then.
+        cuts: trunks, and heads that members lose above them, of members that are refitted where none trains.
         chooses_score: whether OOD data choose the OOD score.
         taught: whether the teachers are evaluated too, as one network.
         mixed: whether the mean of the teachers' weights is evaluated too.
@@ -181,8 +184,10 @@ def plan(
             build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED
         )
     else:
+        refitted = [] if build.data.train_data is not None else _refits(build, cuts)
         stages = [_search(build)] if _searches(build) else []
-        stages.append(_selection(build, limits, trunks))
+        stages += refitted
+        stages.append(_selection(build, limits, trunks, [Made(name) for stage in refitted for name in stage.makes]))
     last = SELECTED
     if build.data.train_data is not None:
         # Members train together where they must keep sharing what a trunk or a budget makes them share.
@@ -253,9 +258,41 @@ def _search(build: BuildOptions) -> Stage:
     return Stage(step, tuple(CIRCUITS.values()))
 
 
-def _selection(build: BuildOptions, limits: Limits, trunks: str) -> Stage:
+def refit_cuts(network: Checkpoint) -> list[tuple[int, int]]:
+    """Returns trunks of members that are refitted, and the heads that each loses above: a sixth, or a third of them.
+
+    The trunks have no layer, and half and two thirds of them.
+    """
+    depth, heads = max(tower.layers for tower in network.spec.towers), member_heads(network.heads, 0)
+    trunks = sorted({0, depth // 2, 2 * depth // 3})
+    above = {trunk: sum(head.layer >= trunk for head in heads) for trunk in trunks}
+    return sorted({(trunk, max(count // part, 1)) for trunk, count in above.items() for part in (6, 3)})
+
+
+def _refits(build: BuildOptions, cuts: Sequence[tuple[int, int]]) -> list[Stage]:
+    """Returns the commands that draw members above trunks and refit them, on the part of the data for circuits."""
+    reading = replace(_reading(build), limit=min(build.reading.limit or ENOUGH, ENOUGH))
+    stages = []
+    for trunk, heads in cuts:
+        name = f"work/refit-trunk{trunk}-{heads}-{{member}}.safetensors"
+        step = Prune(
+            _network(build),
+            str(heads),
+            AtRandom(Spread(trunk=trunk or None)),
+            unit_cut=UnitCut(members=build.choice.members if build.choice.members > 1 else None),
+            refitting=RefitOptions(_id_data(build, 1)),
+            seed=build.seed,
+            reading=reading,
+            compute=replace(build.compute, dtype=None),
+            output=Made(name),
+        )
+        stages.append(Stage(step, tuple(Made(name.format(member=m)) for m in range(build.choice.members))))
+    return stages
+
+
+def _selection(build: BuildOptions, limits: Limits, trunks: str, members: Sequence[Made] = ()) -> Stage:
     draws = build.choice.draws
-    sources = Candidates(random=build.choice.random or 0)
+    sources = Candidates(list(members), random=build.choice.random or 0)
     if _searches(build):
         sources = replace(sources, circuit=list(CIRCUITS.values()))
     if _searches(build) and draws:

@@ -1,22 +1,24 @@
 """Candidates of several sets in one pool, and the best members of any set."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from hashlib import sha256
 
 import torch
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import Head, KeptHeads, Unit, without
 from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import Slot, parameter_count, slots
+from hydractl.checkpoint.tensors import tensor_bytes
 from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
 from hydractl.surgery.choose import by_scores, dealt
-from hydractl.surgery.fusion import fuse
+from hydractl.surgery.fusion import fuse, fused_layout
 from hydractl.surgery.precision import with_dtype
 from hydractl.surgery.slicing import drop_heads, drop_units
 from hydractl.systems.cost import multiply_adds
@@ -48,10 +50,11 @@ class CandidatePool:
 
     network: Checkpoint  # the one that candidates are made of
     dropped: tuple[Candidate, ...]  # candidates that lack heads of the network
-    files: tuple[Checkpoint, ...]  # members that exist, each a candidate of every set without a trunk
+    files: tuple[Checkpoint, ...]  # members that exist, each a candidate of every set whose trunk it shares
     sets: tuple[tuple[int, ...], ...]  # by numbers of candidates
     trunks: tuple[int, ...]  # how many layers the candidates of each set share
     deal: UnitDeal | None = None  # of what members lose once they are chosen; candidates keep all units
+    marks: dict[int, dict[str, bytes]] = field(default_factory=dict)  # of tensors, by candidate, once they are read
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +91,10 @@ class CandidatePool:
     def layout(self, chosen: Sequence[int], trunk: int | None = None) -> Layout:
         """Returns what its members keep, and which tensors these share."""
         if self.files_among(chosen):
-            return self.fused(chosen).layout
+            members = [self.checkpoint(candidate) for candidate in chosen]
+            if any(member.units for member in members):
+                return self.fused(chosen).layout
+            return fused_layout(members, [self.marked(candidate) for candidate in chosen])
         # Members of one network differ where their heads do: nothing has to be read.
         spec, source = self.network.spec, self.network.layout
         kept = [replace(source, heads=without(source.heads, self.dropped[candidate].dropped)) for candidate in chosen]
@@ -98,6 +104,25 @@ class CandidatePool:
         joined, table = side_by_side(spec, kept, source.shared), slots(spec).items()
         shared = frozenset(name for name, slot in table if not slot.is_attention or _alike(joined.heads, slot))
         return replace(joined, shared=shared)
+
+    def depth(self, candidate: int) -> int:
+        """Returns the number of leading layers that a file shares with the network."""
+        if not any(self.trunks):
+            return 0
+        tower = self.network.spec.towers[0].name
+        if self.checkpoint(candidate).spec != self.network.spec:
+            return 0
+        return trunk_depth(self.network.spec, self.layout([0, candidate]), tower)
+
+    def marked(self, candidate: int) -> dict[str, bytes]:
+        """Returns a mark of the numbers of each tensor of a candidate, read once."""
+        if candidate not in self.marks:
+            self.marks[candidate] = _marks(self.checkpoint(candidate))
+        return self.marks[candidate]
+
+
+def _marks(checkpoint: Checkpoint) -> dict[str, bytes]:
+    return {name: sha256(tensor_bytes(tensor.load())).digest() for name, tensor in checkpoint.tensors.items()}
 
 
 def _alike(heads: KeptHeads, slot: Slot) -> bool:
@@ -122,14 +147,16 @@ def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Ch
             listed.append(candidate)
     if not files and not any(group.candidates for group in sets):
         raise OptionError("there are no candidates: give `circuit` or `random` with `budgets`, or files of members")
-    last = tuple(range(len(listed), len(listed) + len(files)))
+    pool = CandidatePool(network, tuple(listed), tuple(files), sets=(), trunks=tuple(group.trunk for group in sets))
+    depths = {len(listed) + place: pool.depth(len(listed) + place) for place in range(len(files))}
     members = tuple(
-        tuple(numbers[candidate.dropped] for candidate in group.candidates) + (last if not group.trunk else ())
+        (
+            *(numbers[candidate.dropped] for candidate in group.candidates),
+            *(number for number, depth in depths.items() if depth >= group.trunk),
+        )
         for group in sets
     )
-    return CandidatePool(
-        network, tuple(listed), tuple(files), sets=members, trunks=tuple(group.trunk for group in sets)
-    )
+    return replace(pool, sets=members)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from hydractl.pipeline.build_options import (
     sizes_of,
     written,
 )
-from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan, thinning
+from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan, refit_cuts, thinning
 from hydractl.pipeline.stages import Stage, makefile, run_stages
 from hydractl.selection.candidates import counts, require_measurable
 from hydractl.steps.evaluate import Evaluate
@@ -150,7 +150,14 @@ class Build(BuildOptions):
         mixed = taught and self._teachers_have_a_mean()
         trunks = self.choice.trunks or limits.trunks(network)
         stages = plan(
-            planned, limits, trunks, thin, chooses_score=task.tells_ood == "scores", taught=taught, mixed=mixed
+            planned,
+            limits,
+            trunks,
+            thin,
+            cuts=refit_cuts(network),
+            chooses_score=task.tells_ood == "scores",
+            taught=taught,
+            mixed=mixed,
         )
         if self.dry_run:
             return Built(stages, folder)

@@ -1,7 +1,7 @@
 """Packs members into one network: attention side by side, the rest averaged or kept per member ([HE] 4.2)."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,23 @@ def fuse(
         tensors |= fused
         shared |= set(names) if is_shared else set()
     return with_dtype(first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors), dtype)
+
+
+def fused_layout(members: Sequence[Checkpoint], marks: Sequence[Mapping[str, bytes]]) -> Layout:
+    """Returns the layout that `fuse` gives members of one member each, which keep all MLP units, by default.
+
+    Args:
+        marks: of each member, a mark of each tensor's numbers, by name; no tensor is read.
+    """
+    first = members[0]
+    separate = parse_separate(("text",) if first.spec.prompted else ())
+    shared = {
+        name
+        for names in _together(first.spec)
+        if _merges(first, names[0], separate) or all(len({mark[name] for mark in marks}) == 1 for name in names)
+        for name in names
+    }
+    return side_by_side(first.spec, [member.layout for member in members], frozenset(shared))
 
 
 def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) -> Checkpoint:

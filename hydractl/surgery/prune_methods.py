@@ -41,10 +41,13 @@ if TYPE_CHECKING:
 Budget = Any  #: a number, or a share as in 33%
 CIRCUIT, SCORES = "circuit.json", "scores.json"
 GRADIENTS = Option(
-    "Labelled data that Taylor scores take gradients on, or that a circuit is searched on.",
+    "Labelled data that scores are computed on, or that a circuit is searched on; deviation needs no labels.",
     "Data",
     SOURCE,
     remembered=False,
+)
+SAMPLES: int | None = option(
+    None, "Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
 )
 SEARCHED = Option("OOD data that a circuit is searched on.", "Data", OOD_SOURCE, repeated=True, remembered=False)
 
@@ -83,7 +86,11 @@ class UnitCut:
         "Multiply-adds to keep: remove heads and MLP units with the lowest scores per multiply-add.", "0.4x"
     )
     members: int | None = option(
-        None, "Make so many members, which keep different units.", metavar="M", minimum=2, maximum=bounds.MEMBERS
+        None,
+        "Make so many members, which draw heads of their own and keep different units.",
+        metavar="M",
+        minimum=2,
+        maximum=bounds.MEMBERS,
     )
 
     def __post_init__(self) -> None:
@@ -91,8 +98,6 @@ class UnitCut:
             raise OptionError("`budget_macs` says how many MLP units go: leave `units` out")
         if self.budget_macs is not None and self.budget_macs >= 1:
             raise OptionError(f"`budget_macs` {self.budget_macs:g}x: pruning only removes: give less than 1x")
-        if self.units is None and self.budget_macs is None and self.members is not None:
-            raise OptionError("`members` divides MLP units: give `units`, or leave it out")
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +177,7 @@ class Method(Protocol):
             OptionError: units have none.
         """
         raise OptionError(
-            f"`units`: {self.name} scores heads only: choose `method` taylor, scores, magnitude or random"
+            f"`units`: {self.name} scores heads only: choose `method` deviation, taylor, scores, magnitude or random"
         )
 
 
@@ -256,9 +261,7 @@ class ByTaylor(Method):
 
     spread: Spread = Spread()
     id_data: Annotated[DataLike, GRADIENTS] = field(kw_only=True)
-    samples: int | None = option(
-        None, "Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
-    )
+    samples: int | None = SAMPLES
 
     def heads(self, pruning: Pruning) -> list[Head]:
         assert pruning.network is not None
@@ -283,6 +286,29 @@ class ByTaylorAtOnce(ByTaylor):
 
         assert pruning.network is not None
         return pruning.lowest(taylor_scores(*pruning.network, pruning.candidates))
+
+
+@dataclass(frozen=True)
+class ByDeviation(Method):
+    """Compares how much the hidden state varies with each head and unit."""
+
+    name = "deviation"
+    help = "those with which the hidden state varies least; labels do not count"
+    comparable = True
+    scored_by = "deviation"
+
+    spread: Spread = Spread()
+    id_data: Annotated[DataLike, GRADIENTS] = field(kw_only=True)
+    samples: int | None = SAMPLES
+
+    def heads(self, pruning: Pruning) -> list[Head]:
+        return pruning.lowest(self.scored(pruning)[0])
+
+    def scored(self, pruning: Pruning) -> tuple[Mapping[Head, float], Mapping[Unit, float]]:
+        from hydractl.circuit.saliency import deviations
+
+        assert pruning.network is not None
+        return deviations(*pruning.network)
 
 
 @dataclass(frozen=True)
@@ -323,7 +349,7 @@ class ByMagnitude(Method):
         return magnitude_scores(pruning.checkpoint), magnitudes_of_units(pruning.checkpoint)
 
 
-PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, AtRandom, ByMagnitude)
+PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, ByDeviation, AtRandom, ByMagnitude)
 
 
 def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
@@ -349,8 +375,13 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
 
     Raises:
         ArtifactError, DataError: see `choose_heads`.
-        OptionError: there too; the method has no scores of units, or less can go than wanted.
+        OptionError: there too; the method has no scores of units, less can go than wanted, or members would be alike.
     """
+    if cut.members is not None and cut.units is None and cut.budget_macs is None and not method.seeded:
+        raise OptionError(
+            f"`members` {cut.members}: all would be the same by {method.name}: draw from a `pool` of a circuit, or "
+            "give `units`"
+        )
     above, checkpoint = replace(pruning, first_layer=method.spread.trunk or 0), pruning.checkpoint
     if cut.budget_macs is not None:
         _require_fit(method, checkpoint)
@@ -358,7 +389,7 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
     else:
         heads = choose_heads(method, pruning)
         if cut.units is None:
-            return heads, [[]]
+            return heads, [[] for _ in range(cut.members or 1)]
         leaving, by_unit = units_leaving(cut.units, checkpoint), method.scored(above)[1]
         scores = {unit: by_unit[unit] for unit in above.units}
         dropped = by_scores(scores, leaving, pruning.scope)

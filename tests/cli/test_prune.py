@@ -239,7 +239,7 @@ def test_members_divide_the_units_of_one_network(ranked_here: Path, vit: Path, i
     assert len(alone.members[0].units) == 5 and not alone.dropped
     for wrong, message in [
         ({"method": "circuit", "units": 1}, "`units`: circuit scores heads only"),
-        ({"method": "random", "budget": 1, "members": 2}, "`members` divides MLP units"),
+        ({"method": "magnitude", "budget": 1, "members": 2}, "`members` 2: all would be the same"),
         ({"method": "random", "units": 10**6}, "`units` 1000000: expected 0 to"),
     ]:
         with pytest.raises(OptionError, match=message):
@@ -282,3 +282,14 @@ def test_a_refit_of_two_towers_reads_prompts_or_texts(hydractl: Command, here: P
     assert {name.partition(".")[0] for name in differs} == {"vision", "text"}
     assert {name.partition(".")[0] for name in plain if not torch.equal(prompts[name], texts[name])} == {"text"}
     assert hydractl(*lost, "--refit-texts=captions.csv").code == 2
+
+
+def test_members_draw_heads_of_their_own(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
+    made = ("--method=random", "--budget=2", f"--refit={images}")
+    together = hydractl("prune", vit, *made, "--members=3", "--seed=4", "-o", "m{member}")
+    assert together.code == 0, together.err
+    for member in range(3):
+        hydractl("prune", vit, *made, f"--seed={4 + member}", "-o", "alone", "-f")
+        alone = {name: tensor.load() for name, tensor in read_checkpoint("alone").tensors.items()}
+        for name, tensor in read_checkpoint(f"m{member}").tensors.items():
+            assert torch.equal(tensor.load(), alone[name])

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from transformers import ViTForImageClassification, ViTImageProcessor
 
 import hydractl
 from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod
@@ -40,9 +42,9 @@ def test_samples_may_be_at_hand(vit: Path, images: Path) -> None:
     assert named.to_json()["towers"] == hydractl.score_heads(vit, method="taylor", id_data=images).to_json()["towers"]
 
 
-@pytest.mark.parametrize("method", ["taylor", "magnitude", "random"])
+@pytest.mark.parametrize("method", ["taylor", "deviation", "magnitude", "random"])
 def test_scores_of_units_lie_in_the_file_and_prune_follows_them(vit: Path, images: Path, method: str) -> None:
-    data = {"id_data": images} if method == "taylor" else {}
+    data = {"id_data": images} if method in ("taylor", "deviation") else {}
     hydractl.score_heads(vit, method=method, units=True, output="scores.json", **data)
     content = json.loads(Path("scores.json").read_text())
     assert [len(row) for row in content["units"]["vision"]] == [24, 24]
@@ -86,3 +88,24 @@ def test_separation_keeps_both_distances_and_draws_what_heads_say(vit: Path, ima
     for name in ("vision euclidean", "vision mahalanobis", "vision mean"):
         assert f"{name}   head   0" in repr(scored) and f">{name}</text>" in picture
     assert ">ID</text>" in picture and ">OOD</text>" in picture
+
+
+def test_deviations_are_those_of_what_pieces_add(vit: Path, images: Path) -> None:
+    """Computed of transformers' own states; in units of the hidden state."""
+    scored = hydractl.score_heads(vit, method="deviation", id_data=images, units=True).to_json()
+    model, read = ViTForImageClassification.from_pretrained(vit), {}
+    maps = {f"heads {i}": layer.attention.o_proj for i, layer in enumerate(model.vit.layers)}
+    maps |= {f"units {i}": layer.mlp.fc2 for i, layer in enumerate(model.vit.layers)}
+    for name, module in maps.items():
+        module.register_forward_pre_hook(lambda _, inputs, name=name: read.__setitem__(name, inputs[0]))
+    files = sorted(images.glob("*/*.png"))
+    with torch.no_grad():
+        model(**ViTImageProcessor.from_pretrained(vit)([Image.open(file) for file in files], return_tensors="pt"))
+    for name, module in maps.items():
+        kind, layer = name.split()
+        rows = read[name].flatten(0, 1).double()
+        entries = rows.var(0, correction=0) * module.weight.double().square().sum(0)
+        width = len(entries) // 4 if kind == "heads" else 1
+        expected = entries.view(-1, width).sum(1).sqrt().tolist()
+        listed = scored["towers" if kind == "heads" else "units"]["vision"][int(layer)]
+        np.testing.assert_allclose(listed, expected, rtol=1e-4)
