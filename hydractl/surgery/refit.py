@@ -81,7 +81,7 @@ def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inpu
             raise DataError(f"nothing is given that the {name} tower reads, which lost heads: it cannot be refitted")
         before, after = (cast(Tower, model.get_submodule(name)) for model in (target, network))
         with torch.inference_mode(), batch_workers(weight.device) as in_parallel:
-            refitted = _Climb(before, after, first, inputs[name], how, in_parallel).refit()
+            refitted = _Climb(before, after, first, batches=inputs[name], how=how, in_parallel=in_parallel).refit()
         for key, parameter in refitted.items():
             full = f"{name}.layers.{key}"
             tensors[full] = _stored(parameter, tensors[full])
@@ -175,12 +175,12 @@ class _Climb:
             inputs = {name: tensor.to(self.device) for name, tensor in self.batches[batch].items()}
             x, mask, ids = embed(self.target, inputs)
             other = x if self.first else embed(self.network, inputs).x
-            states = _States(0, x, other, mask, self.network.place(ids))
+            states = _States(0, x, other, mask=mask, place=self.network.place(ids))
         at, before, after, mask, place = states
         for layer in range(at, number):
             before = self.target.layers[layer](before, mask)
             after = before if layer < self.first else self.network.layers[layer](after, mask)
-        return _States(number, before, after, mask, place)
+        return _States(number, before, after, mask=mask, place=place)
 
     def _hold(self, batch: int, states: _States) -> None:
         room = HELD_BYTES - sum(2 * held.target.nbytes for held in self.held.values())

@@ -160,7 +160,7 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
 
     monkeypatch.setattr(pipeline.Stage, "run", interrupted)
     assert hydractl(*ARGUMENTS, "--quiet").code == 130
-    assert done == ["extract-circuit", "select"]
+    assert [command for command in done if command != "prune"] == ["extract-circuit", "select"]
     monkeypatch.setattr(pipeline.Stage, "run", run)
     refused = hydractl(*ARGUMENTS, "--quiet", "--seed", "1")
     assert (refused.code, "began with --seed not given, now it is 1" in refused.err) == (1, True)
@@ -180,6 +180,16 @@ def test_the_lines_of_a_dry_run_do_what_the_build_does(hydractl: Command, here: 
     shutil.rmtree(here / "built")
     hydractl(*ARGUMENTS, *small, "--quiet", code=0)
     assert (here / "built" / "hydra.safetensors").read_bytes() == made
+
+
+def test_without_training_members_are_refitted_on_the_part_of_the_circuits(hydractl: Command, here: Path) -> None:
+    lines = [line.split() for line in hydractl(*ARGUMENTS, "--dry-run", code=0).out.splitlines()[1:]]
+    search, select = (next(line for line in lines if line[1] == name) for name in ("extract-circuit", "select"))
+    prunes = [line for line in lines if line[1] == "prune"]
+    data = search[search.index("--id-data") + 1]
+    assert prunes and all(line[line.index("--refit") + 1] == data for line in prunes)
+    files = [word for word in select if "refit-" in word]
+    assert len(files) == 2 * len(prunes)  # members
 
 
 def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
