@@ -15,7 +15,7 @@ from hydractl.data.samples import Samples, form_of, missing_classes
 from hydractl.errors import DataError
 from hydractl.evaluation.curves import LONGEST, called, data_uri
 from hydractl.evaluation.probes import probed
-from hydractl.evaluation.promises import Promise, accepted, promises_of
+from hydractl.evaluation.promises import CheckedPromise, accepted, promises_of
 from hydractl.evaluation.results import Interval, Sample
 from hydractl.evaluation.run import by_head, flags_of
 from hydractl.evaluation.system_numbers import estimated
@@ -88,14 +88,14 @@ class Checkup:
     samples: int
     calibrated: bool
     findings: tuple[str, ...]
-    promises: tuple[Promise, ...]
+    promises: tuple[CheckedPromise, ...]
     open: tuple[str, ...]
     quality: Mapping[str, tuple[float, Interval]]
     sure: float | None
     rows: tuple[Row, ...]
 
     @property
-    def broken(self) -> list[Promise]:
+    def broken(self) -> list[CheckedPromise]:
         """The broken promises."""
         return [promise for promise in self.promises if promise.state == "broken"]
 
@@ -169,12 +169,12 @@ def check_up(
     result = Checkup(
         name,
         data.id.name,
-        len(own.samples),
-        fit is not None and system.ood_head is not None,
-        tuple(dict.fromkeys(findings)),
-        promises_of(own.answers, _accepted(system, own)),
-        tuple(option for option in system.task.promises if option not in calibration.promises),
-        {} if own.answers.truth is None else estimated(system.task, own.table, DRAWS, running.seed),
+        samples=len(own.samples),
+        calibrated=fit is not None and system.ood_head is not None,
+        findings=tuple(dict.fromkeys(findings)),
+        promises=promises_of(own.answers, _accepted(system, own)),
+        open=tuple(option for option in system.task.promises if option not in calibration.promises),
+        quality={} if own.answers.truth is None else estimated(system.task, own.table, DRAWS, running.seed),
         sure=maker.least if fit is None or not fit.least else fit.least[0] if len(fit.least) == 1 else None,
         rows=tuple(rows),
     )
@@ -218,8 +218,9 @@ def _answered(system: System, key: SetKey, samples: Samples, advance: OnBatch) -
     table = task.table(answers)
     if head is not None:
         scores = by_head(head, answers)
-        return _Set(samples, answers, table, scores, flags_of(head, scores))
-    return _Set(samples, answers, table, table.doubt if isinstance(table, PredictionTable) else None, None)
+        return _Set(samples, answers, table, scores=scores, flags=flags_of(head, scores))
+    doubt = table.doubt if isinstance(table, PredictionTable) else None
+    return _Set(samples, answers, table, scores=doubt, flags=None)
 
 
 def _findings(system: System, sets: Mapping[SetKey, _Set], id_key: SetKey, data: EvaluationData) -> Iterator[str]:

@@ -25,7 +25,7 @@ MOST = 20_000  # cases beyond which a promise is said to need more calibration s
 
 
 @dataclass(frozen=True)
-class Promise:
+class CheckedPromise:
     """One promise of a file on some samples.
 
     Attributes:
@@ -61,7 +61,7 @@ def accepted(fit: OodFit, quantiles: int, flags: BoolArray) -> Trials:
     return Trials("accept", fit.accept, ~flags, chance=(failing, fit.samples + 1 - failing))
 
 
-def promises_of(answers: Answers, others: Sequence[Trials]) -> tuple[Promise, ...]:
+def promises_of(answers: Answers, others: Sequence[Trials]) -> tuple[CheckedPromise, ...]:
     """Returns every promise that answers to ID samples tell of.
 
     Args:
@@ -72,7 +72,7 @@ def promises_of(answers: Answers, others: Sequence[Trials]) -> tuple[Promise, ..
     return tuple(_judged(each, len(answers), answers, len(trials)) for each in trials)
 
 
-def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> Promise:
+def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> CheckedPromise:
     fit, cases = answers.calibration.fit, len(trials.kept)
     fitted = trials.fitted or ceil((0 if fit is None else fit.samples) * cases / samples)
     chance, level = trials.chance or _of_bound(fitted, trials.promised), LEVEL / promises
@@ -82,12 +82,12 @@ def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> Pr
     state: State = "kept" if needed is not None and cases >= needed else "too few to tell"
     seen = exact_share(cases - failed, cases)
     assert seen is not None
-    return Promise(
+    return CheckedPromise(
         trials.promise,
         trials.of,
         trials.promised,
-        cases,
-        seen,
+        cases=cases,
+        seen=seen,
         least=1 - allowed / cases,
         state="broken" if failed > allowed else state,
         needed=None if needed is None else ceil(needed * samples / cases),

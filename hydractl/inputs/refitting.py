@@ -88,7 +88,9 @@ class RefitOptions:
             set_classes(model, reading.classes, reading.template, samples["refit"])
         unlabelled = {name: replace(each, labels=None) for name, each in samples.items()}
         with join_ranks(next(model.parameters()).device) as ranks:
-            yield Refitter(network, model, unlabelled, compute.batch_size, ranks, watch=watch if ranks.leads else LOG)
+            yield Refitter(
+                network, model, unlabelled, compute.batch_size, ranks=ranks, watch=watch if ranks.leads else LOG
+            )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hydractl.checkpoint.output import write_bytes, write_folder
 from hydractl.evaluation.checkup import Checkup, Row
-from hydractl.evaluation.promises import Promise
+from hydractl.evaluation.promises import CheckedPromise
 from hydractl.monitoring.estimates import ShareEstimate
 from hydractl.reports.columns import Cell
 from hydractl.reports.page import KIND, PAGE, environment
@@ -112,7 +112,7 @@ def _promises(checkup: Checkup) -> Iterator[Table]:
     yield Table(tuple(map(_promised, shown)), (("", columns),), (), tuple(notes), head="promise")
 
 
-def _promised(promise: Promise) -> str:
+def _promised(promise: CheckedPromise) -> str:
     return PROMISED.get(promise.name, promise.name) + (f": {promise.of}" if promise.of else "")
 
 

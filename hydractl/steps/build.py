@@ -98,8 +98,9 @@ class Build(BuildOptions):
     Divides the data by the content of its samples into one part each to search circuits, select members, fit a
     temperature and evaluate. Searches three circuits if there are OOD data, tries members of several sizes and draws,
     keeps those that do best together, and fine-tunes them if there are training data, so that they become uncertain on
-    the OOD data, except the last of several sets, which decides the verdict. Without training data it refits some. Then fuses them, fits a temperature and an
-    OOD score to the Hydra and to the network, and evaluates both on unseen samples.
+    the OOD data, except the last of several sets, which decides the verdict. Without training data it refits some. Then
+    fuses them, fits a temperature and an OOD score to the Hydra and to the network, and evaluates both on unseen
+    samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 

@@ -469,7 +469,8 @@ class Answers:
         predicted = None  # labels, tags, numbers and embeddings are no classes of samples
         if self.task.tells_ood == "scores" and logits.shape[-1] > 1:
             predicted = mean_probabilities(logits, self.calibration.divisor).argmax(-1)
-        return FitSamples(logits, features, self.truth if one_class else None, affine, self.hidden, predicted)
+        labels = self.truth if one_class else None
+        return FitSamples(logits, features, labels, affine, hidden=self.hidden, predicted=predicted)
 
     @property
     def labelled(self) -> tuple[Logits, NDArray[Any]]:

@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 from hydractl.calibration.promises import LabelledAnswers, WantedPromises, fit_sets, fit_sure
 from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
-from hydractl.evaluation.promises import Promise, accepted, promises_of
+from hydractl.evaluation.promises import CheckedPromise, accepted, promises_of
 from hydractl.metrics.arrays import FloatArray
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers, Trials
@@ -27,7 +27,9 @@ def drawn(count: int, seed: int, noise: float = 0.0) -> tuple[Answers, FloatArra
     )
 
 
-def judged(seed: int, by_class: bool, fitted: int = 300, fresh: int = 400, noise: float = 0.0) -> tuple[Promise, ...]:
+def judged(
+    seed: int, by_class: bool, fitted: int = 300, fresh: int = 400, noise: float = 0.0
+) -> tuple[CheckedPromise, ...]:
     """The promises of a calibration set on fresh answers."""
     answers, scores = drawn(fitted, seed)
     wanted = WantedPromises(accuracy=0.9, sets=0.9, by_class=by_class)
