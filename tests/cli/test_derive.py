@@ -81,6 +81,7 @@ BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "monitor": ("predict", ["known", "pets"], {}),
     "analyse speed": ("time", [["vit"]], {"batch_sizes": "1", "seconds": 0.1}),
     "analyse heads": ("analyse", ["vit"], {**CIRCUIT, "budget": 1, **ID, **OOD, "plot": "heads.svg"}),
+    "check": ("probe", ["vit"], {**ID}),
     # How long these take is not known.
     "prune": ("prune", ["vit"], {"method": "random", "budget": 1, "output": "m1"}),
     "fuse": ("fuse", [["vit", "vit"]], {"separate": "classifier", "output": "fused"}),

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ UNDECLARED = {  # by DeBERTa's config, but read by its model
 
 @pytest.mark.parametrize(("ours", "theirs"), CONFIGS)
 def test_defaults_are_those_of_transformers(ours: type[Fields], theirs: Any) -> None:
-    names = ours.__dataclass_fields__.keys() - ClassNames.__dataclass_fields__.keys() - REMOVED - COMPUTED
+    names = {each.name for each in fields(ours)} - ClassNames.__dataclass_fields__.keys() - REMOVED - COMPUTED
     names -= {"vision_config", "text_config"} | {name for name in UNDECLARED if not hasattr(theirs(), name)}
     found = {name: getattr(theirs(), name) for name in names}
     pairs = {name: (found[name],) * 2 for name in names & {"image_size", "patch_size"}}
