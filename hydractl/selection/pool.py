@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 import torch
 
@@ -59,7 +60,11 @@ class CandidatePool:
     @property
     def names(self) -> list[str]:
         """The name of each candidate."""
-        return [candidate.name for candidate in self.dropped] + [member.name for member in self.files]
+        short = [Path(member.name).name for member in self.files]
+        alone = len(set(short)) == len(short)  # a folder says nothing then, and differs from place to place
+        return [candidate.name for candidate in self.dropped] + [
+            name if alone else member.name for name, member in zip(short, self.files, strict=True)
+        ]
 
     def checkpoint(self, candidate: int) -> Checkpoint:
         """Returns a candidate as a network of its own; nothing is read yet."""

@@ -148,7 +148,7 @@ def selection_json(
 def _member(candidates: CandidatePool, number: int, lost: Sequence[Unit]) -> dict[str, Any]:
     if number >= len(candidates.dropped):
         member = candidates.checkpoint(number)
-        return {"candidate": member.name, "reference": member.name, "sha256": identity(member)}
+        return {"candidate": candidates.names[number], "reference": member.name, "sha256": identity(member)}
     chosen = candidates.dropped[number]
     units: dict[str, list[list[int]]] = {}
     for unit in in_candidate_order(lost):
