@@ -172,11 +172,16 @@ def spread_places(size: int, limit: int | None) -> Sequence[int]:
     return range(size) if limit is None or limit >= size else [i * size // limit for i in range(limit)]
 
 
-def missing_classes(samples: Samples) -> str | None:
-    """Returns a warning that names the classes without a sample; None if there are none.
+#: What follows where something is fitted to samples without some classes.
+UNFITTED = "what is fitted to it does not know them, and inputs of these classes may look odd: add samples of each"
+
+
+def missing_classes(samples: Samples, remedy: str = UNFITTED) -> str | None:
+    """Returns a sentence that names the classes without a sample; None if there are none.
 
     Args:
         samples: labelled with the classes of a model, see `match_labels`.
+        remedy: what follows, and what to do.
     """
     labels, names = samples.labels, samples.label_names or ()
     if labels is None or labels.dtype.kind == "f":
@@ -186,7 +191,6 @@ def missing_classes(samples: Samples) -> str | None:
     missing = [name for place, name in enumerate(names) if place not in present]
     if not missing:
         return None
-    remedy = "what is fitted to it does not know them, and inputs of these classes may look odd: add samples of each"
     return f"{samples.name}: holds no sample of {counted(missing)} (of {len(names)} classes): {remedy}"
 
 

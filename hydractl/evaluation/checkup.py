@@ -157,9 +157,9 @@ def check_up(
         with on_set(key.path, len(samples)) as advance:
             sets[key] = _answered(system, key, samples, advance)
     findings = [*left_out, *_findings(system, sets, id_key, data), *notes]
-    own = sets[id_key]
-    maker = _Rows.of(own, system.labels)
-    rows = [maker.row("id", data.id.name, "your samples", own)]
+    id_set = sets[id_key]
+    maker = _Rows.of(id_set, system.labels)
+    rows = [maker.row("id", data.id.name, "your samples", id_set)]
     rows += [maker.row("ood", key.name, key.group or "OOD data", of) for key, of in sets.items() if key.role == "ood"]
     for key, probe in keys.items():
         with on_set(f"probe {key.name}", len(made[probe])) as advance:
@@ -169,12 +169,12 @@ def check_up(
     result = Checkup(
         name,
         data.id.name,
-        samples=len(own.samples),
+        samples=len(id_set.samples),
         calibrated=fit is not None and system.ood_head is not None,
         findings=tuple(dict.fromkeys(findings)),
-        promises=promises_of(own.answers, _accepted(system, own)),
+        promises=promises_of(id_set.answers, _accepted(system, id_set)),
         open=tuple(option for option in system.task.promises if option not in calibration.promises),
-        quality={} if own.answers.truth is None else estimated(system.task, own.table, DRAWS, running.seed),
+        quality={} if id_set.answers.truth is None else estimated(system.task, id_set.table, DRAWS, running.seed),
         sure=maker.least if fit is None or not fit.least else fit.least[0] if len(fit.least) == 1 else None,
         rows=tuple(rows),
     )
@@ -232,8 +232,8 @@ def _findings(system: System, sets: Mapping[SetKey, _Set], id_key: SetKey, data:
             yield "there are no labels: accuracy, and promises of right answers, cannot be checked"
         return
     matched = match_to_task(samples, system.task, answers.names, data.match)
-    if (missing := missing_classes(matched)) is not None:
-        yield missing.partition(": what is fitted")[0]
+    if (missing := missing_classes(matched, "this page says nothing of them")) is not None:
+        yield missing
     choices = system.task.choices(answers)
     if choices is not None and choices[0].ndim == 1 and is_chance(int(choices[0].sum()), len(samples), choices[1]):
         yield "answers are right no more often than guesses: check that the labels are those of the model's classes"
@@ -249,23 +249,24 @@ class _Rows:
         names: of the classes.
     """
 
-    own: _Set
+    id_set: _Set
     least: float | None
     most: float | None
     names: Sequence[str] | None
 
     @classmethod
-    def of(cls, own: _Set, names: Sequence[str] | None) -> _Rows:
+    def of(cls, id_set: _Set, names: Sequence[str] | None) -> _Rows:
         """Returns the maker of rows for a system with these classes."""
-        most = None if own.scores is None else float(np.quantile(own.scores, 1 - FALSE_ALARMS))
-        return cls(own, None if own.confidence is None else float(np.median(own.confidence)), most, names)
+        most = None if id_set.scores is None else float(np.quantile(id_set.scores, 1 - FALSE_ALARMS))
+        least = None if id_set.confidence is None else float(np.median(id_set.confidence))
+        return cls(id_set, least, most, names)
 
     def row(self, kind: Kind, name: str, about: str, of: _Set) -> Row:
         """Returns the row of a set."""
         size, right, flags = len(of.samples), of.right, self._flags(of)
         auroc = None
-        if kind != "id" and of.scores is not None and self.own.scores is not None:
-            auroc = ood_metrics(self.own.scores, of.scores).auroc
+        if kind != "id" and of.scores is not None and self.id_set.scores is not None:
+            auroc = ood_metrics(self.id_set.scores, of.scores).auroc
         missed = None if flags is None or (kind == "id" and right is None) else ~flags & self._sure(of)
         if missed is not None and right is not None:
             missed &= ~right

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import every_unit
+from hydractl.circuit.objective import Material
 from hydractl.data.reading import SOURCE, DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.search_data import tell_oddities
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from hydractl.data.batching import Batch
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
-    from hydractl.model.hydra import Hydra
 
 #: Inputs of which a refit has enough: more hardly change it, and take as much longer.
 ENOUGH = 1000
@@ -30,7 +30,7 @@ ENOUGH = 1000
 
 @dataclass(frozen=True)
 class RefitOptions:
-    """Says on which inputs maps are refitted, if on any.
+    """Names the inputs on which maps are refitted; without any, no map is.
 
     Raises:
         OptionError: texts without other inputs.
@@ -84,35 +84,39 @@ class RefitOptions:
         if len(samples["refit"]) > 5 * ENOUGH:
             watch.note(f"note: {len(samples['refit']):,} inputs to refit on: {ENOUGH:,} are enough, see --limit")
         model = load_to_compute(network, local_device(compute.torch_device), None)
-        if network.spec.prompted and self.refit_texts is None:
+        # A text tower that lost no head needs no prompts.
+        if self.refit_texts is None and (reading.classes is not None or samples["refit"].label_names is not None):
             set_classes(model, reading.classes, reading.template, samples["refit"])
         unlabelled = {name: replace(each, labels=None) for name, each in samples.items()}
-        with join_ranks(next(model.parameters()).device) as ranks:
-            yield Refitter(
-                network, model, unlabelled, compute.batch_size, ranks=ranks, watch=watch if ranks.leads else LOG
-            )
+        prompts = model.class_prompts or {}
+        material = Material(
+            network, model, unlabelled["refit"], {}, reading=reading, labels=model.labels, prompts=prompts
+        )
+        with join_ranks(material.device) as ranks:
+            noted = watch if ranks.leads else LOG
+            yield Refitter(material, unlabelled.get("refit texts"), compute.batch_size, ranks, watch=noted)
 
 
 @dataclass(frozen=True)
 class Refitter:
     """A network as it was before surgery, and the inputs on which what comes of it is refitted."""
 
-    network: Checkpoint
-    model: Hydra
-    samples: Mapping[str, Samples]
+    material: Material
+    texts: Samples | None  # for the second tower; None for the prompts of the classes
     batch_size: int
     ranks: Ranks
     watch: Watcher
 
     @property
-    def used(self) -> dict[str, Any]:
-        """Sketches of the samples by use, for a provenance: an evaluation refuses them."""
-        return {name: samples.sketch() for name, samples in self.samples.items()}
+    def origin(self) -> dict[str, Any]:
+        """What the result depends on beside other options."""
+        return {"refit": len(self.material.id), "template": None if self.texts else self.material.template}
 
     @property
-    def count(self) -> int:
-        """The number of inputs."""
-        return len(self.samples["refit"])
+    def used(self) -> dict[str, Any]:
+        """Sketches of the samples by use, for a provenance: an evaluation refuses them."""
+        texts = {} if self.texts is None else {"refit texts": self.texts.sketch()}
+        return {"refit": self.material.id.sketch(), **texts}
 
     def refitted(self, changed: Checkpoint) -> Checkpoint:
         """Returns what surgery left of the network, refitted; see `hydractl.surgery.refit`."""
@@ -121,17 +125,17 @@ class Refitter:
         inputs = self._inputs()
         with self.watch.progress("refit", self._passes(changed, inputs)) as advance:
             how = Refitting(ranks=self.ranks, advance=lambda: advance(self.ranks.size))
-            return refit(self.model, changed, inputs, how)
+            return refit(self.material.model, changed, inputs, how)
 
     def _passes(self, changed: Checkpoint, inputs: Mapping[str, Sequence[Mapping[str, Tensor]]]) -> int:
         """Returns how often a batch passes a layer that is refitted, in all."""
         passes = 0
-        for tower in self.network.spec.towers:
+        for tower in self.material.checkpoint.spec.towers:
             heads, units = (
                 [layer for layer, (old, new) in enumerate(zip(*kept, strict=True)) if old != new]
                 for kept in (
-                    [each.heads[tower.name] for each in (self.network, changed)],
-                    [every_unit(each.layout, each.spec, tower.name) for each in (self.network, changed)],
+                    [each.heads[tower.name] for each in (self.material.checkpoint, changed)],
+                    [every_unit(each.layout, each.spec, tower.name) for each in (self.material.checkpoint, changed)],
                 )
             )
             first = min([*heads, *units], default=tower.layers)
@@ -142,21 +146,15 @@ class Refitter:
         """Returns batches by the tower that reads them."""
         from hydractl.circuit.objective import prompt_batches
 
-        first, *others = (tower.name for tower in self.network.spec.towers)
-        inputs: dict[str, Sequence[Mapping[str, Tensor]]] = {first: self._batches(self.samples["refit"])}
+        first, *others = (tower.name for tower in self.material.checkpoint.spec.towers)
+        inputs: dict[str, Sequence[Mapping[str, Tensor]]] = {first: self._batches(self.material.id)}
         for tower in others:
-            texts = self.samples.get("refit texts")
-            prompts = prompt_batches(self.model.class_prompts, self.batch_size)
-            inputs[tower] = prompts if texts is None else self._batches(texts)
+            prompts = prompt_batches(self.material.prompts, self.batch_size)
+            inputs[tower] = prompts if self.texts is None else self._batches(self.texts)
         return inputs
 
-    def _batches(self, samples: Samples) -> Sequence[Mapping[str, Tensor]]:
-        from hydractl.data.batching import CachedBatches, make_batches
-        from hydractl.data.preprocess import preprocessor_from_json
-
-        network = self.network
-        preprocessor = preprocessor_from_json(network.preprocessing, network.spec, network.name, network.config)
-        return _InputsOf(CachedBatches(make_batches(samples, preprocessor, self.batch_size)))
+    def _batches(self, samples: Samples) -> _InputsOf:
+        return _InputsOf(self.material.batches(samples, self.batch_size))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hydractl.circuit.ranking import Search
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
+from hydractl.inputs.refitting import ENOUGH
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
 from hydractl.options import Option, Rows, declared, flat, make, option, with_options
 from hydractl.run_options import Compute, Precision, Seed
@@ -41,8 +42,8 @@ PLANNED = ("search", "search_samples", "draws", "random", "limit", "train_sample
 REMEDY = "correct it: its names are those of the options, with _ for -"
 EPOCHS = 10  # that training takes at most where its length is not given
 OBJECTIVES = 3  # that circuits are searched for
-#: Passes that a step of training takes for a sample, and a replay with one head off.
-TRAINED, REPLAYED = 3.0, 0.5
+#: Passes that a step of training takes for a sample, a replay with one head off, and a refit of a member.
+TRAINED, REPLAYED, REFITTED = 3.0, 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -386,6 +387,8 @@ def passes(build: BuildOptions, network: Checkpoint, sizes: Sizes, trunks: str) 
         counted["extract-circuit"] = REPLAYED * several * sizes.in_a_step(build.search_samples)
     budgets = len(counts("budgets", choice.budgets, len(heads))) * len(trunks.split(","))
     counted["select"] = (1 + budgets * drawn) * chosen
+    if not sizes.training:
+        counted["prune"] = REFITTED * choice.members * min(ENOUGH, sizes.inside, limit or ENOUGH)
     if sizes.training:
         from hydractl.training.network import step_count
 

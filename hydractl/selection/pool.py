@@ -122,12 +122,14 @@ class CandidatePool:
     def marked(self, candidate: int) -> dict[str, bytes]:
         """Returns a mark of the numbers of each tensor of a candidate, read once."""
         if candidate not in self.marks:
-            self.marks[candidate] = _marks(self.checkpoint(candidate))
+            same = {} if candidate == 0 else self.marked(0)  # candidates hold most tensors of the network as they are
+            self.marks[candidate] = {
+                name: same[name]
+                if same and tensor is self.network.tensors.get(name)
+                else sha256(tensor_bytes(tensor.load())).digest()
+                for name, tensor in self.checkpoint(candidate).tensors.items()
+            }
         return self.marks[candidate]
-
-
-def _marks(checkpoint: Checkpoint) -> dict[str, bytes]:
-    return {name: sha256(tensor_bytes(tensor.load())).digest() for name, tensor in checkpoint.tensors.items()}
 
 
 def _alike(heads: KeptHeads, slot: Slot) -> bool:

@@ -128,6 +128,7 @@ class Prune:
 
     The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone. `units` removes units of
     the MLPs likewise, by the same `method`, and `budget_macs` both, whichever is worth least for its arithmetic.
+    `refit` then fits the maps that stay to what the network said before, on inputs without labels.
 
     Example: hydractl prune --method circuit --budget 48
 
@@ -183,6 +184,9 @@ class Prune:
     force: Force = False
 
     def run(self, watch: Watcher) -> Pruned:
+        data = (self.refitting.refit, None if self.method is None else self.method.id_data)
+        if self.reading.limit is not None and data == (None, None):
+            raise OptionError("`limit` has no effect without data: give `id_data` or `refit`, or leave it out")
         if self.selection is not None:
             return self._selected(self.selection, watch)
         method, cut = self.method, self.unit_cut
@@ -268,11 +272,8 @@ class Prune:
         refitter, pruned = made.refitter, made.network
         if refitter is not None:
             pruned = refitter.refitted(pruned)
-            options = {
-                **options,
-                "refit": refitter.count,
-                "search_data": {**(options.get("search_data") or {}), **refitter.used},
-            }
+            seen = {**(options.get("search_data") or {}), **refitter.used}
+            options = {**options, **refitter.origin, "search_data": seen}
         pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made.made_of], options)
         if path is not None and (refitter is None or refitter.ranks.leads):
             write_checkpoint(pruned, path, self.force)

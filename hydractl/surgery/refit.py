@@ -21,7 +21,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.circuit.replay import embed
 from hydractl.data.ranks import InParallel, Ranks, batch_workers
-from hydractl.errors import DataError
+from hydractl.errors import DataError, NotFiniteError
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower, scaled
 from hydractl.model.hydra import Hydra, from_checkpoint
@@ -70,6 +70,7 @@ def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inpu
 
     Raises:
         DataError: a tower that differs has no inputs.
+        NotFiniteError: hidden states are not finite.
     """
     weight = next(target.parameters())
     network, tensors = from_checkpoint(changed, weight.device, weight.dtype), dict(changed.tensors)
@@ -78,7 +79,7 @@ def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inpu
         if first is None:
             continue
         if not inputs.get(name):
-            raise DataError(f"nothing is given that the {name} tower reads, which lost heads: it cannot be refitted")
+            raise DataError(f"the {name} tower lost heads, and no {name} inputs are given to refit it on: give some")
         before, after = (cast(Tower, model.get_submodule(name)) for model in (target, network))
         with torch.inference_mode(), batch_workers(weight.device) as in_parallel:
             refitted = _Climb(before, after, first, batches=inputs[name], how=how, in_parallel=in_parallel).refit()
@@ -162,7 +163,10 @@ class _Climb:
                 yield sums
 
         total = torch.zeros(reads + 1, reads + 1 + width, dtype=torch.float64, device=linear.weight.device)
-        weight, bias = solve(ranks.in_turn(parts(), total, len(self.batches)), linear, self.how.ridge)
+        sums = ranks.in_turn(parts(), total, len(self.batches))
+        if not torch.isfinite(sums).all():
+            raise NotFiniteError(f"the network's states in layer {number} are not finite: it cannot be refitted")
+        weight, bias = solve(sums, linear, self.how.ridge)
         linear.weight.copy_(ranks.from_rank(weight, 0))
         if linear.bias is not None:
             linear.bias.copy_(ranks.from_rank(bias, 0).view(linear.bias.shape))

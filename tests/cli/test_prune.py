@@ -281,7 +281,28 @@ def test_a_refit_of_two_towers_reads_prompts_or_texts(hydractl: Command, here: P
     differs = {name for name in plain if not torch.equal(plain[name], prompts[name])}
     assert {name.partition(".")[0] for name in differs} == {"vision", "text"}
     assert {name.partition(".")[0] for name in plain if not torch.equal(prompts[name], texts[name])} == {"text"}
+    histories = {name: read_checkpoint(name).provenance["options"] for name in ("plain", "prompts", "texts")}
+    assert {name: options.get("template") for name, options in histories.items()} == {
+        "plain": None, "prompts": "{label}", "texts": None
+    }  # fmt: skip
     assert hydractl(*lost, "--refit-texts=captions.csv").code == 2
+
+
+def test_a_refit_of_images_alone_needs_no_classes(hydractl: Command, here: Path, noise: Path) -> None:
+    clip = save_clip(here / "clip")
+    for towers, code in (("vision", 0), ("text", 1)):
+        (here / f"{towers}.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": [
+            {"tower": towers, "layer": 0, "head": 1}]}))  # fmt: skip
+        made = hydractl(
+            "prune", clip, "--method=circuit", f"--circuit={towers}.json", "--budget=1", "--refit", noise, "-o", towers
+        )
+        assert made.code == code, made.err
+    assert "text tower" in made.err and not (here / "text").exists()
+
+
+def test_a_limit_without_data_is_refused(hydractl: Command, vit: Path) -> None:
+    refused = hydractl("prune", vit, "--method=random", "--budget=1", "--limit=5", "-o", "m")
+    assert refused.code == 2 and "--limit" in refused.err
 
 
 def test_members_draw_heads_of_their_own(hydractl: Command, here: Path, vit: Path, images: Path) -> None:

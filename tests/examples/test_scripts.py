@@ -121,6 +121,15 @@ def test_systems_stand_beside_each_other_by_one_layer_and_by_all(vit: Path, nois
     assert run(*asked) == said  # the predictions of a first run are used again
 
 
+def test_refits_stand_beside_plain_members(vit: Path, tmp_path: Path) -> None:
+    images = half_known(vit, save_images(tmp_path / "many", count=24))
+    said = run("tables/refit.py", vit, f"--fit={images}", f"--test={images}", "--heads=2,3", "--forms")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said.splitlines()[2:]]
+    forms = 7  # plain, refitted, with MLPs, by three ridges, on fewer inputs
+    assert len(rows) == 1 + 2 * forms and all(row[1].count(";") == 2 for row in rows[1:])
+    assert rows[1][0] == "2, plain" and rows[1][1] != rows[2][1]
+
+
 def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
     like = tmp_path / "like" / "one.jpg"
     like.parent.mkdir()

@@ -46,6 +46,7 @@ def test_passes_are_what_the_plan_implies(tmp_path: Path) -> None:
     assert found["extract-circuit"] == pytest.approx(0.5 * (12 + 3 * 45) * (30 + 30))
     assert found["select"] == (1 + 2 * (5 + 3 * 3)) * 150
     assert found["evaluate"] == 3 * 120 and "finetune" not in found
+    assert found["prune"] == 3 * 2 * 100  # of each cut
 
 
 class Notes(Log):

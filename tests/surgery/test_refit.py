@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit
-from hydractl.errors import DataError
+from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.surgery.refit import Refitting, refit
@@ -154,6 +154,28 @@ def test_the_last_maps_of_mlps_are_refitted_where_units_went(dense: Checkpoint) 
     expected = answers(dense, images)
     plain, after = ((answers(each, images) - expected).square().mean() for each in (pruned, refitted))
     assert after < plain / 2
+
+
+def test_the_bias_of_a_layer_without_heads_says_the_mean(dense: Checkpoint) -> None:
+    images = torch.randn(20, 3, 12, 12, dtype=torch.float64)
+    target, lost = from_checkpoint(dense), [Head("vision", 1, head) for head in range(4)]
+    refitted = refit(target, drop_heads(dense, lost), by_tower({"pixel_values": images}, size=7), Refitting())
+    x = target.vision.layers[0](target.vision.embeddings(images), None)
+    layer = target.vision.layers[1]
+    said = layer.attention(layer.attention_input(x), None).mean((0, 1, 2))
+    assert_close(refitted.tensors["vision.layers.1.attention.o.bias"].load()[0], said, rtol=0, atol=1e-10)
+    assert refitted.tensors["vision.layers.1.attention.o.weight"].shape == (16, 0)
+
+
+def test_states_that_are_not_finite_are_refused(dense: Checkpoint) -> None:
+    images = torch.full((4, 3, 12, 12), float("nan"), dtype=torch.float64)
+    with pytest.raises(NotFiniteError, match="layer 1"):
+        refit(
+            from_checkpoint(dense),
+            drop_heads(dense, [Head("vision", 1, 2)]),
+            by_tower({"pixel_values": images}),
+            Refitting(),
+        )
 
 
 def test_a_tower_without_inputs_is_refused(dense: Checkpoint) -> None:
