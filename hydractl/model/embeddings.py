@@ -131,9 +131,11 @@ class TokenEmbeddings(nn.Module):
         return self.projection(x)
 
     def _positions(self, input_ids: Tensor) -> Tensor:
+        if self.spec.padding is None and self.position.ndim == 2:
+            return self.position[None, None, : input_ids.shape[1]]  # [1,1,T,D]
         if self.spec.padding is None:
-            position = self.position[..., : input_ids.shape[1], :]
-            return position.view(-1, 1, *position.shape[-2:])  # [G,1,T,D]
+            # Looked up: torch.export takes whether a slice of several tables is contiguous for a rule about T.
+            return _look_up(self.position, torch.arange(input_ids.shape[1], device=input_ids.device)[None])  # [M,1,T,D]
         counts = (input_ids != self.spec.padding).long()
         return _look_up(self.position, counts.cumsum(1) * counts + self.spec.padding)  # [G,B,T,D]
 

@@ -68,6 +68,14 @@ def test_members_that_share_weights_are_exported_alike(method: type[Method], tmp
     assert graph.write_onnx(model, tmp_path / "m.onnx") < 1e-5
 
 
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_networks_that_share_nothing_take_any_length(name: str, tmp_path: Path) -> None:
+    references = [build_reference(name, seed, torch.float32) for seed in (0, 1)]
+    dense = [read_checkpoint(made.save(tmp_path / f"{seed}")) for seed, made in enumerate(references)]
+    model = from_checkpoint(fuse(dense, ("all",)))
+    assert graph.write_onnx(model, tmp_path / "m.onnx") < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", family_variants())
 def test_torch_export_in_float64(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
