@@ -37,8 +37,8 @@ FEWER = 5  # batches of 64, where fewer inputs are tried
 
 
 def batches(network: Checkpoint, source: str, limit: int) -> list[Batch]:
-    """Returns the images of a source as the network takes them."""
-    samples = open_samples(source, "image", Reading(limit=limit))
+    """Returns the samples of a source as the network takes them."""
+    samples = open_samples(source, network.spec.modality, Reading(limit=limit))
     model = load_to_compute(network, torch.device("cpu"), None)
     material = Material(network, model, samples, {}, reading=Reading(), labels=network.labels, prompts={})
     return list(material.batches(samples, 64))

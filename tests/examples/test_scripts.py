@@ -130,6 +130,24 @@ def test_refits_stand_beside_plain_members(vit: Path, tmp_path: Path) -> None:
     assert rows[1][0] == "2, plain" and rows[1][1] != rows[2][1]
 
 
+def test_refits_stand_beside_circuits_and_members_in_doubt(vit: Path, noise: Path, tmp_path: Path) -> None:
+    images = half_known(vit, save_images(tmp_path / "many", count=36))
+    circuit = save_circuit(tmp_path / "acc.json", (0, 0), (1, 0), (1, 1), objective="acc")
+    study = ["tables/refit_study.py", vit, f"--fit={images}", f"--test={images}", f"--output={tmp_path / 'answers'}"]
+    rows = [line.split("|") for line in run(*study).splitlines()[3:]]
+    systems, shares, forms = 3, 7, 2
+    assert len(rows) == systems * shares * forms
+    for row in rows[shares - 1 :: shares]:  # where all are asked
+        assert row[2].strip() == row[4].strip() == "100" and row[8].strip().startswith("100")
+    said = run(*study, "--table=circuits", f"--ood={noise}", f"--circuit={circuit}", "--heads=2")
+    found = [line.split("|")[1].strip() for line in said.splitlines() if line.startswith("| 2, ")]
+    kinds = ["taylor0", "circuit0", "random, mean", "three random", "circuits together"]
+    assert found == 2 * [f"2, {kind}" for kind in kinds]  # plain, then refitted
+    peers = run("tables/refit_peers.py", *study[1:], f"--ood={noise}").splitlines()[3:]
+    forms = [[cell.strip() for cell in row.split("|")[1:4]] for row in peers]
+    assert [form for _, form, _ in forms[:3]] == ["plain", "mean shift", "refitted"] and len(forms) % 3 == 0
+
+
 def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
     like = tmp_path / "like" / "one.jpg"
     like.parent.mkdir()

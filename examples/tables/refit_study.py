@@ -1,0 +1,319 @@
+"""Asks what untrained members are good for, plain and refitted, with paired intervals; results/refit.md.
+
+    python tables/refit_study.py NETWORK --table doubt|circuits --fit SOURCE --test SOURCE --output FOLDER
+
+The first third of the test samples fits temperatures and thresholds, the others measure. Answers are kept in the
+folder, so an interrupted run goes on. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from refit import batches, logits
+from scipy.special import log_softmax, logsumexp
+
+import hydractl
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.batching import Batch
+from hydractl.inference import load_to_compute
+from hydractl.inputs.models import as_member
+from hydractl.metrics.scaling import fit_temperature
+from hydractl.surgery.refit import Refitting, refit
+from hydractl.systems.cost import multiply_adds
+
+Numbers = NDArray[np.float64]
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # of the inputs on which the other members are asked
+
+
+class Answers(NamedTuple):
+    """Logits of test samples `[M,N,C]`, and of each OOD set."""
+
+    test: Numbers
+    ood: Sequence[Numbers]
+
+
+class Measured(NamedTuple):
+    """Numbers of each sample that measures, in per cent but for the loss, and of each OOD sample."""
+
+    correct: Numbers
+    nll: Numbers
+    above: Numbers  # of each sample, the share of OOD samples of lower confidence: the mean is the AUROC
+    below: Sequence[Numbers]  # of each OOD sample of each set, the share of test samples of higher confidence
+
+    def beside(self, other: Measured) -> str:
+        """Returns three cells: each number, and the 95 % interval of its difference to another's."""
+        odd = sum(np.var(a - b) / len(a) for a, b in zip(self.below, other.below, strict=True)) / len(self.below) ** 2
+        return " | ".join(
+            (
+                f"{self.correct.mean():.2f} ({interval(self.correct - other.correct, 1)})",
+                f"{self.nll.mean():.3f} ({interval(self.nll - other.nll)})",
+                f"{self.above.mean():.1f} ({interval(self.above - other.above, 1, odd)})",
+            )
+        )
+
+
+class Study:
+    """A network, the samples, and what networks made of it answer."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.folder = given, Path(given.output)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.network = as_member(given.network)
+        self.tower, *_ = self.network.spec.towers
+        self.test = batches(self.network, given.test, given.samples)
+        self.order = torch.cat([batch.positions for batch in self.test]).argsort().numpy()  # texts come by length
+        self.labels = torch.cat([batch.labels for batch in self.test if batch.labels is not None]).numpy()[self.order]
+        self.fitting = len(self.labels) // 3  # samples that fit temperatures
+
+    @cached_property
+    def ood(self) -> list[list[Batch]]:
+        return [batches(self.network, source, self.given.outside) for source in self.given.ood]
+
+    @cached_property
+    def scoring(self) -> list[Batch]:
+        return batches(self.network, self.given.fit, self.given.inputs)
+
+    @cached_property
+    def fit(self) -> dict[str, list[dict[str, torch.Tensor]]]:
+        return {self.tower.name: [batch.inputs for batch in self.scoring]}
+
+    def refitted(self, pruned: Checkpoint) -> Checkpoint:
+        target = load_to_compute(self.network, torch.device("cpu"), None)
+        return refit(target, pruned, self.fit, Refitting())
+
+    def formed(self, pruned: Checkpoint, form: str) -> Checkpoint:
+        return self.refitted(pruned) if form == "refitted" else pruned
+
+    def answers(self, name: str, make: Callable[[], Checkpoint]) -> Numbers:
+        """Returns the logits `[M,N,C]` of a network that is made if they are not in the folder."""
+        file = self.folder / f"{name}.npy"
+        if not file.exists():
+            np.save(file, logits(make(), self.test)[:, self.order])
+        return np.load(file)
+
+    def together(self, name: str, pruned: Sequence[Checkpoint], refits: bool) -> Numbers:
+        """Returns the logits `[1+M,N,C]` of the network and members, plain or refitted; the trunk runs once."""
+
+        def make() -> Checkpoint:
+            members = [self.refitted(one) for one in pruned] if refits else pruned
+            return hydractl.fuse([self.network, *members], separate="all").checkpoint
+
+        return self.answers(f"{name}-{'refitted' if refits else 'plain'}", make)
+
+    def answers_with_ood(self, name: str, make: Callable[[], Checkpoint]) -> Answers:
+        """Returns the logits of the test samples and of each OOD set."""
+        file = self.folder / f"{name}-ood.npz"
+        if not file.exists():
+            checkpoint = make()
+            self.answers(name, lambda: checkpoint)
+            np.savez(file, *(logits(checkpoint, each) for each in self.ood))
+        with np.load(file) as kept:
+            return Answers(np.load(self.folder / f"{name}.npy"), [kept[key] for key in kept.files])
+
+    def temperature(self, members: Numbers) -> float:
+        fit = slice(self.fitting)
+        return fit_temperature(members[:, fit], self.labels[fit]).temperature
+
+    def log_p(self, members: Numbers) -> Numbers:
+        """Returns the log-probabilities `[N,C]` of members together, at the temperature of the first samples."""
+        return mean_log_p(members / self.temperature(members))
+
+    def measured(self, systems: Sequence[Sequence[Answers]]) -> Measured:
+        """Returns the numbers of systems of members, the mean over systems."""
+        return Measured(*(_mean(column) for column in zip(*map(self._measured, systems), strict=True)))
+
+    def _measured(self, members: Sequence[Answers]) -> Measured:
+        test = np.concatenate([each.test for each in members])
+        log_p, t = self.log_p(test), self.temperature(test)
+        inside = log_p.max(-1)[self.fitting :]
+        outside = [mean_log_p(np.concatenate(each) / t).max(-1) for each in zip(*(m.ood for m in members), strict=True)]
+        above = np.mean([share_below(inside, each) for each in outside], 0)
+        return Measured(
+            self.correct(log_p),
+            self.nll(log_p),
+            100 * above,
+            [100 - 100 * share_below(each, inside) for each in outside],
+        )
+
+    def nll(self, log_p: Numbers) -> Numbers:
+        """Returns the loss of each sample that measures."""
+        return -log_p[np.arange(self.fitting, len(self.labels)), self.labels[self.fitting :]]
+
+    def correct(self, log_p: Numbers) -> Numbers:
+        return 100.0 * (log_p.argmax(-1) == self.labels)[self.fitting :]
+
+    def cost(self, members: Sequence[Checkpoint]) -> float:
+        """Returns the multiply-adds of members fused, in those of the network."""
+        fused = hydractl.fuse(members).checkpoint if len(members) > 1 else members[0]
+        return multiply_adds(fused.spec, fused.layout) / multiply_adds(self.network.spec, self.network.layout)
+
+    def random(self, heads: int, trunk: int | None = None, draw: int = 0, **options: object) -> list[Checkpoint]:
+        """Returns three members without random heads."""
+        return [
+            hydractl.prune(
+                self.network, method="random", budget=heads, trunk=trunk, seed=3 * draw + seed, **options
+            ).checkpoint
+            for seed in range(3)
+        ]
+
+    def without_units(self, trunk: int) -> list[Checkpoint]:
+        """Returns three members that each keep half of the MLP units above a trunk, by deviation."""
+        units = (self.tower.layers - trunk) * self.tower.mlp_width // 2
+        how = {"method": "deviation", "id_data": self.given.fit, "limit": self.given.inputs}
+        return hydractl.prune(self.network, budget=0, units=units, members=3, trunk=trunk, **how).checkpoints
+
+
+def _mean(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray):
+        return np.mean(columns, axis=0)
+    return [np.mean(each, axis=0) for each in zip(*columns, strict=True)]
+
+
+def mean_log_p(logits: Numbers) -> Numbers:
+    """Returns the logarithm `[N,C]` of the mean probability of members `[M,N,C]`."""
+    return logsumexp(log_softmax(logits, -1), 0) - np.log(len(logits))
+
+
+def share_below(confidence: Numbers, others: Numbers) -> Numbers:
+    """Returns for each confidence the share of others below it, ties counting one half."""
+    ordered = np.sort(others)
+    places = (np.searchsorted(ordered, confidence, side) for side in ("left", "right"))
+    return sum(places) / (2 * len(others))
+
+
+def interval(differences: Numbers, digits: int = 3, variance: float = 0.0) -> str:
+    """Returns the 95 % interval of a mean of paired differences, and of what varies beside it."""
+    half = 1.96 * np.sqrt(differences.var(ddof=1) / len(differences) + variance)
+    return f"{differences.mean() - half:+.{digits}f} to {differences.mean() + half:+.{digits}f}"
+
+
+def doubt(study: Study) -> None:
+    """The network first; the others only where its confidence is low."""
+    layers, heads = study.tower.layers, study.tower.heads
+    deep = layers - layers // 2
+    thin = study.without_units(layers // 2)
+    systems = {
+        "heads": lambda draw: study.random(deep * heads // 3, layers // 2, draw),
+        "units": lambda draw: study.without_units(layers * 2 // 3),
+        "heads and units": lambda draw: [
+            hydractl.prune(
+                one, method="random", budget=deep * heads // 3, trunk=layers // 2, scope="layer", seed=3 * draw + number
+            ).checkpoint
+            for number, one in enumerate(thin)
+        ],
+    }
+    dense = study.answers("network", lambda: study.network)
+    print("| members | asked % | mean cost | of the full cost % | accuracy % | NLL | gained NLL | of the full gain % |")
+    print("|---|---|---|---|---|---|---|---|")
+    alone = study.log_p(dense)
+    accuracy, nll = study.correct(alone).mean(), study.nll(alone).mean()
+    print(f"| none | 0 | 1.00 | | {accuracy:.2f} | {nll:.4f} | | |")
+    for name, make in systems.items():
+        drawn = [make(draw) for draw in range(1 if name == "units" else study.given.draws)]
+        cost = study.cost([study.network, *drawn[0]])
+        for refits in (False, True):
+            together = [
+                study.log_p(study.together(f"{name}-{draw}", members, refits)) for draw, members in enumerate(drawn)
+            ]
+            for share in SHARES:
+                row = in_doubt(study, alone, together, share, cost)
+                print(f"| {name}, {'refitted' if refits else 'plain'} | {row} |", flush=True)
+
+
+def in_doubt(study: Study, alone: Numbers, together: Sequence[Numbers], share: float, cost: float) -> str:
+    """Returns a row: means over draws, and the interval of their mean's gain over samples."""
+    confidence = alone.max(-1)
+    threshold = np.quantile(confidence[: study.fitting], share) if share < 1 else np.inf
+    asked = confidence < threshold
+    answers = [np.where(asked[:, None], log_p, alone) for log_p in together]
+    gain, full = (
+        np.mean([study.nll(alone) - study.nll(log_p) for log_p in each], axis=0) for each in (answers, together)
+    )
+    mean_cost = 1 + asked[study.fitting :].mean() * (cost - 1)
+    accuracy = np.mean([study.correct(log_p).mean() for log_p in answers])
+    generator = np.random.default_rng(0)
+    picks = generator.integers(len(gain), size=(2000, len(gain)))
+    low, high = np.percentile(100 * gain[picks].mean(1) / full[picks].mean(1), (2.5, 97.5))
+    kept = f"{100 * gain.mean() / full.mean():.0f} ({low:.0f} to {high:.0f})"
+    costs = f"{100 * asked[study.fitting :].mean():.0f} | {mean_cost:.2f} | {100 * mean_cost / cost:.0f}"
+    nll = np.mean([study.nll(log_p).mean() for log_p in answers])
+    return f"{costs} | {accuracy:.2f} | {nll:.4f} | {interval(gain, 4)} | {kept}"
+
+
+def circuits(study: Study) -> None:
+    """Which heads should go, plain and refitted?"""
+    given = study.given
+    dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
+    print("| heads, by | form | accuracy % | NLL | AUROC % |\n|---|---|---|---|---|")
+    print(f"| network | | {dense.beside(dense)} |")
+    for budget in given.heads:
+        chosen = {
+            "taylor": [hydractl.prune(study.network, method="taylor", id_data=given.fit, limit=1000, budget=budget)],
+            "circuit": [
+                hydractl.prune(study.network, method="circuit", circuit=c, budget=budget) for c in given.circuit
+            ],
+            "random": [hydractl.prune(study.network, method="random", seed=seed, budget=budget) for seed in range(3)],
+        }
+        best = {}
+        for form in ("plain", "refitted"):
+            found = {
+                f"{name}{number}": study.answers_with_ood(
+                    f"{name}{number}-{budget}-{form}",
+                    partial(study.formed, one.checkpoint, form),
+                )
+                for name, members in chosen.items()
+                for number, one in enumerate(members)
+            }
+            rows = {name: [[found[name]]] for name in found if not name.startswith("random")}
+            draws = [answers for name, answers in found.items() if name.startswith("random")]
+            searched = [answers for name, answers in found.items() if name.startswith("circuit")]
+            rows |= {"random, mean": [[each] for each in draws], "three random": [draws]}
+            if searched:
+                rows["circuits together"] = [searched]
+            for name, systems in rows.items():
+                measured = best[name, form] = study.measured(systems)
+                print(f"| {budget}, {name} | {form} | {measured.beside(dense)} |", flush=True)
+        print(f"\nDifference of {budget} refitted to plain, and to random refitted:\n")
+        for name, form in best:
+            if form == "refitted":
+                print(f"| {name} | to plain | {best[name, form].beside(best[name, 'plain'])} |")
+                like = "random, mean" if name[-1].isdigit() else "three random"
+                print(f"| {name} | to {like} | {best[name, form].beside(best[like, form])} |", flush=True)
+
+
+TABLES = {"doubt": doubt, "circuits": circuits}
+
+
+def options(about: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network")
+    parser.add_argument("--fit", required=True, help="samples to refit on, and to score by")
+    parser.add_argument("--test", required=True, help="labelled samples to measure on")
+    parser.add_argument("--output", required=True, help="folder for answers")
+    parser.add_argument("--inputs", type=int, default=1000, help="samples to refit on")
+    parser.add_argument("--samples", type=int, default=4000, help="samples to measure on")
+    parser.add_argument("--ood", nargs="*", default=[], help="OOD data to measure detection on")
+    parser.add_argument("--outside", type=int, default=400, help="samples of each")
+    parser.add_argument("--circuit", nargs="*", default=[], help="circuits to follow")
+    parser.add_argument("--heads", nargs="*", type=int, default=[4, 6, 12], help="heads that a member loses")
+    parser.add_argument("--draws", type=int, default=1, help="of three members each")
+    return parser
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--table", choices=TABLES, default="doubt")
+    given = parser.parse_args()
+    TABLES[given.table](Study(given))
+
+
+if __name__ == "__main__":
+    main()
