@@ -2,9 +2,9 @@
 
     python tables/refit.py NETWORK --fit SOURCE --test SOURCE [--heads 4,12] [--scope layer] [--forms]
 
-Three members draw heads by seeds 0, 1 and 2. The temperature is fitted on the first half of the test images, NLL is of
-the second half, accuracy of all. `--forms` adds fewer inputs, other ridges, and the second maps of all MLPs. Prints
-Markdown.
+Three members draw heads by seeds 0, 1 and 2. The temperature is fitted on one half of the test images, drawn at random,
+NLL is of the other half, accuracy of all. `--forms` adds fewer inputs, other ridges, and the second maps of all MLPs.
+Prints Markdown.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def logits(network: Checkpoint, images: Sequence[Batch]) -> NDArray[np.float64]:
 
 def cell(members: NDArray[np.float64], labels: NDArray[np.int64]) -> str:
     """Returns accuracy and NLL of members `[M,N,C]` together."""
-    half = len(labels) // 2
+    half, order = len(labels) // 2, np.random.default_rng(0).permutation(len(labels))  # data may be sorted by class
+    members, labels = members[:, order], labels[order]
     temperature = fit_temperature(members[:, :half], labels[:half]).temperature
     log_p = logsumexp(log_softmax(members / temperature, -1), 0) - np.log(len(members))
     nll = -log_p[np.arange(half, len(labels)), labels[half:]].mean()

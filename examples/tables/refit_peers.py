@@ -118,19 +118,17 @@ def choices(study: Study) -> Mapping[str, Checkpoint]:
     scored = {"id_data": study.given.fit, "limit": study.given.inputs}
     budget, units = tower.layers * (tower.heads // 3), tower.layers * tower.mlp_width // 2
     chosen = {
-        f"heads, random {seed}": prune(method="random", scope="layer", budget=budget, seed=seed) for seed in range(3)
+        f"heads, random {seed}": prune(method="random", scope="layer", budget=budget, seed=seed) for seed in range(2)
     }
     chosen |= {
         "heads, deviation": prune(method="deviation", scope="layer", budget=budget, **scored),
-        "heads, taylor": prune(method="taylor", budget=budget, **scored),
         "units, deviation": prune(method="deviation", scope="layer", budget=0, units=units, **scored),
-        "units, magnitude": prune(method="magnitude", scope="layer", budget=0, units=units),
     }
     pruned = {name: each.checkpoint for name, each in chosen.items()}
     if find_spec("torch_pruning"):
         for importance in ("GroupMagnitudeImportance", "GroupTaylorImportance"):
-            pruned[f"heads, Torch-Pruning, {importance}"] = by_torch_pruning(study, importance, 1 / 3, 0)
-            pruned[f"units, Torch-Pruning, {importance}"] = by_torch_pruning(study, importance, 0, 0.5)
+            pruned[f"heads, {importance} of Torch-Pruning"] = by_torch_pruning(study, importance, 1 / 3, 0)
+            pruned[f"units, {importance} of Torch-Pruning"] = by_torch_pruning(study, importance, 0, 0.5)
     return pruned
 
 

@@ -1,9 +1,9 @@
 """Asks what untrained members are good for, plain and refitted, with paired intervals; results/refit.md.
 
-    python tables/refit_study.py NETWORK --table doubt|circuits --fit SOURCE --test SOURCE --output FOLDER
+    python tables/refit_study.py NETWORK --table doubt|circuits|searched --fit SOURCE --test SOURCE --output FOLDER
 
-The first third of the test samples fits temperatures and thresholds, the others measure. Answers are kept in the
-folder, so an interrupted run goes on. Prints Markdown.
+A third of the test samples, drawn at random, fits temperatures and thresholds, the others measure. Answers are kept in
+the folder, so an interrupted run goes on. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Study:
         self.tower, *_ = self.network.spec.towers
         self.test = batches(self.network, given.test, given.samples)
         self.order = torch.cat([batch.positions for batch in self.test]).argsort().numpy()  # texts come by length
-        self.labels = torch.cat([batch.labels for batch in self.test if batch.labels is not None]).numpy()[self.order]
+        # Data may be sorted by class, so that the first third holds some classes only.
+        self.shuffle = np.random.default_rng(0).permutation(len(self.order))
+        labels = torch.cat([batch.labels for batch in self.test if batch.labels is not None]).numpy()
+        self.labels = labels[self.order][self.shuffle]
         self.fitting = len(self.labels) // 3  # samples that fit temperatures
 
     @cached_property
@@ -85,8 +88,8 @@ class Study:
     def fit(self) -> dict[str, list[dict[str, torch.Tensor]]]:
         return {self.tower.name: [batch.inputs for batch in self.scoring]}
 
-    def refitted(self, pruned: Checkpoint) -> Checkpoint:
-        target = load_to_compute(self.network, torch.device("cpu"), None)
+    def refitted(self, pruned: Checkpoint, before: Checkpoint | None = None) -> Checkpoint:
+        target = load_to_compute(before or self.network, torch.device("cpu"), None)
         return refit(target, pruned, self.fit, Refitting())
 
     def formed(self, pruned: Checkpoint, form: str) -> Checkpoint:
@@ -97,7 +100,7 @@ class Study:
         file = self.folder / f"{name}.npy"
         if not file.exists():
             np.save(file, logits(make(), self.test)[:, self.order])
-        return np.load(file)
+        return np.load(file)[:, self.shuffle]
 
     def together(self, name: str, pruned: Sequence[Checkpoint], refits: bool) -> Numbers:
         """Returns the logits `[1+M,N,C]` of the network and members, plain or refitted; the trunk runs once."""
@@ -116,7 +119,7 @@ class Study:
             self.answers(name, lambda: checkpoint)
             np.savez(file, *(logits(checkpoint, each) for each in self.ood))
         with np.load(file) as kept:
-            return Answers(np.load(self.folder / f"{name}.npy"), [kept[key] for key in kept.files])
+            return Answers(np.load(self.folder / f"{name}.npy")[:, self.shuffle], [kept[key] for key in kept.files])
 
     def temperature(self, members: Numbers) -> float:
         fit = slice(self.fitting)
@@ -289,7 +292,35 @@ def circuits(study: Study) -> None:
                 print(f"| {name} | to {like} | {best[name, form].beside(best[like, form])} |", flush=True)
 
 
-TABLES = {"doubt": doubt, "circuits": circuits}
+def searched(study: Study) -> None:
+    """Heads chosen from a network that is refitted after each few of them."""
+    given = study.given
+    dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
+    print("| heads, by | accuracy % | NLL | AUROC % |\n|---|---|---|---|")
+    for budget in given.heads:
+        for name in ("taylor", "acc", "avg"):
+            answers = study.answers_with_ood(f"{name}-{budget}-searched", partial(search, study, name, budget))
+            print(f"| {budget}, {name} | {study.measured([[answers]]).beside(dense)} |", flush=True)
+
+
+def search(study: Study, name: str, budget: int) -> Checkpoint:
+    """Returns the network without heads of which each few are chosen, and what stays is refitted, in turn."""
+    given, network = study.given, study.network
+    step = study.tower.layers if name == "taylor" else 2
+    for start in range(0, budget, step):
+        count = min(step, budget - start)
+        how: dict[str, Any] = {"method": "taylor", "id_data": given.fit, "limit": given.inputs}
+        if name != "taylor":
+            found = hydractl.extract_circuit(
+                network, id_data=given.search, ood_data=given.search_ood, objective=name, budget=count, limit=300,
+                search="shortlist", shortlist=6,
+            )  # fmt: skip
+            how = {"method": "circuit", "circuit": found.circuit}
+        network = study.refitted(hydractl.prune(network, budget=count, **how).checkpoint)
+    return network
+
+
+TABLES = {"doubt": doubt, "circuits": circuits, "searched": searched}
 
 
 def options(about: str | None) -> argparse.ArgumentParser:
@@ -310,6 +341,8 @@ def options(about: str | None) -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = options(__doc__)
+    parser.add_argument("--search", help="labelled samples to search circuits on")
+    parser.add_argument("--search-ood", help="and OOD data")
     parser.add_argument("--table", choices=TABLES, default="doubt")
     given = parser.parse_args()
     TABLES[given.table](Study(given))
