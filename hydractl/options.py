@@ -55,6 +55,7 @@ class Option:
     positional: bool = False  # whether the command line takes it without a flag
     repeated: bool = False  # whether its flag may be given several times, if the annotation does not say so
     choices: tuple[str, ...] = ()  # the values to choose from, if the annotation does not say so
+    rare: bool = False  # whether only `--help-all` shows it
     bare: str | None = None  # the value of a flag that is given without one; None if a value must follow
     remembered: bool = True  # whether results depend on it, so that provenance and `--resume` compare it
     parse: Callable[[str, Any], Any] | None = None  # makes its value of its name and what a user gives

@@ -98,18 +98,22 @@ Dtype = Annotated[
         "fp32|bf16|fp16|fp64",
         parse=lambda name, value: dtype_name(value),
         plain=dtype_name,
+        rare=True,
     ),
 ]
 
 Precision = Annotated[
-    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", "Compute")
+    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", "Compute", rare=True)
 ]
-Compiled = Annotated[bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",))]
+Compiled = Annotated[
+    bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",), rare=True)
+]
 Workers = Annotated[
     int,
     Option(
         "Processes that decode images; they do not change the result.",
         "Compute",
+        rare=True,
         minimum=0,
         maximum=1024,
         remembered=False,
@@ -146,6 +150,7 @@ class Compute:
         "Compute",
         minimum=1,
         maximum=bounds.BATCH,
+        rare=True,
     )
 
     @property

@@ -69,7 +69,7 @@ class Promises:
     """
 
     accept: str = option(
-        "95%", "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE"
+        "95%", "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE", rare=True
     )
     accuracy: str | None = option(
         None, "Find the confidence from which answers are right that often, as 0.99 or 99%.", metavar="SHARE"
@@ -78,11 +78,12 @@ class Promises:
         None,
         f"Share of intervals around numbers that hold the right one. Default: {100 * INTERVAL:g}%.",
         metavar="SHARE",
+        rare=True,
     )
     sets: str | None = option(
         None, "Find prediction sets that hold the right class that often, as 0.95 or 95%.", metavar="SHARE"
     )
-    by_class: bool = option(False, "Keep the promises of `accuracy` and `sets` for each class by itself.")
+    by_class: bool = option(False, "Keep the promises of `accuracy` and `sets` for each class by itself.", rare=True)
 
     def __post_init__(self) -> None:
         parse_share("accept", self.accept)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 HeadsPerStep = Annotated[
-    int, Option("Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS)
+    int,
+    Option(
+        "Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS, rare=True
+    ),
 ]
 
 
@@ -55,7 +58,7 @@ class Shortlist:
     help: ClassVar[str] = "only the candidates with the smallest gradients are measured"
 
     heads_per_step: HeadsPerStep = 1
-    shortlist: int = option(16, "Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS)
+    shortlist: int = option(16, "Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS, rare=True)
 
     def __post_init__(self) -> None:
         if self.shortlist < self.heads_per_step:

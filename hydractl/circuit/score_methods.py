@@ -146,7 +146,9 @@ class Oba(ScoreMethod):
     per_tower = True
 
     id_data: IdData
-    order: int = option(2, "Order of the Taylor term of the saliencies: 2 as published, or 3.", minimum=2, maximum=3)
+    order: int = option(
+        2, "Order of the Taylor term of the saliencies: 2 as published, or 3.", minimum=2, maximum=3, rare=True
+    )
 
     def score(self, scoring: Scoring) -> Scored:
         from hydractl.circuit.saliency import oba_scores

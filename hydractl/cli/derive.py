@@ -62,8 +62,26 @@ OWN = (
     Declared("csv", str, None, Option("Write the result as CSV.", "Output", "FILE|-", flags=("--csv",), bare=STDOUT)),
     Declared("force", bool, False, Option("Replace an output that exists.", "Output", flags=("--force", "-f"))),
     Declared("quiet", bool, False, Option("No progress and no notes on stderr.", "Output", flags=("--quiet", "-q"))),
-    Declared("token", str, None, Option("Token for private models and data. Default: HF_TOKEN.", "Output", "TOKEN")),
+    Declared(
+        "token",
+        str,
+        None,
+        Option("Token for private models and data. Default: HF_TOKEN.", "Output", "TOKEN", rare=True),
+    ),
 )
+
+
+def _show_everything(context: typer.Context, asked_for: bool) -> None:
+    if asked_for:
+        context.command.everything = True  # type: ignore[attr-defined]  # a StepCommand
+        print(context.get_help())
+        raise typer.Exit
+
+
+HELP_ALL = Annotated[
+    bool,
+    typer.Option("--help-all", callback=_show_everything, is_eager=True, help="Show all options and notes, and exit."),
+]
 
 
 def options_of(command: Command) -> tuple[Declared, ...]:
@@ -79,7 +97,7 @@ def runner(command: Command) -> Callable[..., None]:
     """Returns the function for typer: its signature has the command's flags, its docstring the help."""
     options = options_of(command)
 
-    def run(**values: Any) -> None:
+    def run(help_all: bool, **values: Any) -> None:
         try:
             _run(command, {option.name: _as_declared(option, values[option.name]) for option in options})
         except HydractlError as error:
@@ -94,6 +112,7 @@ def runner(command: Command) -> Callable[..., None]:
         )
         for option in options
     ]
+    parameters.append(inspect.Parameter("help_all", keyword, default=False, annotation=HELP_ALL))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = help_text(command.step, options)

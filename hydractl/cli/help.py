@@ -26,6 +26,7 @@ UNBROKEN = "\u2011"  # a hyphen at which no line ends
 #: The placeholder for a value of a type.
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
 LONGEST_METAVAR = 40  # characters of choices in the flag's column; longer ones stand in the sentence
+FEWEST_HIDDEN = 3  # options; one or two are not worth a second look
 TELLING_BOUND = 100  # a higher bound only keeps nonsense out
 
 
@@ -33,6 +34,7 @@ class StepCommand(typer.core.TyperCommand):
     """A command whose help groups options under headings, and whose bare flags stand for a value."""
 
     options: Sequence[Declared] = ()
+    everything = False  # whether its help shows rare options and all of its text
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         arguments = with_bare_flags(args, self.options)
@@ -57,13 +59,21 @@ class StepCommand(typer.core.TyperCommand):
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_text(unbroken(self.help or ""))
+            formatter.write_text(unbroken(first_screen(self.help or "") if self.left_out() else self.help or ""))
+
+    def left_out(self) -> tuple[Declared, ...]:
+        """Returns the options that only `--help-all` shows."""
+        rare = tuple(option for option in self.options if option.option.rare and not self.everything)
+        return rare if len(rare) >= FEWEST_HIDDEN else ()
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}
         parameters: dict[str, Any] = {parameter.name: parameter for parameter in self.get_params(ctx)}
+        hidden = self.left_out()
         for option in self.options:
             parameter = parameters.pop(option.name)
+            if option in hidden:
+                continue
             default = parameter.default if parameter.show_default is True else parameter.show_default
             group = ARGUMENTS if option.option.positional else option.option.heading
             groups[group].append(_record(option, parameter.help, default and str(default)))
@@ -75,6 +85,16 @@ class StepCommand(typer.core.TyperCommand):
                         formatter.write_text(unbroken(SOURCES))
                         formatter.write_paragraph()
                     formatter.write_dl(records)
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(f"{len(hidden)} more options, and notes: {ctx.command_path} --help-all")
+
+
+def first_screen(text: str) -> str:
+    """Returns a command's sentence, its example, and the paragraph behind that, which says what it writes."""
+    paragraphs = text.split("\n\n")
+    example = next((at for at, paragraph in enumerate(paragraphs) if "Example: " in paragraph), 0)
+    return "\n\n".join([paragraphs[0], *paragraphs[max(example, 1) : example + 2]])
 
 
 def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:

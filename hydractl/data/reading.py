@@ -60,11 +60,12 @@ Classes = Annotated[
         "Data",
         "FILE",
         remembered=False,
+        rare=True,
     ),
 ]
-Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data")]
+Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data", rare=True)]
 SkipBad = Annotated[
-    bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False)
+    bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False, rare=True)
 ]
 
 
@@ -76,14 +77,19 @@ class Reading:
     classes: Classes = None
     template: Template = DEFAULT_TEMPLATE
     image_column: str | None = option(
-        None, "Column of the images. Default: found by type and name.", "Data", "NAME", remembered=False
+        None, "Column of the images. Default: found by type and name.", "Data", "NAME", remembered=False, rare=True
     )
     text_column: str | None = option(
-        None, "Column of the texts; name two with a comma for text pairs.", "Data", "NAME[,NAME]", remembered=False
+        None,
+        "Column of the texts; name two with a comma for text pairs.",
+        "Data",
+        "NAME[,NAME]",
+        remembered=False,
+        rare=True,
     )
-    label_column: str | None = option(None, "Column of the labels.", "Data", "NAME", remembered=False)
+    label_column: str | None = option(None, "Column of the labels.", "Data", "NAME", remembered=False, rare=True)
     match_labels: Literal["name", "index"] = option(
-        "name", "Match the data's labels to the model's by name or by index.", "Data", remembered=False
+        "name", "Match the data's labels to the model's by name or by index.", "Data", remembered=False, rare=True
     )
 
 

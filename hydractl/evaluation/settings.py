@@ -41,11 +41,16 @@ class Sets:
         None, "Labelled data to fit on. They must not be evaluated on.", "Data", "SOURCE[:SPLIT]", remembered=False
     )
     shift_data: Sequence[str] | Mapping[str, str | Path | Indexed] = option(
-        (), "Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False
+        (), "Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False, rare=True
     )
     corrupt: str | None = option(None, f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")
     query_column: str | None = option(
-        None, "Column of the query that an ID sample answers, to measure ranking.", "Data", "NAME", remembered=False
+        None,
+        "Column of the query that an ID sample answers, to measure ranking.",
+        "Data",
+        "NAME",
+        remembered=False,
+        rare=True,
     )
     skip_bad: SkipBad = False
 
@@ -79,12 +84,14 @@ class Settings:
         metavar="fit|T",
         minimum=bounds.COLDEST,
         maximum=bounds.HOTTEST,
+        rare=True,
     )
     conformal: str | None = option(
         None,
         "Measure prediction sets that should hold the right class that often, as 0.95 or 95%, fitted on `calib_data`. "
         "Default: the sets of a file that promises some.",
         metavar="SHARE",
+        rare=True,
     )
 
     def __post_init__(self) -> None:
@@ -167,15 +174,18 @@ class Procedure:
         metavar="R",
         minimum=0,
         maximum=bounds.DRAWS,
+        rare=True,
     )
     compare: str | None = option(
         None, "Compare this system with each of the others, not only with the first.", metavar="NAME"
     )
-    seeds: bool = option(False, "Systems of one NAME are seeds of one system: mean and deviation.")
+    seeds: bool = option(False, "Systems of one NAME are seeds of one system: mean and deviation.", rare=True)
     members_curve: bool = option(
-        False, "Evaluate the first member of each file as well, the first two, and so on: what each one adds."
+        False,
+        "Evaluate the first member of each file as well, the first two, and so on: what each one adds.",
+        rare=True,
     )
-    allow_leak: bool = option(False, "Evaluate also on samples that made a model; the report says which.")
+    allow_leak: bool = option(False, "Evaluate also on samples that made a model; the report says which.", rare=True)
     seed: int = option(0, "Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)
     save_logits: str | Path | None = option(
         None,

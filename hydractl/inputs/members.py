@@ -152,7 +152,7 @@ class UnitLoss:
         metavar="N|N%",
     )
     unit_scores: ScoresLike | None = option(
-        None, "Scores of MLP units, by score-heads --units.", metavar="FILE", remembered=False
+        None, "Scores of MLP units, by score-heads --units.", metavar="FILE", remembered=False, rare=True
     )
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class RefitOptions:
         "Data",
         SOURCE,
         remembered=False,
+        rare=True,
     )
 
     def __post_init__(self) -> None:

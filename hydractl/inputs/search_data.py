@@ -179,6 +179,7 @@ TASKS = Option(
     "Data",
     "NAME=ID[,OOD...]",
     repeated=True,
+    rare=True,
 )
 
 

@@ -72,20 +72,23 @@ class MemberChoice:
 
     members: int = option(3, "Number of members.", minimum=1, maximum=100)
     objective: SelectionObjective = option(
-        "nll", "What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."
+        "nll", "What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two.", rare=True
     )
     budgets: str = option(
-        "8%,17%,33%", "Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%"
+        "8%,17%,33%", "Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%", rare=True
     )
-    draws: int | None = option(None, "Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100)
-    random: int | None = option(None, "Draws from all heads, per budget.", minimum=0, maximum=1000)
+    draws: int | None = option(
+        None, "Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100, rare=True
+    )
+    random: int | None = option(None, "Draws from all heads, per budget.", minimum=0, maximum=1000, rare=True)
     trunks: str | None = option(
         None,
         "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
         metavar="0,2,4",
+        rare=True,
     )
     max_accuracy_drop: float = option(
-        0.005, "Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1
+        0.005, "Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True
     )
 
 
@@ -97,10 +100,10 @@ class Learning:
         (), "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.", metavar="MODEL"
     )
     recipe: str | None = option(
-        None, "Recipe by which members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml"
+        None, "Recipe by which members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml", rare=True
     )
     settings: Sequence[str] = option(
-        (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",)
+        (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), rare=True
     )
 
 
@@ -141,6 +144,7 @@ class BuildOptions:
         "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
         "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
         "members is given.",
+        rare=True,
     )
     learning: Learning = Learning()
     seed: Seed = 0
@@ -150,6 +154,7 @@ class BuildOptions:
         None,
         "How circuits are searched, as in extract-circuit; none is fastest. Default: as `effort` says.",
         choices=(NO_CIRCUITS, *(mode.name for mode in MODES)),
+        rare=True,
     )
     search_samples: int | None = option(
         None,
@@ -157,9 +162,10 @@ class BuildOptions:
         "Data",
         minimum=1,
         maximum=bounds.SAMPLES,
+        rare=True,
     )
     train_samples: int | None = option(
-        None, "Samples to train on. Default: `limit`, or all.", "Data", minimum=1, maximum=bounds.SAMPLES
+        None, "Samples to train on. Default: `limit`, or all.", "Data", minimum=1, maximum=bounds.SAMPLES, rare=True
     )
     effort: Literal["quick", "normal", "thorough"] = option(
         "normal",

@@ -215,14 +215,14 @@ class AnalyseSpeed:
     batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", "Compute", "N,...")] = "1,4,32"
     dtypes: Annotated[Dtypes, Option("Precisions.", "Compute", "fp32,bf16,fp16")] = "fp32"
     compiled: Compiled = False
-    graphs: Annotated[bool, Option("Record each model's forward pass as a CUDA graph.", "Compute")] = False
+    graphs: Annotated[bool, Option("Record each model's forward pass as a CUDA graph.", "Compute", rare=True)] = False
     transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False
     seconds: Annotated[
-        float, Option("Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400)
+        float, Option("Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400, rare=True)
     ] = 10
-    tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20)] = 128
+    tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20, rare=True)] = 128
     processor_time: Annotated[
-        bool, Option("Measure processor time of one thread, for a busy machine.", heading="Compute")
+        bool, Option("Measure processor time of one thread, for a busy machine.", heading="Compute", rare=True)
     ] = False
     device: Device = "auto"
 

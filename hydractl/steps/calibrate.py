@@ -41,6 +41,7 @@ SHIFT_SETS = Option(
     "[NAME=]SOURCE[:SPLIT]",
     repeated=True,
     remembered=False,
+    rare=True,
 )
 
 
@@ -211,7 +212,7 @@ class Calibrate:
         Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else layers."),
     ] = None
     bank_size: Annotated[
-        int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)
+        int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5, rare=True)
     ] = BANK_SIZE
     reading: Reading = Reading()
     skip_bad: SkipBad = False

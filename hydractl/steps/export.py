@@ -43,7 +43,9 @@ class HuggingFace:
     suffix: ClassVar[str] = ""
 
     report: ReportLike | None = option(None, "A report of evaluate, for the model card.", metavar="JSON")
-    as_hydra: bool = option(False, "Write one member as several are: with OOD score, typicality and a model card.")
+    as_hydra: bool = option(
+        False, "Write one member as several are: with OOD score, typicality and a model card.", rare=True
+    )
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
         from hydractl.checkpoint.output import write_folder
@@ -115,6 +117,7 @@ class EightBits:
         metavar="POINTS",
         minimum=0,
         maximum=100,
+        rare=True,
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
@@ -122,6 +125,7 @@ class EightBits:
         "Compute",
         minimum=1,
         maximum=BATCH,
+        rare=True,
     )
 
     def open(self, checkpoint: Checkpoint, reading: Reading, watch: Watcher) -> tuple[CalibrationData, EvaluationData]:

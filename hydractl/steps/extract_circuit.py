@@ -118,12 +118,14 @@ class ExtractCircuit:
         metavar="acc|ood|avg[,...]",
         remembered=False,
     )
-    towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text")
-    layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B")
-    tie_break: Literal["order", "nll"] = option("order", "Break ties by the first head, or by the lowest ID loss.")
+    towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text", rare=True)
+    layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B", rare=True)
+    tie_break: Literal["order", "nll"] = option(
+        "order", "Break ties by the first head, or by the lowest ID loss.", rare=True
+    )
     search: Annotated[
         Mode,
-        Option(f"How candidates are measured. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}"),
+        Option(f"How candidates are measured. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}", rare=True),
         Rows(MODES),
     ] = Exact()
     reading: Reading = Reading()

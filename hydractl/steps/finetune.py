@@ -58,7 +58,7 @@ class Finetune:
         kw_only=True
     )
     hyperparameters: Hyperparameters = Hyperparameters()
-    apart: bool = option(False, "Train each member of a Hydra on its own.")
+    apart: bool = option(False, "Train each member of a Hydra on its own.", rare=True)
     joint: bool = option(False, "Train a Hydra as it is fused, on the mean of its members' losses.")
     method: Annotated[
         Method | None,

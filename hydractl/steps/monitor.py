@@ -115,14 +115,16 @@ class MonitorInputs:
     data: Any = option((), "A data set under any name; repeat it for several.", "Data", "SOURCE[:SPLIT]", repeated=True)
     state: str | Path | None = option(None, "Go on from this file, and write it.", "Output", "FILE")
     merge: Annotated[
-        Sequence[str | Path], Option("Put the state files of several processes together.", "Data", "FILE")
+        Sequence[str | Path], Option("Put the state files of several processes together.", "Data", "FILE", rare=True)
     ] = ()
     alpha: str = option("1%", "Probability of ever giving a false alarm, as 0.01 or 1%.", metavar="SHARE")
     labels: str | Path | None = option(None, "Table with the right classes of some inputs.", "Data", "FILE.csv")
-    pick: int | None = option(None, "How many inputs to pick for labels.", minimum=1, maximum=10**6, metavar="N")
+    pick: int | None = option(
+        None, "How many inputs to pick for labels.", minimum=1, maximum=10**6, metavar="N", rare=True
+    )
     picked: str | Path = option("to-label.csv", "Table to write with the picked inputs.", "Output", "FILE.csv")
     report: str | Path | None = option(None, "Write a page with figures.", "Output", "FOLDER")
-    full: bool = option(False, "Print the tables without an alarm too.", "Output")
+    full: bool = option(False, "Print the tables without an alarm too.", "Output", rare=True)
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()

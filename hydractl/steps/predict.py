@@ -105,14 +105,14 @@ class Predict:
     )
     text: Sequence[str] = option((), "A text to classify; repeat it for several.", "Data", "TEXT")
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
-    id_column: str | None = option(None, "Column of data sets whose values name the rows.", "Data", "NAME")
+    id_column: str | None = option(None, "Column of data sets whose values name the rows.", "Data", "NAME", rare=True)
     keep: Names = option(None, "Columns of data sets to copy to the answers.", "Data", "NAME,...")
     skip_bad: SkipBad = False
     embed: Annotated[
         Literal["image", "text"] | None,
         Option("Give embeddings in place of classes: those a zero-shot model compares, or what a classifier reads."),
     ] = None
-    no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output")
+    no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output", rare=True)
     output: str | Path | None = option(
         None,
         "Write .csv, .jsonl or .parquet part by part, in level memory, instead of printing.",
@@ -129,6 +129,7 @@ class Predict:
         minimum=0,
         maximum=1024,
         remembered=False,
+        rare=True,
     )
     resume: Resume = False
     force: Force = False

@@ -84,13 +84,20 @@ class Candidates:
     ] = ()
     pools: Annotated[
         str,
-        Option("Draw candidates from the first N heads of each circuit, for each N.", metavar="25,40", plain=_if_given),
+        Option(
+            "Draw candidates from the first N heads of each circuit, for each N.",
+            metavar="25,40",
+            plain=_if_given,
+            rare=True,
+        ),
     ] = ""
-    draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000)] = 4
+    draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000, rare=True)] = 4
     random: Annotated[
         int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000, plain=_if_given)
     ] = 0
-    without_dense: Annotated[bool, Option("Do not take the network itself as a member.", plain=_if_given)] = False
+    without_dense: Annotated[
+        bool, Option("Do not take the network itself as a member.", plain=_if_given, rare=True)
+    ] = False
 
     @property
     def unused(self) -> Sequence[str]:
@@ -155,6 +162,7 @@ class Select:
             "Heads that candidates drop, as numbers or shares of all above the trunk.",
             metavar="6,12,33%",
             plain=_if_given,
+            rare=True,
         ),
     ] = ""
     objective: Annotated[
@@ -162,14 +170,17 @@ class Select:
     ] = "nll"
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[
-        float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1)
+        float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True)
     ] = None
     limits: Limits = Limits()
     unit_loss: UnitLoss = UnitLoss()
     trunks: Annotated[
         str,
         Option(
-            "Trunk depths to try: below layer L all candidates keep the same heads.", metavar="0,2,4", plain=_if_given
+            "Trunk depths to try: below layer L all candidates keep the same heads.",
+            metavar="0,2,4",
+            plain=_if_given,
+            rare=True,
         ),
     ] = ""
     seed: Seed = 0

@@ -47,7 +47,13 @@ GRADIENTS = Option(
     remembered=False,
 )
 SAMPLES: int | None = option(
-    None, "Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
+    None,
+    "Samples to draw from them by the seed. Default: all.",
+    "Data",
+    "N",
+    minimum=1,
+    maximum=bounds.SAMPLES,
+    rare=True,
 )
 SEARCHED = Option("OOD data that a circuit is searched on.", "Data", OOD_SOURCE, repeated=True, remembered=False)
 
@@ -57,10 +63,15 @@ class Spread:
     """Says how a budget spreads over layers and towers."""
 
     scope: Scope | None = option(
-        None, "One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer."
+        None,
+        "One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer.",
+        rare=True,
     )
     towers: str | None = option(
-        None, "Towers to prune. Default: all in the score file, for Taylor scores the first.", metavar="vision,text"
+        None,
+        "Towers to prune. Default: all in the score file, for Taylor scores the first.",
+        metavar="vision,text",
+        rare=True,
     )
     trunk: int | None = option(
         None,
@@ -68,6 +79,7 @@ class Spread:
         metavar="L",
         minimum=1,
         maximum=bounds.LAYERS,
+        rare=True,
     )
 
 
@@ -192,7 +204,12 @@ class ByCircuit(Method):
     id_data: Annotated[DataLike | None, GRADIENTS] = None
     ood_data: Annotated[DataSetsLike | None, SEARCHED] = None
     pool: int | None = option(
-        None, "Draw the heads at random from the first P of the circuit.", metavar="P", minimum=1, maximum=bounds.HEADS
+        None,
+        "Draw the heads at random from the first P of the circuit.",
+        metavar="P",
+        minimum=1,
+        maximum=bounds.HEADS,
+        rare=True,
     )
     spread: Annotated[Spread, Without("scope", "towers")] = Spread()
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.tensors import LazyTensor
     from hydractl.training.recipe import Recipe
 
-Fold = Annotated[bool, Option("Give each member weights of its own in the end, as unrelated networks have them.")]
+Fold = Annotated[
+    bool, Option("Give each member weights of its own in the end, as unrelated networks have them.", rare=True)
+]
 
 
 class Start(NamedTuple):
@@ -54,8 +56,10 @@ class LoraEnsemble:
     copied: ClassVar[tuple[str, ...]] = ("classifier",)  # the groups of tensors that are copied for each member
     # The groups that train, among those that the recipe trains; empty for all of them.
     trains: ClassVar[tuple[str, ...]] = ("adapter", "classifier")
-    rank: int = option(4, "Rank of each member's deltas.", minimum=1, maximum=WIDTH)
-    alpha: float | None = option(None, "Multiply deltas by alpha / rank. Default: by 1.", minimum=0, maximum=WIDTH)
+    rank: int = option(4, "Rank of each member's deltas.", minimum=1, maximum=WIDTH, rare=True)
+    alpha: float | None = option(
+        None, "Multiply deltas by alpha / rank. Default: by 1.", minimum=0, maximum=WIDTH, rare=True
+    )
     fold: Fold = False
 
     def start(self, checkpoint: Checkpoint, members: int, recipe: Recipe, generator: Generator) -> Start:
@@ -121,6 +125,7 @@ class MaskEnsemble:
         "The larger, the fewer features members have in common; 1 makes them keep every feature.",
         minimum=1,
         maximum=100,
+        rare=True,
     )
     fold: ClassVar[bool] = False
 

@@ -27,11 +27,11 @@ class Hyperparameters:
     settings: Mapping[str, Any] | Sequence[str] = option(
         (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True
     )
-    lr_grid: Several | None = option(None, "Learning rates to try; validation chooses.", metavar="A,B,...")
+    lr_grid: Several | None = option(None, "Learning rates to try; validation chooses.", metavar="A,B,...", rare=True)
     epochs: float | None = option(None, "Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
     steps: int | None = option(None, "Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)
     train_only: Several | None = option(
-        None, "Train these parts only: attention, mlp, text.norm ...", metavar="PART,..."
+        None, "Train these parts only: attention, mlp, text.norm ...", metavar="PART,...", rare=True
     )
     freeze_below: int | None = option(
         None,
@@ -39,6 +39,7 @@ class Hyperparameters:
         metavar="L",
         minimum=-bounds.LAYERS,
         maximum=bounds.LAYERS,
+        rare=True,
     )
     new_classifier: Literal["no", "zeros", "normal"] | None = option(
         None, "Replace the classifier by an untrained one over the data's labels, or give a base network one."
@@ -72,6 +73,7 @@ class Seeds:
         "Compute",
         minimum=0,
         maximum=bounds.SEED,
+        rare=True,
     )
     noise_seed: int | None = option(
         None,
@@ -79,6 +81,7 @@ class Seeds:
         "Compute",
         minimum=0,
         maximum=bounds.SEED,
+        rare=True,
     )
 
     @property
@@ -108,6 +111,7 @@ class TrainingSources:
         "N",
         minimum=1,
         maximum=bounds.SAMPLES,
+        rare=True,
     )
     outlier_data: DataSetsLike = option(
         (),
@@ -115,6 +119,7 @@ class TrainingSources:
         "Data",
         "SOURCE[:SPLIT]",
         repeated=True,
+        rare=True,
     )
     teacher: Any = option(
         (),
@@ -137,6 +142,7 @@ class Execution:
         "Compute",
         minimum=1,
         maximum=bounds.BATCH,
+        rare=True,
     )
     workers: Workers = 0
     output: Annotated[
@@ -147,6 +153,11 @@ class Execution:
     ] = None
     resume: Resume = False
     save_every: int | None = option(
-        None, "Steps between saved states. Default: an epoch, 500 at most.", "Output", minimum=1, maximum=bounds.STEPS
+        None,
+        "Steps between saved states. Default: an epoch, 500 at most.",
+        "Output",
+        minimum=1,
+        maximum=bounds.STEPS,
+        rare=True,
     )
     force: Force = False

@@ -22,12 +22,26 @@ from tests.cli.conftest import save_circuit
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_help_lists_every_option_under_its_heading(hydractl: Run, command: Command) -> None:
-    said = hydractl(*command.name.split(), "--help").out
+    said = hydractl(*command.name.split(), "--help-all").out
     sections = dict(re.findall(r"^([A-Z].*):\n((?:  .*\n|\n)+)", said, re.MULTILINE))
     for option in options_of(command):
         section = sections["Arguments" if option.option.positional else option.option.heading]
         assert option_spelling(option) in section
     assert [name for name in sections if name in HEADINGS] == [h for h in HEADINGS if h in sections]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_leaves_rare_options_and_notes_to_the_whole_help(hydractl: Run, command: Command) -> None:
+    short, everything = (hydractl(*command.name.split(), flag).out for flag in ("--help", "--help-all"))
+    spelled = {option_spelling(option): option.option.rare for option in options_of(command)}
+    sections = re.split(r"^[A-Z][\w ]+:\n", short, maxsplit=1, flags=re.MULTILINE)[1]
+    found = {name: re.search(rf"^  (?:-\w, )?{re.escape(name)}(?![\w-])", sections, re.MULTILINE) for name in spelled}
+    shown = {name for name, place in found.items() if place}
+    more = re.search(r"^(\d+) more options, and notes: hydractl .* --help-all$", short, re.MULTILINE)
+    hidden = {name for name, rare in spelled.items() if rare} if more else set()
+    assert shown == spelled.keys() - hidden and len(hidden) == int(more[1] if more else 0)
+    assert bool(more) == (short != everything)
+    assert len(shown) <= 24 and len(short.splitlines()) <= 84
 
 
 def test_messages_spell_options_as_the_command_line_does() -> None:

@@ -12,13 +12,14 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "hydractl" / "guide" / "commands.md"
 HEAD = """# Commands
 
-The help of every command, as `hydractl COMMAND --help` prints it. `hydractl --help` lists them by purpose.
+The help of every command, as `hydractl COMMAND --help-all` prints it; `--help` leaves rare options and notes out.
+`hydractl --help` lists them by purpose.
 """
 
 
 def help_of(name: str) -> str:
     """The help of a command on a terminal of 80 columns."""
-    command = [sys.executable, "-m", "hydractl", *name.split(), "--help"]
+    command = [sys.executable, "-m", "hydractl", *name.split(), "--help-all"]
     environment = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
