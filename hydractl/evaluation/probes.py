@@ -59,13 +59,16 @@ def _turned(image: Image.Image, _other: Image.Image, _draw: Generator) -> Image.
 
 
 def _shuffled(image: Image.Image, _other: Image.Image, draw: Generator) -> Image.Image:
-    """Returns an image whose parts have changed places; what is beyond equal parts is cut off."""
+    """Returns an image whose equal parts have changed places; what is beyond them keeps its place."""
     x = to_pixels(image)
     height, width = (max(size // CELLS, 1) for size in x.shape[:2])
     rows = [x[at : at + height] for at in range(0, height * CELLS, height)]
     parts = [row[:, at : at + width] for row in rows for at in range(0, width * CELLS, width)]
-    order = draw.permutation(len(parts))
-    return to_image(np.vstack([np.hstack([parts[at] for at in line]) for line in order.reshape(CELLS, CELLS)]))
+    order = draw.permutation(len(parts)).reshape(CELLS, CELLS)
+    shuffled = np.vstack([np.hstack([parts[at] for at in line]) for line in order])
+    changed = x.copy()
+    changed[: len(shuffled), : shuffled.shape[1]] = shuffled
+    return to_image(changed)
 
 
 def _blended(image: Image.Image, other: Image.Image, _draw: Generator) -> Image.Image:
