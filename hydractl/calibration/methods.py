@@ -83,20 +83,33 @@ class Promises:
     sets: str | None = option(
         None, "Find prediction sets that hold the right class that often, as 0.95 or 95%.", metavar="SHARE"
     )
-    by_class: bool = option(False, "Keep the promises of `accuracy` and `sets` for each class by itself.", rare=True)
+    recall: str | None = option(
+        None,
+        "Share of true labels, or of true spans of words, that answers should hold, as 0.95 or 95%.",
+        metavar="SHARE",
+        rare=True,
+    )
+    by_class: bool = option(
+        False, "Keep `accuracy`, `sets`, or the `recall` of labels, for each class by itself.", rare=True
+    )
 
     def __post_init__(self) -> None:
         parse_share("accept", self.accept)
-        for name in ("interval", "accuracy", "sets"):
-            if getattr(self, name) is not None and parse_share(name, getattr(self, name)) == 1:
+        for name in self.names:
+            if parse_share(name, getattr(self, name)) == 1:
                 raise OptionError(f"`{name}` 1: no number of samples shows that answers are always right: give less")
         if self.by_class and self.first is None:
-            raise OptionError("`by_class` is of promises, and none is asked for: add `accuracy` or `sets`")
+            raise OptionError("`by_class` is of promises, and none is asked for: add `accuracy`, `sets` or `recall`")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The promises of answers that are asked for."""
+        return tuple(name for name in ("accuracy", "sets", "recall", "interval") if getattr(self, name) is not None)
 
     @property
     def shares(self) -> dict[str, float | None]:
-        """The shares of samples that are accepted, and of answers and sets that are right."""
-        texts = {"accept": self.accept, "accuracy": self.accuracy, "sets": self.sets}
+        """The shares of samples that are accepted, of answers and sets that are right, and of labels answered."""
+        texts = {"accept": self.accept, "accuracy": self.accuracy, "sets": self.sets, "recall": self.recall}
         return {name: None if text is None else parse_share(name, text) for name, text in texts.items()}
 
     @property
@@ -111,8 +124,8 @@ class Promises:
 
     @property
     def first(self) -> str | None:
-        """The first option that promises something of answers, as messages name it."""
-        return "`accuracy`" if self.accuracy is not None else "`sets`" if self.sets is not None else None
+        """The first option that promises something of answers by labels, as messages name it."""
+        return next((f"`{name}`" for name in self.names if name != "interval"), None)
 
     @property
     def wanted(self) -> WantedPromises:
@@ -120,4 +133,4 @@ class Promises:
         from hydractl.calibration.promises import WantedPromises
 
         shares = self.shares
-        return WantedPromises(shares["accuracy"], shares["sets"], by_class=self.by_class)
+        return WantedPromises(shares["accuracy"], shares["sets"], shares["recall"], by_class=self.by_class)

@@ -246,5 +246,5 @@ def calibrated(
         calibration = replace(calibration, temperature=None, intervals=None)
     elif fitted is not None:
         calibration = fitted.calibration(calibration)
-    calibration = replace(calibration, ood=fits.ood.fitted, sets=fits.ood.sets)
+    calibration = replace(calibration, ood=fits.ood.fitted, sets=fits.ood.sets, recall=fits.ood.recall)
     return replace(with_provenance(result, "calibrate", [checkpoint], {**options, **seen}), calibration=calibration)

@@ -7,8 +7,16 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
-from hydractl.calibration.promises import LabelledAnswers, WantedPromises, fit_sets, fit_sure
-from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod, OodFit, PromisedSets
+from hydractl.calibration.promises import (
+    LabelledAnswers,
+    Recalled,
+    WantedPromises,
+    fit_recall,
+    fit_sets,
+    fit_sure,
+    measure_recall,
+)
+from hydractl.checkpoint.calibration import MOST_QUANTILES, Baseline, FittedOod, OodFit, PromisedRecall, PromisedSets
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
@@ -72,6 +80,8 @@ class FoundOod:
         accepted: what share of the ID samples it accepts, of those that chose nothing of it.
         shift: of each set of shifted data, the share that is flagged without and with taking it in.
         sets: the promise of prediction sets; None if none was wanted.
+        recall: that of recall, likewise.
+        recalled: what that does on the samples it was fitted on.
     """
 
     fitted: FittedOod
@@ -79,6 +89,8 @@ class FoundOod:
     accepted: Accepted
     shift: Mapping[str, tuple[float, float]]
     sets: PromisedSets | None = None
+    recall: PromisedRecall | None = None
+    recalled: Recalled | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,12 +163,15 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
             fit = replace(fit, baseline=_baseline(labelled.right, labelled.probabilities.max(-1), counts))
         if sure is not None:
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
-    if held.inside.calibration.thresholds is not None and held.inside.truth is not None:
-        table = held.inside.task.table(held.inside)
+    recall = None if held.inside.truth is None else fit_recall(held.inside, request.promises)
+    answers = replace(held.inside, calibration=replace(held.inside.calibration, recall=recall))
+    if answers.calibration.thresholds is not None and answers.truth is not None:
+        table = answers.task.table(answers)
         baseline = _baseline(table.required_outcomes().correct, table.msp, table.prediction.sum(0))
         fit = replace(fit, accuracy=request.promises.accuracy, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
-    return FoundOod(fitted, choice, accepted, _shift(result, request.accept), sets=sets)
+    shift, recalled = _shift(result, request.accept), measure_recall(answers)
+    return FoundOod(fitted, choice, accepted, shift, sets=sets, recall=recall, recalled=recalled)
 
 
 def _ascending(values: FloatArray) -> torch.Tensor:

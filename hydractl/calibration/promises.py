@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.calibration import OodFit, PromisedSets
+from hydractl.checkpoint.calibration import OodFit, PromisedRecall, PromisedSets
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, mean_probabilities
+from hydractl.metrics.bootstrap import draw_places, percentile_interval
 from hydractl.metrics.detection import least_answers, sure_from
 from hydractl.metrics.scaling import least_probability, least_samples
 from hydractl.systems.system import Share
-from hydractl.tasks.task import Answers
+from hydractl.tasks.task import Answers, TrueParts
 from hydractl.tasks.words import find_spans
 
 
@@ -27,17 +28,36 @@ class Sure:
 
 
 @dataclass(frozen=True)
+class Recalled:
+    """The share of true labels or spans that is answered, mean over samples with one, and what it costs in precision.
+
+    Attributes:
+        precision: the share of answered labels, or of words in offered spans, that are right.
+        before: the same of the answers without the promise.
+    """
+
+    promised: Share
+    kept: Share
+    precision: Share
+    before: Share
+    kept_interval: tuple[float, float] | None = None
+    precision_interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
 class WantedPromises:
     """The promises to fit.
 
     Attributes:
         accuracy: the share of sure answers that should be right; None for no sure answers.
         sets: the share of sets that should hold the right class; None for no sets.
+        recall: the share of true labels or spans that should be answered; None for no such promise.
         by_class: whether each class keeps them by itself.
     """
 
     accuracy: float | None = None
     sets: float | None = None
+    recall: float | None = None
     by_class: bool = False
 
 
@@ -138,6 +158,59 @@ def measure_sure(answers: LabelledAnswers, fit: OodFit) -> Sure | None:
     if sure is None or fit.accuracy is None or not len(sure):
         return None
     return Sure(fit.accuracy, float(sure.mean()), float(right[sure].mean()) if sure.any() else None)
+
+
+def fit_recall(answers: Answers, promises: WantedPromises) -> PromisedRecall | None:
+    """Returns the probabilities from which labels, or words as parts of spans, are answered; None if not asked for.
+
+    Samples without a true label or span do not count.
+
+    Raises:
+        DataError: the samples, or those of a label, are too few for the promise.
+    """
+    share, parts = promises.recall, None if promises.recall is None else answers.task.true_parts(answers)
+    if share is None or parts is None:
+        return None
+    if not len(parts.right):
+        raise DataError("`recall` is of true labels or spans, and no calibration sample has one: give other data")
+    groups = parts.groups(answers.names if promises.by_class else None)
+    counts = {name: len(np.unique(group.samples)) for name, group in groups.items()}
+    least = [least_probability(group.right, share, group.samples) for group in groups.values()]
+    bounds = [bound for bound in least if bound is not None]
+    if len(bounds) < len(least):
+        what, kind = f"`recall` {100 * share:g} %", "calibration samples with a true label or span"
+        raise _too_few(what, counts, least_samples(share), kind, by_class=promises.by_class)
+    return PromisedRecall(share, tuple(counts.values()), tuple(bounds))
+
+
+def measure_recall(answers: Answers) -> Recalled | None:
+    """Returns how the promised recall does; None without a promise, or without a true label or span."""
+    promise = answers.calibration.recall
+    parts = None if promise is None or answers.truth is None else answers.task.true_parts(answers)
+    if promise is None or parts is None or not len(parts.right):
+        return None
+    sums = _sums(parts, promise.least)
+    kept, before, after = _ratios(sums)
+    drawn = np.array([_ratios(sums[places]) for [places] in draw_places([len(sums)])])
+    intervals = [percentile_interval(drawn[:, column]) for column in (0, 2)]
+    return Recalled(promise.share, kept, after, before, *intervals)
+
+
+def _sums(parts: TrueParts, least: Sequence[float]) -> FloatArray:
+    """Returns numerators and denominators `[N,2,3]` of recall, and of precision without and with the promise."""
+    size = int(parts.rows.max()) + 1
+    sums = np.zeros((size, 2, 3))
+    having, shares = parts.kept(least)
+    sums[having, 0, 0], sums[having, 1, 0] = shares, 1
+    for column, answered in enumerate((parts.answered, parts.p >= np.asarray(least)), 1):
+        for row, counted in enumerate((answered & parts.there, answered)):
+            sums[:, row, column] = np.bincount(parts.rows, counted.sum(-1), size)
+    return sums
+
+
+def _ratios(sums: FloatArray) -> tuple[float, ...]:
+    hits, counts = sums.sum(0)
+    return tuple((hits / np.maximum(counts, 1)).tolist())
 
 
 def _too_few(what: str, counts: dict[str, int], least: int, kind: str, *, by_class: bool) -> DataError:

@@ -50,6 +50,21 @@ class PromisedSets:
 
 
 @dataclass(frozen=True)
+class PromisedRecall:
+    """Answers that hold the true labels, or offer the true spans, of ID samples as often as promised.
+
+    The promise is of the mean, over samples that have a label or a span, of the share that is answered or offered. A
+    span is offered where all of its words are, as words of its kind.
+    """
+
+    share: Annotated[float, Checked(gt=0, lt=1)]
+    # How many samples with a label or span each of `least` was fitted on.
+    samples: Items[Annotated[int, Checked(ge=1)]]
+    # The probability from which a label is answered, or a word offered as part of a span: one for all, or `[C]`.
+    least: Items[Annotated[float, Checked(ge=0, le=1)]]
+
+
+@dataclass(frozen=True)
 class Baseline:
     """The answers to labelled calibration samples, with which `monitor` compares those of a service."""
 
@@ -163,6 +178,7 @@ class Calibration:
         intervals: those around numbers.
         sets: of classes, one of which is right as often as promised.
         ood: the score that tells OOD.
+        recall: of several labels, or spans of words; its thresholds stand in the place of `thresholds`.
     """
 
     temperature: float | None = None
@@ -170,11 +186,17 @@ class Calibration:
     intervals: Intervals | None = None
     sets: PromisedSets | None = None
     ood: FittedOod | None = None
+    recall: PromisedRecall | None = None
 
     @property
     def divisor(self) -> float:
         """The temperature, 1 if there is none."""
         return self.temperature or 1.0
+
+    @property
+    def answered_from(self) -> tuple[float, ...] | None:
+        """The probability from which each of several labels is answered, one for all or `[C]`; None for 0.5."""
+        return self.thresholds if self.recall is None else self.recall.least
 
     @property
     def fit(self) -> OodFit | None:
@@ -188,6 +210,7 @@ class Calibration:
             "accuracy": None if self.fit is None else self.fit.accuracy,
             "sets": None if self.sets is None else self.sets.coverage,
             "interval": None if self.intervals is None else self.intervals.share,
+            "recall": None if self.recall is None else self.recall.share,
         }
         return {name: share for name, share in shares.items() if share is not None}
 
@@ -198,9 +221,8 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Returns all but the numbers of the OOD score as plain JSON, without what was not fitted."""
-        parts: dict[str, Any] = {
-            name: value and asdict(value) for name, value in (("intervals", self.intervals), ("sets", self.sets))
-        }
+        promised = {"intervals": self.intervals, "sets": self.sets, "recall": self.recall}
+        parts: dict[str, Any] = {name: value and asdict(value) for name, value in promised.items()}
         parts |= {
             "temperature": self.temperature,
             "thresholds": self.thresholds,
@@ -219,6 +241,7 @@ class WrittenCalibration(Schema):
     thresholds: Items[Annotated[float, Checked(ge=0, le=1)]] | None = None
     intervals: Intervals | None = None
     sets: PromisedSets | None = None
+    recall: PromisedRecall | None = None
     ood: OodFit | None = None
 
     def read(self, spec: ModelSpec, tensors: TensorMap) -> Calibration:
@@ -239,5 +262,10 @@ class WrittenCalibration(Schema):
                 raise ValueError("sets are of a network that chooses one of fixed classes, this one does not")
             if len(self.sets.least) not in (1, classes):
                 raise ValueError(f"sets.least are {len(self.sets.least)}, the network has {classes} classes")
+        if (recall := self.recall) is not None:
+            most = 1 if spec.problem_type is None else classes  # words have one for all kinds of spans
+            if len(recall.least) not in (1, most) or len(recall.least) != len(recall.samples):
+                counts = f"{len(recall.least)}, of {len(recall.samples)} counts of samples"
+                raise ValueError(f"recall.least are {counts}, should be 1 or {most}")
         ood = None if self.ood is None else FittedOod(self.ood, tensors)
-        return Calibration(self.temperature, self.thresholds, self.intervals, self.sets, ood=ood)
+        return Calibration(self.temperature, self.thresholds, self.intervals, self.sets, ood=ood, recall=recall)

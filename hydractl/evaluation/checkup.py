@@ -173,7 +173,7 @@ def check_up(
         calibrated=fit is not None and system.ood_head is not None,
         findings=tuple(dict.fromkeys(findings)),
         promises=promises_of(id_set.answers, _accepted(system, id_set)),
-        open=tuple(option for option in system.task.promises if option not in calibration.promises),
+        open=system.task.open_promises(calibration.promises),
         quality={} if id_set.answers.truth is None else estimated(system.task, id_set.table, DRAWS, running.seed),
         sure=maker.least if fit is None or not fit.least else fit.least[0] if len(fit.least) == 1 else None,
         rows=tuple(rows),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
@@ -16,7 +16,7 @@ from hydractl.checkpoint.calibration import OodFit
 from hydractl.metrics.arrays import BoolArray, FloatArray
 from hydractl.monitoring.estimates import ShareEstimate, exact_share
 from hydractl.monitoring.stream import Scale
-from hydractl.tasks.task import Answers, Trials
+from hydractl.tasks.task import Answers, Trials, by_ranks
 
 State = Literal["kept", "broken", "too few to tell"]
 LEVEL = 0.025  # of one side of a 95 % interval
@@ -67,9 +67,19 @@ def promises_of(answers: Answers, others: Sequence[Trials]) -> tuple[CheckedProm
     Args:
         others: the cases of promises that no label is needed for.
     """
-    trials = [*others, *(answers.task.trials(answers) if answers.truth is not None else ())]
+    trials = [*others, *((*answers.task.trials(answers), *_recalled(answers)) if answers.truth is not None else ())]
     trials = [each for each in trials if len(each.kept)]
     return tuple(_judged(each, len(answers), answers, len(trials)) for each in trials)
+
+
+def _recalled(answers: Answers) -> Iterator[Trials]:
+    """Yields the samples of the promise of recall. A share that is kept varies no more than all or nothing would."""
+    promise = answers.calibration.recall
+    if promise is not None and (parts := answers.task.true_parts(answers)) is not None:
+        groups = parts.groups(answers.names if len(promise.least) > 1 else None)
+        for (name, group), samples in zip(groups.items(), promise.samples, strict=True):
+            _, shares = group.kept(promise.least)
+            yield Trials("recall", promise.share, shares, name, by_ranks(samples, promise.share))
 
 
 def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> CheckedPromise:
@@ -77,7 +87,7 @@ def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> Ch
     fitted = trials.fitted or ceil((0 if fit is None else fit.samples) * cases / samples)
     chance, level = trials.chance or _of_bound(fitted, trials.promised), LEVEL / promises
     allowed = _allowed(cases, *chance, level)
-    failed = int((~trials.kept).sum())
+    failed = float((1.0 - trials.kept).sum())
     needed = _needed(1 - trials.promised, *chance, level)
     state: State = "kept" if needed is not None and cases >= needed else "too few to tell"
     seen = exact_share(cases - failed, cases)
@@ -89,7 +99,7 @@ def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> Ch
         cases=cases,
         seen=seen,
         least=1 - allowed / cases,
-        state="broken" if failed > allowed else state,
+        state="broken" if failed >= allowed + 1 - 1e-6 else state,
         needed=None if needed is None else ceil(needed * samples / cases),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from hydractl.calibration.promises import Sure
+from hydractl.calibration.promises import Recalled, Sure
 from hydractl.metrics.scaling import ConformalMetrics
 from hydractl.schema import Checked, Items
 from hydractl.systems.system import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
@@ -255,6 +255,7 @@ class SystemResult:
     score: str | None = None
     typicality: Typicality | None = None  # of a system that is scored by its file's OOD score
     sure: Sure | None = None  # of a system whose file promises some, at its own temperature
+    recall: Recalled | None = None
     ood: Mapping[str, Ood]
     ood_means: Mapping[str, Ood] = field(default_factory=dict)
     shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None  # by kind and severity

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises, fit_sets, measure_sure
+from hydractl.calibration.promises import (
+    LabelledAnswers,
+    Recalled,
+    Sure,
+    WantedPromises,
+    fit_sets,
+    measure_recall,
+    measure_sure,
+)
 from hydractl.checkpoint.calibration import Calibration, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
@@ -42,6 +50,7 @@ class SystemPredictions:
     queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
     sure: Sure | None = None  # how the sure answers to the in-distribution data do; None at another temperature
+    recall: Recalled | None = None  # how the promised recall does there; None likewise
     # `[N]` booleans of the labelled sets of which confidences are all that is known.
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
     own_confidence: bool = False  # whether scores are minus the system's own confidence
@@ -107,13 +116,13 @@ def predict_sets(
         scorer = partial(by_head, head)
         reads = "logits" if predictor.scores_itself else reads
     measured: dict[SetKey, _Measured] = {}
-    sets, sure = None, None
+    promises: dict[str, Any] = {}
     for key in keys:
         if key.role != "calibration":
             answers_to_set = replace(answered(key, reads), calibration=calibration)
             measured[key] = _measure(answers_to_set, scorer)
             if key.role == "id":
-                sets, sure = _measured_promises(answers_to_set, predictor, chosen)
+                promises = _measured_promises(answers_to_set, predictor, chosen)
     id_part = next((part for key, part in measured.items() if key.role == "id"), None)
     return SystemPredictions(
         predictor.task,
@@ -121,8 +130,7 @@ def predict_sets(
         fitted,
         {key: part.table for key, part in measured.items() if part.table is not None},
         scores={key: part.scores for key, part in measured.items()},
-        sets=sets,
-        sure=sure,
+        **promises,
         correct={key: part.correct for key, part in measured.items() if part.correct is not None},
         own_confidence=predictor.own_confidence,
         own_fit=None if head is None else head.fit,
@@ -164,9 +172,9 @@ def _calibrate(
     row = score or find_ood_score(BASELINE)
     scorer = _of_answers(row) if row.fit is None else None
     requested, calibration = settings.wanted_temperature, predictor.calibration
-    if requested is not None:  # the file's sets belong to its temperature
+    if requested is not None:  # the file's promises belong to its temperature
         temperature = calibration.temperature if requested == "fit" else requested
-        calibration = replace(calibration, temperature=temperature, sets=None)
+        calibration = replace(calibration, temperature=temperature, sets=None, recall=None)
     wanting = list(settings.fits(score))
     if not wanting:
         assert scorer is not None
@@ -214,10 +222,8 @@ class _Measured(NamedTuple):
     correct: BoolArray | None
 
 
-def _measured_promises(
-    answers: Answers, predictor: System, settings: Settings
-) -> tuple[ConformalMetrics | None, Sure | None]:
-    """Returns how the prediction sets and the sure answers to the in-distribution data do."""
+def _measured_promises(answers: Answers, predictor: System, settings: Settings) -> dict[str, Any]:
+    """Returns how the prediction sets, sure answers and recall do on the in-distribution data, as fields."""
     promised, sets, sure = answers.calibration.sets, None, None
     fit = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
     if fit is not None and fit.least and settings.wanted_temperature is None:
@@ -226,7 +232,7 @@ def _measured_promises(
         labelled = LabelledAnswers.of(answers)
         p, labels, names = labelled.probabilities, labelled.labels, labelled.names
         sets = prediction_sets(p, labels, promised.least, promised.coverage, classes=names)
-    return sets, sure
+    return {"sets": sets, "sure": sure, "recall": measure_recall(answers)}
 
 
 def _measure(answers: Answers, scorer: Scorer) -> _Measured:

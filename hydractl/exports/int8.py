@@ -154,10 +154,10 @@ def _wanted(checkpoint: Checkpoint) -> Wanted:
 
 
 def _promised(checkpoint: Checkpoint) -> WantedPromises:
-    sets, fit = checkpoint.calibration.sets, checkpoint.calibration.fit
-    each = (sets is not None and len(sets.least) > 1) or (fit is not None and fit.confidences is not None)
-    accuracy, coverage = None if fit is None else fit.accuracy, None if sets is None else sets.coverage
-    return WantedPromises(accuracy, coverage, by_class=each)
+    calibration, shares = checkpoint.calibration, checkpoint.calibration.promises
+    bounds = [promise.least for promise in (calibration.sets, calibration.recall, calibration.fit) if promise]
+    by_class = any(len(least) > 1 for least in bounds)
+    return WantedPromises(shares.get("accuracy"), shares.get("sets"), shares.get("recall"), by_class=by_class)
 
 
 def quantized(traced: Traced) -> ModelProto:

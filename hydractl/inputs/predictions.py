@@ -174,9 +174,8 @@ class Predictions(Result):
         for row in self:
             texts = {"id": row.get("id"), **{f"kept({name})": value for name, value in row["kept"].items()}}
             row |= {name: None if value is None else str(value) for name, value in texts.items()}
-            if "words" in row:
-                spans = map("{text} {label} {confidence:.2f}".format_map, row["spans"] or ())
-                row["spans"] = ", ".join(spans)
+            for name in ("spans", "offered") if "words" in row else ():
+                row[name] = ", ".join(map("{text} {label} {confidence:.2f}".format_map, row.get(name) or ()))
             if isinstance(label := row.get("label"), tuple):
                 row["label"] = ", ".join(f"{name} {row['probabilities'][name]:.2f}" for name in label)
             if row.get("set") is not None:
@@ -266,13 +265,17 @@ def _flag_text(column: str, cell: str) -> str:
 
 def _of_words(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     words, spans = row.pop("words") or [{}], row.pop("spans") or []
+    promised = "offered" in row
+    offered = row.pop("offered", None) or []
     keys = ("label", "start", "end", "confidence", *(["sure"] if "sure" in row else []))
     for word in words:
         columns = {"word": word.get("text"), **{key: word.get(key) for key in keys[:4]}}
         span_of_word: dict[str, Any] = next(
             (span for span in spans if word and span["start"] <= word["start"] < span["end"]), {}
         )
-        yield row | columns | {f"span {key}": span_of_word.get(key) for key in keys}
+        kinds = [span["label"] for span in offered if word and span["start"] <= word["start"] < span["end"]]
+        columns |= {f"span {key}": span_of_word.get(key) for key in keys}
+        yield row | columns | ({"offered": ", ".join(kinds)} if promised else {})
 
 
 def _csv_cell(value: Any) -> Any:

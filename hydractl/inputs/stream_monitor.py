@@ -152,8 +152,8 @@ def _known(model: ModelLike) -> Known:
     if (fit := checkpoint.calibration.fit) is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
     calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
-    if checkpoint.calibration.thresholds is not None:  # others answer with other labels
-        calibration = hashlib.sha256(json.dumps([calibration, checkpoint.calibration.thresholds]).encode()).hexdigest()
+    if (least := checkpoint.calibration.answered_from) is not None:  # others answer with other labels
+        calibration = hashlib.sha256(json.dumps([calibration, least]).encode()).hexdigest()
     names = tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
     return Known(
         calibration=calibration,

@@ -310,20 +310,27 @@ def least_samples(coverage: float) -> int:
     return ceil(round(coverage / (1 - coverage), 6))
 
 
-def least_probability(right: FloatArray, coverage: float) -> float | None:
-    """Returns the probability from which a class belongs to a set; None where the samples are too few.
+def least_probability(right: FloatArray, coverage: float, samples: IntArray | None = None) -> float | None:
+    """Returns the probability from which a class belongs to an answer; None where the samples are too few.
 
-    The ceil((N + 1) coverage)-th highest probability of a right class, which guarantees the coverage on exchangeable
-    samples, in the mean over calibration sets.
+    The highest L with (N R(L) + 1) / (N + 1) <= 1 - coverage, where R(L) is the mean over N samples of the share of
+    their right classes below L. It keeps the coverage on exchangeable samples, in the mean over calibration sets.
 
     Args:
-        right: [N] probability of the label of each calibration sample.
+        right: [t] probability of each right class of the calibration samples.
         coverage: above 0 and below 1.
+        samples: [t] the number of its sample. Default: each sample has one.
 
-    Source: LAC, Sadinle et al. 2019.
+    Source: conformal risk control, Angelopoulos et al. 2022; with one class a sample LAC, Sadinle et al. 2019.
+
+    >>> least_probability(np.array([0.9, 0.2, 0.6, 0.4]), 0.5, np.array([0, 0, 1, 2]))
+    0.4
     """
-    rank = ceil(round((right.size + 1) * coverage, 6))
-    return float(np.sort(right)[right.size - rank]) if rank <= right.size else None
+    weights = np.ones(right.size) if samples is None else 1 / np.bincount(samples)[samples]
+    order = np.argsort(right)
+    missed = np.cumsum(weights[order]) - weights[order]  # N R at the probability of each
+    most = (1 - coverage) * (weights.sum() + 1) - 1 + 1e-6
+    return float(right[order][missed <= most][-1]) if most >= 0 else None
 
 
 def prediction_sets(

@@ -31,6 +31,7 @@ PROMISED = {
     "accuracy": "sure answers right",
     "sets": "right class in set",
     "interval": "number in interval",
+    "recall": "true labels or spans answered",
 }
 CAUGHT, MISSED = 0.05, 0.2  # the shares of missed inputs below which a set is caught, and from which it is missed
 SHOWN = 8  # promises of classes

@@ -108,7 +108,8 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["per member"] = ", ".join(summary["separate"])
     if summary["temperature"] is not None:
         facts["temperature"] = f"{summary['temperature']:.4g}"
-    if summary.get("thresholds"):
+    recall = summary.get("recall")
+    if summary.get("thresholds") and recall is None:
         facts["thresholds"] = ", ".join(f"{threshold:.2f}" for threshold in summary["thresholds"])
     if (around := summary.get("intervals")) is not None:
         facts["intervals"] = f"hold {100 * around['share']:g} % of right numbers"
@@ -119,8 +120,11 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
             right, confidence = f"{100 * fit['accuracy']:g} % of", fit.get("confidence")
             if least := fit.get("confidences") or ([] if confidence is None else [confidence]):
                 facts["sure"] = f"from an MSP of {span(least)}: {right} answers are right"
-            else:
+            elif "thresholds" in facts:
                 facts["thresholds"] = f"{facts['thresholds']}: {right} the answers with each label are right"
+    if recall is not None:
+        share = f"{100 * recall['share']:g} %"
+        facts["recall"] = f"from a probability of {span(recall['least'])}: answers hold {share} of what is there"
     if (sets := summary.get("sets")) is not None:
         facts["sets"] = (
             f"from a probability of {span(sets['least'])}: {100 * sets['coverage']:g} % hold the right class"

@@ -287,6 +287,14 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
             of = "ID" if system.id.span_f1 is None else "the spans that it finds in ID"
             sure_of = f"{100 * sure.share:.1f} % of {of}{right}"
             yield f"{name} is sure of {sure_of}; {100 * sure.accuracy:.1f} % are promised."
+        if (recall := system.recall) is not None:
+            kept, precision = (
+                f"{100 * value:.1f} %" + ("" if ends is None else f" (95 % {100 * ends[0]:.1f} to {100 * ends[1]:.1f})")
+                for value, ends in ((recall.kept, recall.kept_interval), (recall.precision, recall.precision_interval))
+            )
+            promised, without = (f"{100 * share:.1f} %" for share in (recall.promised, recall.before))
+            yield f"Answers of {name} hold {kept} of what is there; {promised} are promised."
+            yield f"That makes the precision {precision}; without the promise it is {without}."
         if system.exposed:
             yield f"Training of {name} saw OOD data of the kind of {_listed(system.exposed)}: gains there do not count."
         for leak in system.leaks or ():

@@ -28,6 +28,7 @@ from hydractl.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.calibration.network_fit import CalibrationData, Fit, Fits
     from hydractl.calibration.ood_fit import Accepted, Wanted
+    from hydractl.calibration.promises import Recalled
     from hydractl.checkpoint.output import StateFolder
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
@@ -62,6 +63,7 @@ class Calibrated(MadeModel):
         accepted: how many of the ID samples it does not flag, by fits that do not know them.
         choice: what scores do on the OOD data, if some were given, and how that score was chosen.
         shift: of each set of shift data, the share that is flagged without and with taking it in.
+        recall: what the promise of recall does on these samples, and costs in precision.
         warnings: lines that a person must see.
     """
 
@@ -72,6 +74,7 @@ class Calibrated(MadeModel):
     accepted: Accepted
     choice: Choice | None = None
     shift: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    recall: Recalled | None = None
     output: Path | None = None
     warnings: Sequence[str] = ()
 
@@ -102,6 +105,13 @@ class Calibrated(MadeModel):
                 yield f"{share} the answers with each label are right"
         if (sets := self.checkpoint.calibration.sets) is not None:
             yield f"{100 * sets.coverage:g} % of sets hold the right class, from a probability of {span(sets.least)}"
+        if (recall := self.checkpoint.calibration.recall) is not None and (here := self.recall) is not None:
+            share, cost = (
+                f"{100 * recall.share:g} %",
+                f"{100 * here.precision:.1f} %, {100 * here.before:.1f} % without",
+            )
+            bounds = f"from a probability of {span(recall.least)}"
+            yield f"answers hold {share} of what is there, {bounds}, at a precision of {cost}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +121,7 @@ class Calibrated(MadeModel):
             "accepted": {"share": self.accepted.share, "interval": self.accepted.interval()},
             "choice": None if self.choice is None else asdict(self.choice),
             **({} if (sets := self.checkpoint.calibration.sets) is None else {"sets": asdict(sets)}),
+            **({} if self.recall is None else {"recall": asdict(self.recall)}),
             "shifted": {name: {"flagged": before, "taken_in": after} for name, (before, after) in self.shift.items()},
             "warnings": list(self.warnings),
         }
@@ -176,8 +187,14 @@ class Calibrate:
     bound of Clopper and Pearson. `predict` then says of which answers it is sure.
 
     With `sets`, finds the probability from which a class belongs to a prediction set, so that the sets of new ID inputs
-    hold the right class that often (split conformal, LAC). `by_class` keeps both promises for each class by itself:
-    sets by the right class, sure answers by the class that is answered.
+    hold the right class that often (split conformal, LAC).
+
+    With `recall`, finds the probability from which labels are answered, or words offered as part of a span, so that
+    answers miss no more of what is there (conformal risk control): in the mean over samples with a label or span, the
+    share of their labels, or of spans whose words are not all offered as their kind. Prints the cost in precision.
+
+    `by_class` keeps these promises for each class by itself: sets and recall by the right class or label, sure answers
+    by the class that is answered.
 
     Method vector then fits a scale and a shift for the logits of each class, as far as the samples show that classes
     differ, and puts them into the classifier.
@@ -238,10 +255,7 @@ class Calibrate:
         from hydractl.tasks.all_tasks import find_task
 
         task = find_task(checkpoint.spec.task)
-        if promises.interval is not None and "interval" not in task.promises:
-            raise OptionError(
-                f"`interval` {promises.interval} is of numbers, this model is for {task.name}: leave it out"
-            )
+        task.check_promises(promises.names, promises.by_class)
         data = self._opened(checkpoint)
         samples = data.inside
         tell_oddities(data.sets.values(), watch)
@@ -274,6 +288,7 @@ class Calibrate:
                 accepted=ood.accepted,
                 choice=ood.choice,
                 shift=ood.shift,
+                recall=ood.recalled,
                 output=output,
                 warnings=warnings,
             )
@@ -302,15 +317,11 @@ class Calibrate:
         from hydractl.tasks.all_tasks import find_task, require_one_class
 
         score, task = self.ood_score or ("auto" if data.outside else DEFAULT), find_task(checkpoint.spec.task)
-        several = task.tells_ood != "scores"
-        # Spans, and each of several labels, keep a promise of accuracy too.
-        kept = "accuracy" in task.promises and self.promises.sets is None
-        promised = None if several and kept and not self.promises.by_class else self.promises.first
-        if several and (promised or data.outside or score != DEFAULT):
-            unfit = promised or ("a choice by `ood_data`" if data.outside else score)
+        if task.tells_ood != "scores" and (data.outside or score != DEFAULT):
+            unfit = "a choice by `ood_data`" if data.outside else score
             require_one_class(checkpoint.spec, unfit, f"leave it out, {DEFAULT} is fitted without")
         bank_size = None if self.bank_size == BANK_SIZE else self.bank_size
-        task.check_fit(score, promised, bank_size)
+        task.check_fit(score, self.promises.first, bank_size)
         if bank_size is not None and score not in ("auto", "knn"):
             raise OptionError(f"`bank_size` {bank_size}: {score} keeps no bank, only knn does: leave it out")
         accept, promises = self.promises.accept_share, self.promises.wanted

@@ -310,6 +310,8 @@ def promise_of(calibration: Calibration) -> Promise:
             meaning += f" Sure: answers that are right {100 * sure:g} % of the time."
         elif fit.accuracy is not None:
             meaning += f" Labels: each is right {100 * fit.accuracy:g} % of the time."
+        if (recall := calibration.recall) is not None:
+            meaning += f" Recall: {100 * recall.share:g} % of the labels that are there are answered, or spans offered."
         if (sets := calibration.sets) is not None:
             meaning += f" Set: classes, the right one among them {100 * sets.coverage:g} % of the time."
         return Promise(meaning, 1 - fit.accept, sure, coverage=None if sets is None else sets.coverage)

@@ -56,6 +56,7 @@ class Classes(Task):
     tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "scores"
     label_type: ClassVar[type | None] = str
     promises: ClassVar[tuple[str, ...]] = ("accuracy", "sets")
+    by_class: ClassVar[tuple[str, ...]] = ("accuracy", "sets")
     fixed: ClassVar[bool] = True
     fewest: ClassVar[int] = 2
 

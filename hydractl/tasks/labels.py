@@ -38,7 +38,7 @@ from hydractl.metrics.classification import (
 from hydractl.metrics.detection import least_answers, metrics_of_counts, sure_from
 from hydractl.metrics.scaling import FittedLabels, FittedTemperature, lowest_temperature
 from hydractl.tasks.classes import unsureness
-from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, OneAnswer, Task, Trials, share_of
+from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, OneAnswer, Task, Trials, TrueParts, share_of
 from hydractl.text import shortened
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class Labels(Task):
     measured: ClassVar[str] = "F1"
     parts: ClassVar[int] = FINE
     label_type: ClassVar[type | None] = tuple
-    promises: ClassVar[tuple[str, ...]] = ("accuracy",)
+    promises: ClassVar[tuple[str, ...]] = ("accuracy", "recall")
+    by_class: ClassVar[tuple[str, ...]] = ("recall",)
+    either: ClassVar[tuple[str, ...]] = ("accuracy", "recall")
 
     def card(self) -> str:
         return "Sigmoid of its logits is the mean of the members' probabilities;"
@@ -98,7 +100,7 @@ class Labels(Task):
 
     def table(self, answers: Answers) -> Any:
         calibration = answers.calibration
-        return tabulate_label_sets(answers.logits, answers.truth, calibration.divisor, calibration.thresholds)
+        return tabulate_label_sets(answers.logits, answers.truth, calibration.divisor, calibration.answered_from)
 
     def metrics(self, table: Any) -> dict[str, Any]:
         return asdict(label_set_metrics(table))
@@ -118,13 +120,19 @@ class Labels(Task):
                 right = table.outcomes.labels[table.prediction[:, at] == 1, at] == 1
                 yield Trials("accuracy", fit.accuracy, right, name, fitted=None if counts is None else counts[at])
 
+    def true_parts(self, answers: Answers) -> TrueParts:
+        calibration, there = answers.calibration, np.asarray(answers.truth) == 1
+        table = tabulate_label_sets(answers.logits, None, calibration.divisor, calibration.thresholds)
+        p, rows, (samples, labels) = table.probabilities, np.arange(len(there)), np.nonzero(there)
+        return TrueParts(p, table.prediction == 1, there, rows, right=p[there], samples=samples, labels=labels)
+
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         return fit_label_sets(*answers.labelled, precision, answers.classes)
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns answered labels, probabilities `[N,C]`, and MSP, entropy and mutual information `[N]` of the set."""
         calibration, dtype = answers.calibration, answers.logits.dtype
-        table = tabulate_label_sets(answers.logits, None, calibration.divisor, calibration.thresholds)
+        table = tabulate_label_sets(answers.logits, None, calibration.divisor, calibration.answered_from)
         return {
             "labels": [
                 tuple(name for name, there in zip(answers.names, row, strict=True) if there)
@@ -224,7 +232,7 @@ def tabulate_label_sets(
         member_logits: [M,N,C] float32 or float64.
         labels: [N,C], 0 or 1; None for samples without.
         temperature: divides the logits of every member.
-        thresholds: [C], the probability from which a label is in the answer. Default: 0.5.
+        thresholds: the probability from which a label is in the answer, one for all or [C]. Default: 0.5.
     """
     if labels is not None and labels.shape != member_logits.shape[1:]:
         raise DataError(f"labels of shape {labels.shape}: expected {member_logits.shape[1:]}, one per sample and label")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -108,6 +108,7 @@ class Trials(NamedTuple):
     Attributes:
         promise: the option of `calibrate` that asks for it.
         promised: the share of cases that should keep it.
+        kept: whether each case does, or how large a share of it.
         of: the class, label or number that it is made for; empty for one of all.
         chance: a and b of the beta distribution of the share that fails, over calibration sets, where it follows from
             ranks; None where a one-sided 95 % bound was fitted.
@@ -116,7 +117,7 @@ class Trials(NamedTuple):
 
     promise: str
     promised: float
-    kept: BoolArray
+    kept: BoolArray | FloatArray
     of: str = ""
     chance: tuple[float, float] | None = None
     fitted: int | None = None
@@ -126,6 +127,46 @@ def by_ranks(samples: int, share: float) -> tuple[float, float]:
     """Returns the chance of a promise that the `ceil((samples + 1) share)`-th smallest calibration score makes."""
     rank = min(ceil(round((samples + 1) * share, 6)), samples)
     return samples + 1 - rank, rank
+
+
+class TrueParts(NamedTuple):
+    """The labels that answers may hold, or the kinds of spans that words may be part of: K for each of n rows.
+
+    Attributes:
+        p: `[n,K]`, their probabilities.
+        answered: `[n,K]`, those that answers hold without a promise of recall.
+        there: `[n,K]`, those that are true.
+        rows: `[n]`, the number of the sample of each row.
+        right: `[t]`, the probability of each true label, or the least among the words of each true span.
+        samples: `[t]`, the number of its sample.
+        labels: `[t]`, that of its label or kind.
+    """
+
+    p: FloatArray
+    answered: BoolArray
+    there: BoolArray
+    rows: IntArray
+    right: FloatArray
+    samples: IntArray
+    labels: IntArray
+
+    def groups(self, names: Sequence[str] | None) -> dict[str, TrueParts]:
+        """Returns the same with the true parts of each label alone, by name; without names, all of them."""
+        masks = {name: self.labels == label for label, name in enumerate(names or ())}
+        true = {"right": self.right, "samples": self.samples, "labels": self.labels}
+        each = {name: self._replace(**{key: of[mask] for key, of in true.items()}) for name, mask in masks.items()}
+        return each or {"": self}
+
+    def kept(self, least: Sequence[float]) -> tuple[IntArray, FloatArray]:
+        """Returns the numbers of the samples with a true part, and which share of these each answer holds.
+
+        Args:
+            least: the probability from which a part is answered, one for all or `[K]`.
+        """
+        bounds = np.broadcast_to(least, self.p.shape[1])
+        counts, hits = (np.bincount(self.samples, w) for w in (None, self.right >= bounds[self.labels]))
+        having = np.flatnonzero(counts)
+        return having, hits[having] / counts[having]
 
 
 class Matcher(Protocol):
@@ -176,6 +217,8 @@ class Task(Protocol):
         objective: what circuits are searched by unless told: `avg` needs a confidence.
         tells_ood: what of an answer tells OOD samples without a fit: any score of logits, its confidence, or nothing.
         promises: what `calibrate` can promise of its answers.
+        by_class: those that each class or label can keep by itself.
+        either: those of which a file makes at most one.
         taught_only: whether nothing can be right or wrong but by another network's answers.
         label_type: what a monitor counts of an answer: a name, a tuple of names, or nothing.
         outliers_teach: whether a network can learn to be unsure of OOD data.
@@ -195,6 +238,8 @@ class Task(Protocol):
     objective: ClassVar[Literal["acc", "avg"]] = "avg"
     tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "confidence"
     promises: ClassVar[tuple[str, ...]] = ()
+    by_class: ClassVar[tuple[str, ...]] = ()
+    either: ClassVar[tuple[str, ...]] = ()
     taught_only: ClassVar[bool] = False
     outliers_teach: ClassVar[bool] = True
     label_type: ClassVar[type | None] = None
@@ -333,6 +378,28 @@ class Task(Protocol):
         """Returns what `calibrate` tells of samples to whose labels nothing was fitted."""
         return f"confidence is not calibrated, {samples} samples have no labels"
 
+    def check_promises(self, names: Collection[str], by_class: bool) -> None:
+        """Raises OptionError for promises that cannot be made of its answers, or not together.
+
+        Args:
+            names: the options that ask for them.
+            by_class: whether each class should keep them by itself.
+        """
+        others = f"promise `{'`, `'.join(self.promises)}`" if self.promises else self.or_else
+        for name in names:
+            if name not in self.promises:
+                problem = f"`{name}` cannot be promised of {self.answers}, this model is for {self.name}"
+                raise OptionError(f"{problem}: leave it out, or {others}")
+        if by_class and not set(names) & set(self.by_class):
+            raise OptionError(f"`by_class` with `{'`, `'.join(names)}` is not for {self.answers}: leave it out")
+        if len(both := [name for name in self.either if name in names]) > 1:
+            raise OptionError(f"`{'` and `'.join(both)}` both set the thresholds of {self.answers}: name one of them")
+
+    def open_promises(self, made: Collection[str]) -> tuple[str, ...]:
+        """Returns the promises that a file could make beside those that it makes."""
+        barred = self.either if any(name in made for name in self.either) else ()
+        return tuple(name for name in self.promises if name not in made and name not in barred)
+
     def check_fit(self, score: str, promised: str | None, bank_size: int | None) -> None:
         """Raises OptionError for what cannot be fitted to its answers.
 
@@ -351,6 +418,10 @@ class Task(Protocol):
     def trials(self, answers: Answers) -> Iterator[Trials]:
         """Yields the cases of what calibration promises, in labelled answers."""
         yield from ()
+
+    def true_parts(self, answers: Answers) -> TrueParts | None:
+        """Returns the labels or parts of spans in labelled answers, true or not; None of answers without."""
+        return None
 
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         """Returns which choices `[N]` or `[N,C]` are right, and how many each is made among; None of numbers."""

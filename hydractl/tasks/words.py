@@ -23,7 +23,7 @@ from hydractl.metrics.classification import (
     tabulate,
 )
 from hydractl.tasks.classes import Classes, unsureness
-from hydractl.tasks.task import FINE, Answers, Maps, Matcher, OneAnswer
+from hydractl.tasks.task import FINE, Answers, Maps, Matcher, OneAnswer, TrueParts
 from hydractl.text import unnumbered
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Words(Classes):
     parts: ClassVar[int] = FINE
     tells_ood: ClassVar[Literal["scores", "confidence", "nothing"]] = "confidence"
     label_type: ClassVar[type | None] = None
-    promises: ClassVar[tuple[str, ...]] = ("accuracy",)
+    promises: ClassVar[tuple[str, ...]] = ("accuracy", "recall")
+    by_class: ClassVar[tuple[str, ...]] = ()
     outliers_teach: ClassVar[bool] = False
     fixed: ClassVar[bool] = False
     fewest: ClassVar[int] = 1
@@ -97,11 +98,27 @@ class Words(Classes):
         spans = find_spans(answers.names, answers.places[:, 0], p.argmax(-1), p.max(-1), labels=answers.truth)
         return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
 
+    def true_parts(self, answers: Answers) -> TrueParts:
+        assert answers.places is not None and answers.truth is not None
+        (kinds, of_kind), rows, truth = _kinds(answers.names), answers.places[:, 0], answers.truth
+        p, tags, true = mean_probabilities(answers.logits, answers.calibration.divisor), span_tags(answers.names), []
+        of_spans = _of_kinds(p, of_kind)
+        for end, count in zip(np.bincount(rows).cumsum().tolist(), np.bincount(rows).tolist(), strict=True):
+            labels = [answers.names[label] for label in truth[end - count : end].tolist()]
+            for kind, first, last in span_ranges(labels, tags):
+                number, start = kinds.index(kind), end - count
+                true.append((of_spans[start + first : start + last, number].min(), rows[start], number))
+        right = np.array([least for least, *_ in true])
+        samples, numbers = np.array([rest for _, *rest in true], np.int64).reshape(-1, 2).T
+        answered, there = of_kind[p.argmax(-1)], of_kind[truth]
+        return TrueParts(of_spans, answered, there, rows, right=right, samples=samples, labels=numbers)
+
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns the spans of each sentence as its labels, its words, and the numbers `[N]` of sentences.
 
         The confidence `msp` of a sentence is the least of its words'; entropies are their means. A sentence is sure
-        where all of its spans are. `probabilities` are those of words, `[n,C]`; see `Answers.places`.
+        where all of its spans are. `probabilities` are those of words, `[n,C]`; see `Answers.places`. `offered` are
+        the spans of each sentence by the promised recall; None without one.
         """
         assert answers.places is not None
         temperature, dtype, fit = answers.calibration.divisor, answers.logits.dtype, answers.calibration.fit
@@ -111,6 +128,7 @@ class Words(Classes):
         unsure = fit is None or fit.confidence is None
         return {
             "labels": spans,
+            "offered": None if (recall := answers.calibration.recall) is None else _offered(answers, recall.least[0]),
             "words": words,
             "probabilities": p,
             "msp": table.msp.astype(dtype),
@@ -121,7 +139,9 @@ class Words(Classes):
         }
 
     def row(self, answers: Answers, at: int) -> dict[str, Any]:
-        return {"spans": _plain(answers.labels[at]), **unsureness(answers, at), "words": _plain(answers.words[at])}
+        offered = {} if answers.offered is None else {"offered": _plain(answers.offered[at])}
+        spans = {"spans": _plain(answers.labels[at]), **offered}
+        return {**spans, **unsureness(answers, at), "words": _plain(answers.words[at])}
 
     def read_row(self, row: Mapping[str, Any], classes: Sequence[str] | None) -> OneAnswer:
         return OneAnswer(0.0)
@@ -153,6 +173,33 @@ def _told(
             sentence = [span._replace(sure=span.confidence >= least) for span in sentence]
         spans.append(tuple(sentence))
     return words, spans
+
+
+def _kinds(names: Sequence[str]) -> tuple[list[str], BoolArray]:
+    """Returns the K kinds of spans, and which labels `[C,K]` are of each."""
+    tags = span_tags(names)
+    kinds = list(dict.fromkeys(tag.kind for tag in tags.values() if tag.kind is not None))
+    return kinds, np.array([[tags[name].kind == kind for kind in kinds] for name in names])
+
+
+def _of_kinds(p: FloatArray, of_kind: BoolArray) -> FloatArray:
+    """Returns the probabilities `[n,K]` that words are part of a span of each kind, for those `[n,C]` of labels."""
+    return np.asarray(np.stack([p[:, labels].sum(-1) for labels in of_kind.T], -1).clip(max=1))
+
+
+def _offered(answers: Answers, least: float) -> list[tuple[TaggedSpan, ...]]:
+    """Returns for each sentence the longest runs of words that are as probably part of a span of one kind."""
+    assert answers.places is not None
+    kinds, of_kind = _kinds(answers.names)
+    p = _of_kinds(mean_probabilities(answers.logits, answers.calibration.divisor), of_kind)
+    ends, offered = np.bincount(answers.places[:, 0]).cumsum()[:-1], []
+    for text, places, shares in zip(answers.texts, answers.spans, np.split(p, ends), strict=True):
+        spans = []
+        for kind, column in zip(kinds, shares.T, strict=True):
+            labels, tags = [kind if share >= least else NONE for share in column], {kind: Tag(kind), NONE: Tag(None)}
+            spans += [_span(text, places, column.tolist(), place) for place in span_ranges(labels, tags)]
+        offered.append(tuple(sorted(spans, key=lambda span: span.start)))
+    return offered
 
 
 def _span(text: str, places: Sequence[tuple[int, int]], p: Sequence[float], place: tuple[str, int, int]) -> TaggedSpan:

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 import hydractl
-from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration, FittedOod, Intervals, OodFit, PromisedSets
+from hydractl.checkpoint.calibration import (
+    NOT_CALIBRATED,
+    Calibration,
+    FittedOod,
+    Intervals,
+    OodFit,
+    PromisedRecall,
+    PromisedSets,
+)
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import member_heads
@@ -118,7 +126,8 @@ def calibrated(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with everything that calibration fits."""
     sizes = (0.5,) * (checkpoint.spec.classes or 0)
     ood = with_ood(checkpoint, "mahalanobis").calibration.ood
-    fitted = Calibration(2.0, sizes, Intervals(0.9, sizes, sizes, sizes), PromisedSets(0.9, 100, (0.1,)), ood)
+    promised = {"sets": PromisedSets(0.9, 100, (0.1,)), "recall": PromisedRecall(0.9, (100,), (0.1,))}
+    fitted = Calibration(2.0, sizes, Intervals(0.9, sizes, sizes, sizes), ood=ood, **promised)
     return replace(checkpoint, calibration=fitted)
 
 

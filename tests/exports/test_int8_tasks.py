@@ -66,9 +66,11 @@ def labels(folder: Path, draw: np.random.Generator) -> Case:
     tags[::2] = [list(answer) for answer in answers[::2]]  # so that it knows something
     table = table.remove_columns("tags").add_column("tags", tags, feature=table.features["tags"])
     named = {"label_column": "tags"}
-    return warmed(
-        vit, table, ("macro_f1", "label_auroc", "nll"), kept=lambda one: one.calibration.thresholds, reading=named
-    )
+    promise: dict[str, Any] = {
+        "options": {"recall": "80%", "by_class": True},
+        "kept": lambda one: (one.calibration.thresholds, one.calibration.recall),
+    }
+    return warmed(vit, table, ("macro_f1", "label_auroc", "nll"), reading=named, **promise)
 
 
 def numbers(folder: Path, draw: np.random.Generator) -> Case:
@@ -100,8 +102,8 @@ def words(folder: Path, draw: np.random.Generator) -> Case:
         [save_tagger(folder / "bert")], output=folder / "tuned", train_data=tail, steps=40, settings=settings
     )
     promise = {
-        "options": {"accuracy": "60%"},
-        "kept": lambda one: (one.calibration.temperature, one.calibration.fit.confidence),
+        "options": {"accuracy": "60%", "recall": "80%"},
+        "kept": lambda one: (one.calibration.temperature, one.calibration.fit.confidence, one.calibration.recall),
     }
     return warmed(folder / "tuned", table, ("accuracy", "span_f1", "span_ece"), **promise)
 
@@ -136,7 +138,7 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
         assert case.kept(new) is not None and case.kept(new) != case.kept(old)
     for part in ("intervals", "thresholds"):
         assert (getattr(new.calibration, part) is None) == (getattr(old.calibration, part) is None)
-    assert new.calibration.fit.accuracy == old.calibration.fit.accuracy
+    assert new.calibration.promises == old.calibration.promises
     assert old.calibration.intervals is None or new.calibration.intervals.share == old.calibration.intervals.share
     assert limit == {} or done.report.models["int8"].id.accuracy is not None
     assert {"float", "int8"} <= {line.split(" ")[0].rstrip(":") for line in done.lines()}

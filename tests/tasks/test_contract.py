@@ -29,6 +29,7 @@ class Case(NamedTuple):
     truth: np.ndarray[Any, Any] | None
     label: Callable[[datasets.Dataset, np.ndarray[Any, Any]], datasets.Dataset] = lambda table, _truth: table
     columns: Mapping[str, str] = MappingProxyType({})
+    promises: Mapping[str, str] = MappingProxyType({})
 
 
 def pictures() -> datasets.Dataset:
@@ -54,7 +55,7 @@ def several(folder: Path) -> Case:
     truth = np.random.default_rng(2).integers(0, 2, (ROWS, 3))
     return Case(folder, pictures(), truth, lambda table, rows: table.add_column(
         "tags", [[LABELS[at] for at in np.flatnonzero(row)] for row in rows]
-    ), {"label_column": "tags"})  # fmt: skip
+    ), {"label_column": "tags"}, {"recall": "80%"})  # fmt: skip
 
 
 def numbers(folder: Path) -> Case:
@@ -75,7 +76,7 @@ def words(folder: Path) -> Case:
         rows = np.split([TAGS[tag] for tag in tags], ends[:-1])
         return unlabelled.add_column("tags", [row.tolist() for row in rows])
 
-    return Case(folder, table.remove_columns("tags"), truth, label)
+    return Case(folder, table.remove_columns("tags"), truth, label, promises={"recall": "80%"})
 
 
 def embeddings(folder: Path) -> Case:
@@ -100,7 +101,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if made.truth is not None:
         made.label(made.table, made.truth).to_parquet(made.folder / "data.parquet")
     data, folder = f"{made.folder}/data.parquet", made.folder
-    hydractl.calibrate(folder / "network", id_data=data, output=folder / "model", **made.columns)
+    hydractl.calibrate(folder / "network", id_data=data, output=folder / "model", **made.columns, **made.promises)
     hydractl.export(folder / "model", output=folder / "model.onnx")
     return made
 
@@ -128,9 +129,11 @@ def test_evaluate_measures_what_predict_answers(case: Case) -> None:
 
 
 def labels(answers: Any) -> Any:
-    """The labels of answers; of spans their kind, text and place without confidence."""
+    """The labels of answers; of spans, those offered too, their kind, text and place without confidence."""
     given = answers.columns.get("labels")
-    return [[span[:4] for span in row] for row in given] if answers.places is not None else given
+    if answers.places is None:
+        return given
+    return [[span[:4] for span in row] for row in [*given, *answers.offered]]
 
 
 def test_an_exported_graph_gives_the_same_answers(case: Case) -> None:
