@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
-    "start", "which-command", "commands", "python", "service", "check", "monitor", "data", "models", "search",
-    "select-and-build", "fine-tuning", "evaluation", "systems", "analyses", "speed", "results", "file-format",
-    "extending", "architecture",
+    "which-command", "start", "commands", "python", "service", "check", "monitor", "data", "models", "search",
+    "select-and-build", "fine-tuning", "evaluation", "systems", "speed", "results", "file-format", "extending",
 ]  # fmt: skip
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 REFERENCE: Topic = "commands"  # whose parts are as long as a page: a search leaves it out

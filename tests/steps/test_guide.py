@@ -9,7 +9,7 @@ from rich.console import Console
 
 import hydractl as library
 from hydractl.errors import OutputError
-from hydractl.steps.guide import TOPICS, Manual, filled, page, title
+from hydractl.steps.guide import REFERENCE, TOPICS, Manual, filled, page, title
 from tests.cli.conftest import Command
 
 BLOCK = re.DOTALL | re.MULTILINE
@@ -29,6 +29,13 @@ def test_without_a_topic_the_pages_are_listed() -> None:
     assert {f"{topic}.md" for topic in TOPICS} == {file.name for file in (files("hydractl") / "guide").iterdir()}
     listed = library.guide().markdown
     assert [f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS] == listed.splitlines()[2:]
+
+
+@pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic != REFERENCE])
+def test_a_page_begins_with_what_its_reader_can_do_then_and_keeps_to_plain_english(topic: str) -> None:
+    prose = re.sub(r"^```.*?^```$|^\|.*?$|^    .*?$", "", page(topic), flags=BLOCK)
+    assert prose.split("\n\n")[1].startswith(("After this page you can ", "After this page you know "))
+    assert not re.findall(r"\bof which\b|\bis none\b|\bNothing, if\b|^Of \w+,", prose, re.MULTILINE)
 
 
 def test_words_are_searched_for_and_their_paragraphs_printed(hydractl: Command) -> None:
