@@ -10,7 +10,7 @@ import torch
 from datasets import load_dataset
 from PIL import Image
 from sklearn.metrics import roc_auc_score
-from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
+from transformers import AutoImageProcessor, ViTForImageClassification
 
 import hydractl as library
 from hydractl.artifacts import seen_from
@@ -63,23 +63,6 @@ def test_what_makes_numbers_doubtful_is_said_though_quiet(hydractl: Command, ber
     assert ": the accuracy on wrong, 0.0%, is below chance, 33.3%: " in said
     assert " 10000, is at its bound, since hardly one is right" in said
     assert hydractl("evaluate", bert, "--id-data", tmp_path / "right.jsonl", "--quiet").err == ""
-
-
-@torch.no_grad()
-def test_texts_too(hydractl: Command, bert: Path, tmp_path: Path) -> None:
-    texts = ["a good film", "bad", "a owl", "good good bad owl film a a a a"]
-    labels = ["cat", "dog", "owl", "cat"]
-    rows = [json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels, strict=True)]
-    (tmp_path / "id.jsonl").write_text("\n".join(rows))
-    (tmp_path / "ood.csv").write_text("text\nowl owl\nfilm\n")
-    entry = models(
-        hydractl, bert, "--id-data", tmp_path / "id.jsonl", "--ood-data", tmp_path / "ood.csv", "--batch-size", 2
-    )["bert"]
-    inputs = AutoTokenizer.from_pretrained(bert)(texts, return_tensors="pt", padding=True)
-    logits = BertForSequenceClassification.from_pretrained(bert).eval()(**inputs).logits
-    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([LABELS.index(label) for label in labels]))
-    assert entry["id"]["nll"] == pytest.approx(expected.item(), abs=1e-5)
-    assert entry["ood"]["ood"]["samples"] == 2
 
 
 def test_texts_that_lose_their_end_are_counted(hydractl: Command, bert: Path, tmp_path: Path) -> None:

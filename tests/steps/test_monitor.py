@@ -3,7 +3,6 @@ import json
 import shutil
 import signal
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,7 @@ import pytest
 from PIL import Image
 
 import hydractl as library
-from hydractl.checkpoint.calibration import Calibration, FittedOod
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
-from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.serve import load_onnx
 from tests.cli.conftest import HYDRACTL, Command, half_known, save_bert, save_images, save_vit
 
@@ -175,20 +172,6 @@ def test_no_accuracy_is_estimated_for_images_of_no_class(hydractl: Command, here
         assert "hydractl_accuracy_estimable 0" in lines
         assert not any(line.startswith("hydractl_accuracy_estimate{") for line in lines)
         assert any(line.startswith('hydractl_accuracy_estimate_accepted{method="ATC"}') for line in lines)
-
-
-def test_files_without_a_baseline_are_watched_by_what_they_have(here: Path, place: Path) -> None:
-    checkpoint = read_checkpoint("model")
-    fitted = checkpoint.calibration.ood
-    assert fitted is not None
-    without = Calibration(ood=FittedOod(replace(fitted.fit, baseline=None), fitted.tensors))
-    write_checkpoint(replace(checkpoint, calibration=without), here / "unlabelled")
-    found = library.monitor("unlabelled", "grey").findings
-    assert found.since is not None and found.accuracy.keys() == {"mean confidence"}
-    library.calibrate(place / "vit", id_data=place / "known", ood_score="msp", output="plain")
-    assert library.monitor("plain", "grey").findings.layers == []
-    with pytest.raises(OptionError, match="no typicality to watch: run `hydractl calibrate`"):
-        library.monitor(place / "vit", "grey")
 
 
 def test_states_of_other_models_and_damaged_ones_are_refused(here: Path, place: Path) -> None:

@@ -34,23 +34,6 @@ def files(images: Path) -> list[Path]:
     return [images / "cat" / "0.png", images / "owl" / "3.png"]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        lambda paths: [Image.open(path) for path in paths],
-        lambda paths: [(np.asarray(Image.open(path).convert("RGB")), "cat") for path in paths],
-        lambda paths: datasets.Dataset.from_dict({"image": list(map(str, paths))}),
-    ],
-    ids=["images", "pairs of arrays", "Dataset"],
-)
-def test_images_as_values(values: Any, vit: Path, images: Path) -> None:
-    expected = library.predict(vit, files(images))
-    found = library.predict(vit, values(files(images)))
-    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
-    named = isinstance(values(files(images)), datasets.Dataset)  # which knows the images' files
-    assert found.inputs == (list(map(str, files(images))) if named else ["data 0", "data 1"])
-
-
 def cranes(folder: Path, **changes: Any) -> Path:
     """A network that answers with the last of two classes of one name."""
     save_vit(folder, **{"id2label": {0: "crane", 1: "owl", 2: "crane"}, "label2id": {"crane": 2, "owl": 1}, **changes})

@@ -134,11 +134,6 @@ def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> No
     assert "`sets`" in (tmp_path / "hf" / "README.md").read_text()
 
 
-def test_other_weights_keep_no_promise(hydractl: Command, promised: Path, tmp_path: Path) -> None:
-    hydractl("prune", promised, "--method", "random", "--budget", 1, "-o", tmp_path / "m1", code=0)
-    assert read_checkpoint(tmp_path / "m1").calibration.sets is None
-
-
 def test_what_cannot_be_promised_is_refused(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
     fit = ("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "no")
     refused = hydractl(*fit, "--sets", "95%")

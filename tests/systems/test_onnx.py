@@ -19,7 +19,7 @@ from hydractl.errors import CheckpointError, DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.systems.onnx_file import open_onnx
-from tests.cli.conftest import LABELS, half_known, save_bert, save_clip, save_images, save_vit
+from tests.cli.conftest import LABELS, half_known, save_clip, save_images, save_vit
 from tests.references import uneven_members
 
 PICTURES = [np.random.default_rng(i).integers(0, 256, (9, 12, 3), dtype=np.uint8) for i in range(7)]
@@ -57,13 +57,6 @@ def test_it_predicts_images_as_ours(pair: tuple[Checkpoint, Path]) -> None:
     expected = library.predict(hydra, PICTURES, batch_size=3)
     assert expected.profile is not None
     assert_same_prediction(library.predict(file, PICTURES, batch_size=2), expected)
-
-
-def test_it_predicts_texts_as_ours(tmp_path: Path) -> None:
-    hydra = uneven(save_bert(tmp_path / "bert"))
-    library.export(hydra, output=tmp_path / "h.onnx")
-    expected = library.predict(hydra, text=TEXTS, batch_size=2)
-    assert_same_prediction(library.predict(tmp_path / "h.onnx", text=TEXTS, batch_size=4), expected)
 
 
 def test_it_keeps_the_classes_of_a_zero_shot_model(tmp_path: Path) -> None:

@@ -239,14 +239,6 @@ def test_predict_writes_embeddings(here: Path, fused: Path, tmp_path: Path) -> N
     assert json.loads(found.to_csv().splitlines()[1].split('"')[1]) == pytest.approx(row["embedding"])
 
 
-def test_an_empty_text_keeps_its_place(here: Path, fused: Path, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("a good film\n\nowl\n")
-    for model, told in ((here / "st", ": unreadable"), (fused, "\tunreadable\t")):
-        found = hydractl.predict(model, tmp_path / "texts.txt")
-        assert list(found.lines())[2] == told and "in JSON" in list(found.guidance())[-1]
-        assert [row["embedding"] is None for row in found] == [False, True, False]
-
-
 def test_a_member_learns_from_the_network(here: Path) -> None:
     learning = {"train_data": here / "texts.csv", "steps": 60, "lr_grid": [3e-3], "seed": 1}
     tuned = hydractl.finetune(here / "m1", teacher=here / "st", **learning)

@@ -37,7 +37,7 @@ from hydractl.tasks.numbers import (
 )
 from hydractl.tasks.task import Answers
 from tests import references
-from tests.cli.conftest import WORDS, save_bert, save_vit
+from tests.cli.conftest import WORDS, save_bert
 from tests.references import answers, drawn, uneven_members
 
 REGRESSION = {"problem_type": "regression"}
@@ -348,29 +348,6 @@ def test_several_numbers_and_a_new_classifier_take_columns(shared: Path, tmp_pat
     assert hydractl.evaluate({"t": tuned}, id_data=pairs, bootstrap=0).models["t"]["id"]["samples"] == 2
     with pytest.raises(DataError, match="names of classes"):
         hydractl.evaluate({"one": one}, id_data=[("a film", "good"), ("owl", "bad")])
-
-
-def test_images_too(tmp_path: Path) -> None:
-    names = {"id2label": {0: "age"}, "label2id": {"age": 0}}
-    vit = save_vit(tmp_path / "vit", **names)
-    draw = np.random.default_rng(0)
-    data = [(draw.integers(0, 256, (8, 8, 3), dtype=np.uint8), float(draw.normal())) for _ in range(30)]
-    tuned = hydractl.finetune([vit], train_data=data, steps=1).checkpoint
-    ready = hydractl.calibrate(tuned, id_data=data[:20])
-    with pytest.raises(DataError, match="were used to make"):
-        hydractl.evaluate(ready.checkpoint, id_data=data)
-    found = hydractl.predict(ready.checkpoint, [image for image, _ in data[:2]])
-    assert found.values.shape == (2, 1) and found.low is not None
-
-
-def test_a_teacher_is_followed_without_labels(shared: Path) -> None:
-    settings = {"teacher_weight": 1.0, "lr": 1e-2}
-    data = {"train_data": f"{shared}/unlabelled.csv", "teacher": shared / "bert"}
-    student = with_config(save_bert(shared / "student"), **REGRESSION)
-    tuned = hydractl.finetune([student], steps=60, settings=settings, **data).checkpoint
-    text = {"text": ["a good film", "owl bad"]}
-    teacher, before, after = (hydractl.predict(one, **text).values for one in (shared / "bert", student, tuned))
-    assert np.abs(after - teacher).max() <= np.abs(before - teacher).max() + 1e-3
 
 
 def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """A label a word: what a Hydra answers, and every command on the way."""
 
-import csv
-import io
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,6 @@ from hydractl.systems.saved_file import read_answers
 from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
-from hydractl.tasks.words import span_ranges, span_tags
 from tests.families import bert, modernbert
 from tests.families.token_classification import tagger
 from tests.references import answers, randomised, uneven_members
@@ -99,19 +95,6 @@ def test_worked_out_by_hand() -> None:
     assert whole.labels == [(("X", "b", 2, 3, pytest.approx(0.8), True),), ()]
     assert whole.sure.tolist() == [True, True] and not answered(0.81).sure[0]
     assert "b X 0.80" in repr(whole)
-
-
-@pytest.mark.parametrize(
-    ("labels", "spans"),
-    [
-        (["I-A", "I-A", "O", "I-B"], [("A", 0, 2), ("B", 3, 4)]),
-        (["B-A", "I-B", "B-B", "I-B"], [("A", 0, 1), ("B", 1, 2), ("B", 2, 4)]),
-        (["NOUN", "NOUN", "VERB"], [("NOUN", 0, 2), ("VERB", 2, 3)]),
-        (["O"], []),
-    ],
-)
-def test_spans_by_iob2(labels: list[str], spans: list[Any]) -> None:
-    assert span_ranges(labels, span_tags(labels)) == spans
 
 
 @pytest.fixture(scope="module")
@@ -203,18 +186,6 @@ def test_every_step_from_words_to_exports(shared: Path, ready: Checkpoint, tmp_p
     assert theirs(**inputs, labels=tags).loss.item() == pytest.approx(
         -(members[:, 1, 2] + members[:, -2, 3]).mean().item() / 2, rel=1e-5
     )
-
-
-def test_tables_of_answers(shared: Path, ready: Checkpoint, tmp_path: Path) -> None:
-    found = hydractl.predict(ready, text=TEXTS)
-    first = json.loads(json.dumps(found.to_json()))["predictions"][0]
-    assert {"spans", "words", "typicality"} <= set(first) and first["words"][0]["text"] == "Anna"
-    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
-    assert [row["word"] for row in rows if row["row"] == "1"] == ["Berlin", ",", "Paris"]
-    inside = [row for row in rows if row["span label"]]
-    assert inside and all(float(row["span confidence"]) <= float(row["confidence"]) for row in inside)
-    written = hydractl.predict(ready, f"{shared}/test.parquet", output=tmp_path / "out.jsonl")
-    assert written.counts.inputs == 30 and len((tmp_path / "out.jsonl").read_text().splitlines()) == 30
 
 
 def test_a_blank_line_keeps_its_place(ready: Checkpoint, tmp_path: Path) -> None:
