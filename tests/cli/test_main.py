@@ -127,21 +127,6 @@ def kill_this_process(_samples: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_with_the_shell_s_code(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    command = [*HYDRACTL, "prune", "--method", "circuit", "--budget", "1", "--circuit", "-"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    # More than a pipe holds: once it is written, the command is reading and waits for the end.
-    process.stdin.write(b" " * 2**18)
-    process.stdin.flush()
-    process.send_signal(number)
-    # The end of its input comes after the signal: a read that was between two system calls heeds it only then.
-    err = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == code
-    assert "Traceback" not in err
-    assert len(err.splitlines()) <= 1
-
-
 def test_a_reader_that_leaves_ends_it_quietly(vit: Path) -> None:
     read, write = os.pipe()
     os.close(read)

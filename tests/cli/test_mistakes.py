@@ -71,10 +71,6 @@ def begun() -> None:
     Path("b/work/begun.json").write_text(json.dumps({"options": options, "plan": {"draws": 1}}))
 
 
-def calibrated() -> None:
-    hydractl_.calibrate("vit", id_data="pets", ood_score="msp", output="c")
-
-
 def texts() -> None:
     Path("texts.csv").write_text("id,review,label\n1,a good film,cat\n2,a bad film,dog\n")
 
@@ -100,8 +96,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a misspelt score": (nothing, "evaluate vit --id-data pets --ood-score knnn", 2, "'knnn' is not one of", ""),
     "a misspelt format": (nothing, "export vit --format onx -o x", 2, "'onx' is not one of",
                           "export vit --format hf -o x"),
-    "no circuit yet": (nothing, "prune vit --method circuit --budget 2", 1, "run extract-circuit first",
-                       "prune vit --method circuit --budget 2 --id-data pets --ood-data noise"),
     "a search of no model": (nothing, "prune --method circuit --budget 2 --id-data pets", 2, "name the MODEL",
                              "prune vit --method circuit --budget 2 --id-data pets"),
     "more heads than there are": (nothing, "prune vit --method random --budget 99", 2, "--budget 99: expected 0 to 8",
@@ -135,20 +129,12 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                               "calibrate vit --id-data pets -o c --ood-score msp"),
     "names of a nameless model": (nameless, "evaluate nameless --id-data pets", 1, "pass --match-labels index",
                                   "evaluate nameless --id-data pets --match-labels index"),
-    "numbers of a nameless model": (table, "score-heads nameless --method taylor --id-data numbers.parquet -o -", 0,
-                                    "0 is LABEL_0", ""),
-    "calibration data again": (calibrated, "evaluate c --id-data pets", 1, "12 of 12 samples were used to make c",
-                               "evaluate c --id-data held-out"),
     "texts for a model of images": (texts, "evaluate vit --id-data texts.csv", 1, "no image column among id",
                                     "evaluate bert --id-data texts.csv"),
     "no such column": (texts, "evaluate bert --id-data texts.csv --text-column body", 1, "no column 'body', only id",
                        "evaluate bert --id-data texts.csv --text-column review"),
     "a slice of one class": (eight, "evaluate vit --id-data eight:train[:8]", 0, "8 samples taken hold 1 of 3 classes",
                              ""),
-    "a slice to search on": (eight, "select vit --random 2 --members 2 --budgets 1 --id-data eight:train[:8]", 0,
-                             "8 samples taken hold 1 of 3 classes", ""),
-    "a slice to train on": (eight, "finetune vit --train-data eight:train[:8] --steps 1 --set lr=1e-3 -o t", 0,
-                            "8 samples taken hold 1 of 3 classes", ""),
     "the model among the data": (nothing, "evaluate pets --id-data vit", 2, "swap them",
                                  "evaluate vit --id-data pets"),
     "a table for a model": (table, "evaluate numbers.parquet --id-data vit", 2, "swap them", ""),

@@ -111,16 +111,6 @@ def test_scores_of_two_towers(hydractl: Command, here: Path) -> None:
     assert (missing.code, "text tower" in missing.err) == (2, True)
 
 
-@pytest.mark.parametrize("method", ["random", "magnitude"])
-@pytest.mark.usefixtures("here")
-def test_a_trunk_keeps_all_its_heads(hydractl: Command, vit: Path, method: str) -> None:
-    for seed in (0, 1):
-        options = ["--budget=3", "--trunk=1", "-o", f"m{seed}", *(["--seed", seed] if method == "random" else [])]
-        assert hydractl("prune", vit, "--method", method, *options).code == 0
-        assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in range(4)}
-        assert len(kept(f"m{seed}")) == 5
-
-
 def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
     arguments = ("prune", vit, "--method=taylor", "--budget=3", f"--id-data={images}", "--samples=6")
     hydractl(*arguments, "-o", "m1", code=0)

@@ -21,10 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
 import hydractl as library
-from tests.cli.conftest import LABELS, NAMED, SIZES, WORDS, Command, save_clip
+from tests.cli.conftest import LABELS, NAMED, Command, save_clip
 from tests.references import save_timm
-
-OWN: dict[str, Any] = {**SIZES, **NAMED}
 
 
 @dataclass(frozen=True)
@@ -64,27 +62,6 @@ def saved(maker: Any, name: str = "bert", **changes: Any) -> Callable[[], None]:
         for field, value in changes.items():
             setattr(config, field, value)
         maker.from_config(config).save_pretrained("net")
-
-    return save
-
-
-def roberta(maker: Any, **changes: Any) -> Callable[[], None]:
-    def save() -> None:
-        shutil.copytree("bert", "net")
-        config = hf.RobertaConfig(vocab_size=len(WORDS), max_position_embeddings=18, pad_token_id=0, **OWN)
-        for field, value in changes.items():
-            setattr(config, field, value)
-        maker.from_config(config).save_pretrained("net")
-
-    return save
-
-
-def beit(maker: Any) -> Callable[[], None]:
-    def save() -> None:
-        shutil.copytree("vit", "net")
-        maker(hf.BeitConfig(image_size=8, patch_size=4, vocab_size=8, use_mask_token=True, **OWN)).save_pretrained(
-            "net"
-        )
 
     return save
 
@@ -250,14 +227,7 @@ def fused_apart(here: Here, step: str, flag: str) -> None:
 
 ROWS: dict[str, Any] = {"title": ["good", "bad", "film"], "body": ["a", "owl", "good"]}
 REFUSALS: dict[str, Refusal] = {
-    "spans": other_task(saved(hf.AutoModelForQuestionAnswering)),
-    "spans of a RoBERTa": other_task(roberta(hf.AutoModelForQuestionAnswering)),
-    "choices": other_task(saved(hf.AutoModelForMultipleChoice)),
-    "choices of a RoBERTa": other_task(roberta(hf.AutoModelForMultipleChoice)),
     "masked words": other_task(saved(hf.AutoModelForMaskedLM)),
-    "a bare RoBERTa": without_classifier(roberta(hf.AutoModel)),
-    "a bare BEiT": without_classifier(beit(hf.BeitModel), IMAGES),
-    "masked patches of a BEiT": other_task(beit(hf.BeitForMaskedImageModeling), IMAGES),
     "a bare timm": without_classifier(bare_timm, IMAGES),
     "another task saved as": Refusal(
         saved(hf.AutoModelForQuestionAnswering), "inspect net", r"or save it as (\w+(?: or \w+)*)", saved_as

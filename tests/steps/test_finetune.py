@@ -1,6 +1,5 @@
 import json
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +12,6 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from PIL import Image
-from transformers import ViTModel
 
 import hydractl
 from hydractl.checkpoint.contents import identity
@@ -21,7 +19,6 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.training.recipe import Recipe, to_toml
 from tests.cli.conftest import HYDRACTL, LABELS, Command
-from tests.references import make_timm, save_timm
 from tests.steps.test_resume import KilledAfter
 
 RECIPE = Recipe(optimizer="sgd", lr=(0.05,), batch=4, steps=3, flip=True, dropout=0.1)
@@ -106,25 +103,6 @@ def test_killed_and_resumed_gives_the_bits_of_an_uninterrupted_run(run: Command,
     assert not Path("killed").exists()
     assert run(*train, "killed", "--resume").code == 0
     assert Path("killed").read_bytes() == Path("whole").read_bytes()
-
-
-def save_base(library: str, folder: Path) -> None:
-    if library == "timm":
-        save_timm(make_timm("vit_tiny_patch16_224", img_size=8, patch_size=4, depth=2, num_classes=0), folder)
-    else:
-        ViTModel.from_pretrained("vit").save_pretrained(folder)
-        shutil.copy("vit/preprocessor_config.json", folder)
-
-
-@pytest.mark.parametrize("library", ["transformers", "timm"])
-def test_a_base_network_gets_the_data_s_classifier(library: str, run: Command, place: Path) -> None:
-    save_base(library, place / "base")
-    refused = run("finetune", "base", *FAST, "-o", "m1")
-    assert refused.code == 2 and "with --new-classifier" in refused.err
-    assert run("finetune", "base", *FAST, "-o", "m1", "--new-classifier=zeros").code == 0
-    trained = read_checkpoint("m1")
-    assert trained.labels == ("cat", "dog", "owl") and trained.tensors["classifier.weight"].load().any()
-    run("evaluate", "m1", "--id-data=pets", "--allow-leak", "--device=cpu", code=0)
 
 
 def test_a_hydra_trains_member_by_member_or_jointly(run: Command, place: Path) -> None:
