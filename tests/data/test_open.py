@@ -30,13 +30,6 @@ def texts(path: Path, *rows: str) -> Path:
     return path
 
 
-def test_texts_with_labels(tmp_path: Path) -> None:
-    samples = opened(texts(tmp_path / "a.csv", "good,yes", "NA,no", '"one, two",yes'))
-    assert (samples.name, samples.inputs) == ("a", ["good", "NA", "one, two"])
-    assert (samples.labels.tolist(), samples.label_names) == ([1, 0, 1], ("no", "yes"))
-    assert samples.columns == ("text",)
-
-
 def test_pairs_of_texts(tmp_path: Path) -> None:
     rows = [{"b": "x", "a": "y"}, {"b": None, "a": "w"}]
     datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
@@ -74,12 +67,6 @@ def test_numbers_and_dates_are_texts_in_a_column_that_is_called_so(
     datasets.Dataset.from_dict({"code": values, "title": ["a", "b"]}).to_parquet(tmp_path / "c.parquet")
     assert opened(tmp_path / "c.parquet").inputs == ["a", "b"]
     assert opened(tmp_path / "c.parquet", reading=Reading(text_column="code")).inputs == expected
-
-
-def test_an_empty_cell_among_numbers_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,label\n1,x\n,y\n")
-    with pytest.raises(DataError, match="1 of 2 texts are empty, the first is sample 1"):
-        opened(tmp_path / "a.csv")
 
 
 def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:

@@ -171,12 +171,6 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
         open_table(parse_data_spec(str(tmp_path)))
 
 
-def test_a_metadata_table_names_the_images(tmp_path: Path) -> None:
-    image_folder(tmp_path, ["a.png", "b.png"])
-    (tmp_path / "metadata.csv").write_text("file_name,label\na.png,cat\nb.png,dog\n")
-    assert open_table(parse_data_spec(str(tmp_path)))["label"][:] == ["cat", "dog"]
-
-
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl", "a.arrow", "a.tar", "a.pkl"])
 @pytest.mark.parametrize("content", [b"", b'"a\n{"a":'])
 def test_a_damaged_file_is_one_line(name: str, content: bytes, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
@@ -307,9 +301,3 @@ def test_no_program_is_started_for_an_image(tmp_path: Path, folder: Path, monkey
     with pytest.raises(DataError, match=r"a.png\): unreadable image: not one of PNG, JPEG, WEBP, GIF, BMP, TIFF"):
         open_samples(str(folder), "image").content_hashes()
     assert not started.exists()
-
-
-def test_a_header_alone_holds_no_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("text,label\n")
-    with pytest.raises(DataError, match="holds no rows"):
-        open_table(parse_data_spec(str(tmp_path / "a.csv")), print)

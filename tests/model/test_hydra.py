@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
@@ -51,13 +50,6 @@ def test_it_shows_what_it_is_in_a_few_lines(tmp_path: Path) -> None:
     assert found["heads"] == f"{tower.layers * tower.heads} of {tower.layers * tower.heads} (vision)"
     assert found["labels"].startswith("14: cat") and found["labels"].endswith("b, c, d, e, f, g, h, i, j, ...")
     assert repr(model).replace("\n", "").isprintable() and "hydractl.calibrate" in repr(model)
-
-
-def test_temperature_divides_the_logits_of_each_member(tmp_path: Path) -> None:
-    reference = build_reference("vit")
-    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
-    model.calibration = Calibration(2.0)
-    assert_close(model(**reference.inputs).probabilities, (reference.logits() / 2).softmax(-1), rtol=0, atol=1e-10)
 
 
 def test_logits_are_the_classifier_of_the_features(family_reference: Reference, tmp_path: Path) -> None:

@@ -237,14 +237,6 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert f'<h1 class="verdict">{sentence}</h1>' in html_page(report, {})
 
 
-def test_what_is_within_chance_has_no_mark() -> None:
-    report = compared(accuracy=(0.02, -0.01, 0.05))
-    written = {"outcome": "within chance", "difference": 0.02, "interval": [-0.01, 0.05]}
-    assert report_json(report)["models"]["b"]["verdict"]["accuracy"] == written
-    row = next(line for line in printed(report.models, 1000).splitlines() if line.startswith("b "))
-    assert "▲" not in row and "▼" not in row
-
-
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:
     one, two = compared(accuracy=(0.02, 0.01, 0.03)), compared(accuracy=(0.04, 0.01, 0.06))
     same = replace(two, models={"a": PLAIN, "c": two.models["b"]})

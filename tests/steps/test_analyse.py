@@ -78,15 +78,6 @@ def test_a_folder_that_names_another_network_is_not_given_to_transformers(
     assert result.code == 2 and "adapter_config.json, which names another network" in result.err
 
 
-def test_paths_and_loaded_models_are_timed(vit: Path) -> None:
-    timed = library.analyse_speed(
-        {"one": vit, "two": [vit, library.load(vit)]}, batch_sizes=[1, 2], dtypes=["bf16", torch.float32], seconds=0
-    )
-    assert [(row["name"], row["dtype"], row["batch_size"]) for row in timed.to_json()["rows"]] == [
-        (name, dtype, size) for dtype in ("bfloat16", "float32") for size in (1, 2) for name in ("one", "two")
-    ]
-
-
 def test_threads_are_as_before(vit: Path) -> None:
     before = torch.get_num_threads()
     timed = library.analyse_speed(vit, batch_sizes=1, seconds=0, processor_time=True)

@@ -57,24 +57,6 @@ def test_without_a_file_nothing_is_written(place: Path) -> None:
         hydractl.extract_circuit("vit", **SEARCH, budget=1, resume=True)
 
 
-def test_writes_a_circuit_for_each_objective(run: Command, place: Path) -> None:
-    result = run(*ARGUMENTS, "--objective=acc,ood,avg", "--budget=3", "-o", "c-{objective}.json")
-    assert (result.code, result.out) == (0, "c-acc.json\nc-ood.json\nc-avg.json\n")
-    first, *steps = result.err.splitlines()
-    assert first.startswith("note: 63 networks to measure")  # 8 + 7 + 6 for each objective
-    assert len(steps) == 9
-    assert steps[0].startswith("acc    1  vision layer ")
-    for objective in ("acc", "ood", "avg"):
-        circuit = json.loads((place / f"c-{objective}.json").read_text())
-        assert circuit["objective"] == objective
-        assert len(circuit["steps"]) == 3
-        for step in circuit["steps"]:
-            mean = (step["accuracy"] + step["auroc"]) / 2
-            assert step["score"] == {"acc": step["accuracy"], "ood": step["auroc"], "avg": mean}[objective]
-        assert circuit["search_data"].keys() == {"id", "ood"}
-    assert made(place) == ["c-acc.json", "c-avg.json", "c-ood.json"]
-
-
 def test_a_circuit_goes_through_a_pipe(run: Command, place: Path) -> None:
     circuit = run(*ARGUMENTS, "--budget=2", "--quiet", "-o", "-")
     assert circuit.err == ""

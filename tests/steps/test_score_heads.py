@@ -11,7 +11,6 @@ from transformers import ViTForImageClassification, ViTImageProcessor
 import hydractl
 from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod
 from hydractl.errors import ArtifactError, OptionError
-from tests.cli.conftest import LABELS
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -33,13 +32,6 @@ def test_a_loaded_model_is_scored_as_its_file(vit: Path, images: Path, noise: Pa
     written = json.loads(Path("path.json").read_text())
     assert Path(written["model"]["reference"]).resolve() == vit.resolve()
     assert scored.to_json() | {"model": None} == written | {"model": None}
-
-
-def test_samples_may_be_at_hand(vit: Path, images: Path) -> None:
-    files = sorted(images.glob("*/*.png"))
-    pairs = [(np.asarray(Image.open(file)), LABELS.index(file.parent.name)) for file in files]
-    named = hydractl.score_heads(vit, method="taylor", id_data=pairs, match_labels="index")
-    assert named.to_json()["towers"] == hydractl.score_heads(vit, method="taylor", id_data=images).to_json()["towers"]
 
 
 @pytest.mark.parametrize("method", ["taylor", "deviation", "magnitude", "random"])
