@@ -140,6 +140,7 @@ def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], fo
         .get_template("monitor.html")
         .render(
             verdict=verdict(findings),
+            alarm=findings.since is not None,
             tables=tables(findings),
             pictures=drawn,
             picked=list(map(_shown, picked)),
@@ -191,6 +192,7 @@ def _evidence(findings: Findings) -> Figure:
         axes.plot(ends, [1.0, *(span.evidence for span in history)], **line(place))
     axes.axhline(findings.streams / findings.alpha, color=GREY, linestyle="--")
     axes.set(yscale="log", xlabel="inputs", ylabel="evidence")
+    axes.set_ylim(bottom=1)
     return explained(figure, [Key("evidence", COLORS[0]), Key("alarm", GREY, "--")])
 
 

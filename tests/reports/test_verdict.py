@@ -234,7 +234,7 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert "92.00▲  0.600▼" in printed(report.models, 1000)
     assert "| **92.00** ▲ | 0.600 ▼ |" in markdown_table(table)
     assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex_table(table)
-    assert f'<h1 class="verdict">{sentence}</h1>' in html_page(report, {})
+    assert f'<p class="verdict">{sentence}</p>' in html_page(report, {})
 
 
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:
