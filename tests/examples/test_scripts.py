@@ -148,6 +148,18 @@ def test_refits_stand_beside_circuits_and_members_in_doubt(vit: Path, noise: Pat
     assert [form for _, form, _ in forms[:3]] == ["plain", "mean shift", "refitted"] and len(forms) % 3 == 0
 
 
+def test_training_starts_from_plain_and_from_refitted_members(vit: Path, noise: Path, tmp_path: Path) -> None:
+    images = half_known(vit, save_images(tmp_path / "many", count=24))
+    asked = ["tables/refit_training.py", vit, f"--fit={images}", f"--test={images}", f"--train={images}",
+             f"--output={tmp_path / 'answers'}", f"--ood={noise}", "--heads=2", "--members=2", "--merge=1", "--set",
+             "batch=4", "--steps", 0, 1]  # fmt: skip
+    said = run(*asked)
+    rows = [line.split("|")[1].strip() for line in said.splitlines()[3:]]
+    systems, forms, differences = 2, 2, 2
+    assert len(rows) == 2 * (systems * forms + differences) + 2 + 2  # of both lengths; merged; earlier to later
+    assert run(*asked) == said  # what is trained is not trained again
+
+
 def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
     like = tmp_path / "like" / "one.jpg"
     like.parent.mkdir()
