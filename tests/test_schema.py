@@ -119,5 +119,5 @@ def test_standard_input_and_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 1}')))
     assert read_json("-", ORIGIN).value == {"a": 1}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 12}')))
-    with pytest.raises(ArtifactError, match="is larger than the 8 bytes"):
+    with pytest.raises(ArtifactError, match="larger than the 8 bytes"):
         read_json("-", ORIGIN)

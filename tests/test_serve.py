@@ -128,7 +128,7 @@ def test_what_only_a_library_prepares_is_refused(tmp_path: Path) -> None:
     settings = vit / "preprocessor_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "resample": 1}))
     library.export(vit, output=tmp_path / "vit.onnx")
-    with pytest.raises(CheckpointError, match="image processor needs its library"):
+    with pytest.raises(CheckpointError, match="image processor"):
         load_onnx(tmp_path / "vit.onnx")
 
 
@@ -172,7 +172,7 @@ def test_a_token_that_is_not_embedded_is_named(tmp_path: Path) -> None:
     assert serve(["a good film"])["input_ids"].shape == (1, 5)
     with pytest.raises(DataError, match=r"the token '\.'"):
         serve(["a good film."])
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json does not cut and pad"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
         prepare_texts(checkpoint)
 
 

@@ -56,7 +56,7 @@ def test_of_two_writers_of_one_output_the_second_is_refused(tmp_path: Path) -> N
     path = tmp_path / "out"
     with write_atomically(path) as early:
         early.write(b"early")
-        with pytest.raises(OutputError, match="another run is writing it"), write_atomically(path):
+        with pytest.raises(OutputError, match="another run"), write_atomically(path):
             pass
     assert path.read_bytes() == b"early"
     assert list(tmp_path.iterdir()) == [path]
@@ -127,9 +127,9 @@ def test_which_files(tmp_path: Path) -> None:
     assert output_paths(tmp_path, names) == [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
     assert output_paths("new/", names) == [Path("new/a.safetensors"), Path("new/b.safetensors")]
     assert output_paths("m{member}", names) == [Path("m0"), Path("m1")]
-    with pytest.raises(OptionError, match="`output` m: 2 members need a folder"):
+    with pytest.raises(OptionError, match="`output` m: 2 members"):
         output_paths("m", names)
-    with pytest.raises(OptionError, match="`output` new/: two models have the same name"):
+    with pytest.raises(OptionError, match="`output` new/"):
         output_paths("new/", ["a", "a"])
 
 
@@ -173,7 +173,7 @@ def test_with_force_ours_is_replaced(tmp_path: Path) -> None:
 def test_what_is_not_ours_is_never_replaced(tmp_path: Path, force: bool) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(OutputError, match="holds thesis.txt, which hydractl did not write"):
+    with pytest.raises(OutputError, match="holds thesis.txt"):
         make(tmp_path / "mine", force=force)
     make(tmp_path / "out")
     (tmp_path / "out" / "notes.txt").write_text("by hand")

@@ -90,7 +90,7 @@ def test_nothing_may_follow_the_scores_of_a_reranker(tmp_path: Path) -> None:
     folder = save_reranker(tmp_path / "a", activation_fn=SIGMOID)
     dense = {"path": "1_Dense", "type": "sentence_transformers.base.modules.dense.Dense"}
     save_json(folder / "modules.json", [TRANSFORMER, dense])
-    with pytest.raises(CheckpointError, match=r"modules\.json: has a Dense"):
+    with pytest.raises(CheckpointError, match=r"modules\.json: .*Dense"):
         read_checkpoint(folder)
 
 

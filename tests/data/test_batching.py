@@ -74,7 +74,7 @@ def test_workers_make_the_same_batches_in_the_requested_order(
     assert_same(list(make_batches(images, preprocessor, 2, workers=2)), expected)
     assert list(made_by_workers(range(10), 2, [7, 1, 5])) == [7, 1, 5]  # type: ignore[arg-type]
     (tmp_path / "images" / "dog" / "4.png").write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"sample 4 \(.*4.png\): unreadable image"):
+    with pytest.raises(DataError, match=r"sample 4 \(.*4.png\)"):
         list(make_batches(images, preprocessor, 2, workers=2))
 
 

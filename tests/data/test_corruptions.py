@@ -85,5 +85,5 @@ def test_what_cannot_be_asked_for(text: str, message: str) -> None:
 
 
 def test_what_cannot_be_corrupted() -> None:
-    with pytest.raises(OptionError, match="t holds texts: give shifted texts as `shift_data`"):
+    with pytest.raises(OptionError, match="`shift_data`"):
         corrupted(Samples("t", "text", ["a"]), KINDS["pixelate"], 1)

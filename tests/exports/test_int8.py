@@ -131,7 +131,7 @@ def test_a_drop_beyond_chance_is_told_and_refused_beyond_the_limit(
 ) -> None:
     model = with_outlier(tmp_path)
     given = {"int8": True, "id_data": labelled(model, random_images(300, 0)), "output": tmp_path / "m.onnx"}
-    with pytest.raises(OutputError, match=r"m\.onnx: not written, accuracy falls by .*`max_accuracy_drop` is 1:"):
+    with pytest.raises(OutputError, match="`max_accuracy_drop` is 1"):
         library.export(model, **given, max_accuracy_drop=1)
     assert not list(tmp_path.glob("*.onnx*"))
     assert any("int8 changes accuracy by -" in message for message in caplog.messages)

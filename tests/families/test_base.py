@@ -166,7 +166,7 @@ def test_every_family_has_a_base_or_a_reason_not_to(tmp_path: Path) -> None:
     assert identity(read_checkpoint(distilled, without_classifier=True)) == identity(read_checkpoint(distilled))
     # No library has a classifier over an image tower as OpenCLIP writes it.
     zero_shot = read_checkpoint(build_reference("open-clip").save(tmp_path / "open-clip"), without_classifier=True)
-    with pytest.raises(OptionError, match="is a zero-shot model, .* start from CLIP as transformers writes it"):
+    with pytest.raises(OptionError, match="is a zero-shot model"):
         with_new_classifier(zero_shot, LABELS, "zeros")
 
 

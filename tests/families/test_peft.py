@@ -111,7 +111,7 @@ def test_a_base_network_takes_the_classifiers_of_its_adapters(name: str, classes
     found = load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits
     assert_close(found, torch.stack(answers))
     save_file({n: t for n, t in load_file(places[1] / WEIGHTS).items() if "classifier" not in n}, places[1] / WEIGHTS)
-    with pytest.raises(CheckpointError, match="adapter1: has no classifier.bias, and neither has .*base"):
+    with pytest.raises(CheckpointError, match="adapter1: .*bias, .*base"):
         hydractl.fuse([tmp_path / "base", *places])
 
 

@@ -49,11 +49,11 @@ def test_refused_by_name(case: str, tmp_path: Path) -> None:
 
 def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
     save_timm(make_timm("resnet10t", num_classes=2), tmp_path / "resnet")
-    with pytest.raises(CheckpointError, match="resnet10t is not a plain VisionTransformer"):
+    with pytest.raises(CheckpointError, match="resnet10t"):
         read_checkpoint(tmp_path / "resnet")
     folder = folder_of(tmp_path, VIT)
     edit_json(folder / "config.json", architecture="no_such_model")
-    with pytest.raises(CheckpointError, match="timm cannot build 'no_such_model'"):
+    with pytest.raises(CheckpointError, match="'no_such_model'"):
         read_checkpoint(folder)
 
 
@@ -80,5 +80,5 @@ def test_one_file_beside_its_config_is_the_same_checkpoint(tmp_path: Path) -> No
     (folder / "model.safetensors").rename(folder / "weights.safetensors")
     assert identity(read_checkpoint(folder / "weights.safetensors")) == expected
     (folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"put the model's config\.json beside it"):
+    with pytest.raises(CheckpointError, match=r"config\.json beside"):
         read_checkpoint(folder / "weights.safetensors")

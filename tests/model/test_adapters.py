@@ -108,9 +108,9 @@ def test_a_file_is_read_as_it_was_written_and_its_members_part(ensemble: Ensembl
     assert stored.spec == made.spec and stored.shared == made.shared
     assert torch.equal(answers(stored, reference.inputs), answers(made, reference.inputs))
     assert fuse([stored]).spec.adapter is None
-    with pytest.raises(OptionError, match="has 3 members(, which adapt weights .*: prune the network|: prune each)"):
+    with pytest.raises(OptionError, match="has 3 members"):
         drop_heads(stored, [])
-    with pytest.raises(OptionError, match="file: members 0,3: choose from 0 to 2, each once"):
+    with pytest.raises(OptionError, match="file: members 0,3: "):
         pick_members(stored, [0, 3])
 
 

@@ -153,12 +153,12 @@ def test_every_member_says_scaled_logits(tmp_path: Path, kind: str | None) -> No
 
 def test_what_has_no_classes_of_its_own_is_not_scaled(tmp_path: Path, held_out: Path) -> None:
     clip = save_clip(tmp_path / "clip", 0)
-    with pytest.raises(OptionError, match="is zero-shot, and its classes may change"):
+    with pytest.raises(OptionError, match="is zero-shot"):
         library.calibrate(clip, method="vector", id_data=held_out)
-    with pytest.raises(OptionError, match="`bank_size` 8: a zero-shot model keeps no bank"):
+    with pytest.raises(OptionError, match="`bank_size` 8"):
         library.calibrate(clip, id_data=held_out, bank_size=8)
     half = build_reference("vit", dtype=torch.bfloat16).save(tmp_path / "half")
-    with pytest.raises(OptionError, match=r"in torch\.bfloat16, which would round scales"):
+    with pytest.raises(OptionError, match=r"in torch\.bfloat16"):
         library.calibrate(half, method="vector", id_data=held_out)
 
 

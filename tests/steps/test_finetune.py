@@ -54,7 +54,7 @@ def test_nothing_is_written_unless_asked_and_data_may_be_values(mine: None, plac
     assert identity(alone.checkpoint) != identity(both.checkpoints[0]) != identity(both.checkpoints[1])
     assert hydractl.load(hydractl.fuse(both.checkpoints)).members == 2
     assert list(alone.lines()) == [f"vit: {alone.networks[0]}"]
-    with pytest.raises(OptionError, match="2 networks .*`checkpoints`"):
+    with pytest.raises(OptionError, match="2 .*`checkpoints`"):
         _ = both.checkpoint
 
 
@@ -73,7 +73,7 @@ def test_only_a_finished_run_and_one_with_a_file_are_resumed(place: Path) -> Non
     [again] = hydractl.finetune("vit", **options, output="m1").networks
     assert (again.lr, again.steps, again.validation) == (0.05, 3, None)
     hydractl.fuse(["vit", "vit"], output="fused")
-    with pytest.raises(CheckpointError, match="fused: was not made by fine-tuning"):
+    with pytest.raises(CheckpointError, match="fused: was not made"):
         hydractl.finetune("vit", **options, output="fused")
     with pytest.raises(OptionError, match="`output`"):
         hydractl.finetune("vit", **options)

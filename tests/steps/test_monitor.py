@@ -86,7 +86,7 @@ def test_a_state_goes_on_and_merges(hydractl: Command, here: Path) -> None:
     assert (merged.inputs, merged.streams) == (120, 2)
     assert merged.highest == library.monitor("model", state="other.json").findings.highest / 2
     assert library.monitor("model", state="both.json").findings == merged
-    with pytest.raises(OutputError, match="both.json: exists already"):
+    with pytest.raises(OutputError, match="both.json: exists"):
         library.monitor("model", merge=["whole.json"], state="both.json")
 
 
@@ -208,7 +208,7 @@ def test_predictions_that_lack_something_are_refused(here: Path, text: str, mess
 def test_options_that_make_no_sense_are_refused(hydractl: Command, here: Path) -> None:
     with pytest.raises(OptionError, match="no inputs"):
         library.monitor("model")
-    with pytest.raises(OptionError, match="`merge` puts states together"):
+    with pytest.raises(OptionError, match="`merge`"):
         library.monitor("model", "today", merge=["a.json"])
     with pytest.raises(OptionError, match="`alpha` 1"):
         library.monitor("model", "today", alpha="100%")
@@ -216,8 +216,8 @@ def test_options_that_make_no_sense_are_refused(hydractl: Command, here: Path) -
     said = hydractl("monitor", "model", "today", "--labels", "labels.csv", code=0).err
     assert "warning: labels.csv names none of the inputs" in said
     Path("labels.csv").write_text("image,class\nelsewhere.png,cat\n")
-    with pytest.raises(DataError, match="has the columns image, class"):
+    with pytest.raises(DataError, match="columns image, class"):
         library.monitor("model", "today", labels="labels.csv")
     shutil.copy("labels.csv", "to-label.csv")
-    with pytest.raises(OutputError, match="to-label.csv: exists already"):
+    with pytest.raises(OutputError, match="to-label.csv: exists"):
         library.monitor("model", "today", pick=1)

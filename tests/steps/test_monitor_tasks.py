@@ -183,7 +183,7 @@ def test_an_onnx_file_is_watched_as_its_source(case: Case, tmp_path: Path) -> No
 @pytest.mark.parametrize("case", OTHERS, indirect=True, ids=lambda make: make.__name__)
 def test_classes_are_not_asked_of_it(case: Case, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("text,label\na,cat\n")
-    with pytest.raises(OptionError, match="`labels` are classes of inputs, which this model does not choose"):
+    with pytest.raises(OptionError, match="`labels`"):
         library.monitor(case.model, data=data(case.same), labels=tmp_path / "labels.csv")
 
 
@@ -213,10 +213,10 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
         (tmp_path / "x.csv").write_text("input,typicality,label\na,0.5,=salt\n")
         library.monitor(case.model, tmp_path / "x.csv")
     (tmp_path / "y.csv").write_text('input,typicality,msp,label\na,0.5,0.5,"=salt, cow"\n')
-    with pytest.raises(DataError, match="row 1: the model has no label 'cow'"):
+    with pytest.raises(DataError, match="row 1: .*label 'cow'"):
         library.monitor(case.model, tmp_path / "y.csv")
     library.Monitor(case.model).save(tmp_path / "state.json")
-    with pytest.raises(ArtifactError, match="is of another calibration"):
+    with pytest.raises(ArtifactError, match="another calibration"):
         model = as_checkpoint(case.model)
         other_thresholds = replace(model.calibration, thresholds=(0.1, 0.5, 0.5))
         library.Monitor(replace(model, calibration=other_thresholds), state=tmp_path / "state.json")

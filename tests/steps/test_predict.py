@@ -69,7 +69,7 @@ def test_what_says_two_classes_of_one_name_is_read_back(images: Path, tmp_path: 
     assert next(iter(again.values()))["id"] == measured
     library.export(warm, output=tmp_path / "graph.onnx")
     assert load_onnx(tmp_path / "graph.onnx").predict(files(images)[0]).labels == ["crane #2"]
-    with pytest.raises(DataError, match="several classes called crane: .*`match_labels` index"):
+    with pytest.raises(DataError, match="crane: .*`match_labels`"):
         (tmp_path / "named").mkdir()
         for name in ("crane", "owl"):
             (tmp_path / "named" / name).symlink_to(images / "cat")
@@ -96,7 +96,7 @@ def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
         np.testing.assert_allclose(library.predict(model, one).msp, expected.msp, rtol=0, atol=1e-6)
     with pytest.raises(OptionError, match="`dtype`"):
         library.predict(model, path, dtype="bf16")
-    with pytest.raises(OptionError, match="`classes` would change the loaded model"):
+    with pytest.raises(OptionError, match="`classes`"):
         library.predict(model, path, classes=["a", "b"])
 
 
@@ -134,7 +134,7 @@ def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(each.probabilities, found[0].probabilities)
     (tmp_path / "b.txt").write_bytes("a\u2028good\x0cfilm\x85\x1c.\r\n\n bad\x0b\u2029owl".encode())
     assert library.predict(bert, tmp_path / "b.txt").inputs == ["a\u2028good\x0cfilm\x85\x1c.", "", " bad\x0b\u2029owl"]
-    with pytest.raises(OptionError, match="`text_column` text: .*a.txt"):
+    with pytest.raises(OptionError, match="`text_column` text"):
         library.predict(bert, tmp_path / "a.txt", text_column="text")
 
 
@@ -175,7 +175,7 @@ def test_blank_lines_and_empty_rows_keep_their_place(hydractl: Command, bert: Pa
     assert [line.split("\t")[1] for line in table.lines()] == ["id", "7", "8", "9", "10"]
     assert table.to_pandas()["kept label"].tolist() == ["cat", "owl", "dog", "owl"]
     for options in ({"keep": ["no"]}, {"id_column": "no"}):
-        with pytest.raises(OptionError, match="the columns text, n, label"):
+        with pytest.raises(OptionError, match="columns text, n, label"):
             library.predict(bert, tmp_path / "a.csv", **options)
     assert "--keep n" in hydractl("predict", bert, tmp_path / "a.txt", "--keep", "n", code=2).err
 
@@ -209,7 +209,7 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
     model = library.load(vit)
     with torch.no_grad():
         model.classifier.bias.fill_(float("inf"))
-    with pytest.raises(NotFiniteError, match=r"0\.png: .*logits are not finite on this data: try `dtype`"):
+    with pytest.raises(NotFiniteError, match=r"0\.png: .*`dtype`"):
         library.predict(model, files(images))
 
 

@@ -102,15 +102,15 @@ def test_what_cannot_be_read_keeps_its_place(vit: Path, images: Path, form: str)
     assert (found.counts.inputs, found.counts.unreadable) == (8, 6)
     assert [row["input"] for row in rows(f"out.{form}")] == [*bad, *good]
     assert [row["label"] in ("", "None", None) for row in rows(f"out.{form}")] == [True] * 6 + [False] * 2
-    with pytest.raises(DataError, match="none of 6 inputs can be read"):
+    with pytest.raises(DataError, match="none of 6 inputs"):
         library.predict(vit, bad, output=f"none.{form}", skip_bad=True)
     assert not list(Path().glob("none*"))
 
 
 def test_other_endings_and_resuming_nothing_are_refused(vit: Path, images: Path) -> None:
-    with pytest.raises(OptionError, match=r"out\.txt: end the name in \.csv, \.jsonl, \.parquet"):
+    with pytest.raises(OptionError, match=r"out\.txt: .*\.parquet"):
         library.predict(vit, images, output="out.txt")
-    with pytest.raises(OptionError, match="`resume` needs an `output`"):
+    with pytest.raises(OptionError, match="`resume`.*`output`"):
         library.predict(vit, images, resume=True)
 
 
@@ -124,7 +124,7 @@ def test_workers_read_ahead_and_change_nothing(vit: Path, images: Path, tmp_path
     library.predict(vit, [*given, str(images)], output="out.csv", workers=workers, **options)
     assert Path("out.csv").read_text() == whole.to_csv()
     assert [row["input"] for row in rows("out.csv")][:10] == given and len(whole) == 22
-    with pytest.raises(DataError, match=r"bad\.png: unreadable image"):
+    with pytest.raises(DataError, match=r"bad\.png: "):
         library.predict(vit, given, output="no.csv", workers=workers, batch_size=2)
 
 

@@ -40,11 +40,11 @@ def test_a_pool_is_the_first_of_the_ranking() -> None:
 
 
 def test_budgets_that_cannot_be_met_are_refused() -> None:
-    with pytest.raises(OptionError, match="`budget` 13: the model has 12 heads"):
+    with pytest.raises(OptionError, match="`budget` 13"):
         at_random(HEADS, 13, 0)
     with pytest.raises(OptionError, match="ranks 12 heads"):
         by_ranking(HEADS, 4, pool=20)
-    with pytest.raises(OptionError, match="`pool` 3 is smaller than `budget` 4"):
+    with pytest.raises(OptionError, match="`pool`.*`budget`"):
         by_ranking(HEADS, 4, pool=3)
 
 

@@ -87,7 +87,7 @@ def test_rows_and_columns_are_slices_in_the_original_numbering(dense: Checkpoint
         assert torch.equal(checkpoint.tensors[f"{name}1.weight"].load(), dense.tensors[f"{name}1.weight"].load()[kept])
         columns = dense.tensors[f"{name}2.weight"].load()[:, kept]
         assert torch.equal(checkpoint.tensors[f"{name}2.weight"].load(), columns)
-    with pytest.raises(OptionError, match="has no vision layer 1 unit 5 to drop"):
+    with pytest.raises(OptionError, match="vision layer 1 unit 5"):
         without(once, 1, [4, 5])
     with pytest.raises(OptionError, match="has 2 members"):
         drop_units(fuse([once, dense]), [])
@@ -169,5 +169,5 @@ def test_units_that_are_normed_together_stay(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="norms its units together"):
         drop_units(dense, [Unit("vision", 0, 0)])
     manifest = {**json.loads(to_metadata(dense)[KEY]), "units": {"vision": [None, [[0]], None]}}
-    with pytest.raises(CheckpointError, match="norms all of them together"):
+    with pytest.raises(CheckpointError, match="norms all of them"):
         from_metadata("file", {KEY: json.dumps(manifest)}, dense.tensors)

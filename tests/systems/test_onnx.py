@@ -91,7 +91,7 @@ def test_it_remembers_what_made_it(pair: tuple[Checkpoint, Path]) -> None:
 
 def test_scores_of_features_need_its_source(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
     images, held_out = (save_images(tmp_path / str(seed), seed=seed) for seed in (0, 1))
-    with pytest.raises(DataError, match=r"hydra\.onnx: gives no features"):
+    with pytest.raises(DataError, match=r"hydra\.onnx: .*features"):
         library.evaluate(str(pair[1]), id_data=images, calib_data=held_out, ood_score="mahalanobis")
 
 

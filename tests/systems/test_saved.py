@@ -101,7 +101,7 @@ def test_numbers_that_cannot_be_are_refused_by_file_and_sample(
 @pytest.mark.parametrize("labels", [LABELS[:5], LABELS.astype(float), LABELS + 1])
 def test_labels_that_cannot_be_are_refused(tmp_path: Path, labels: np.ndarray) -> None:
     np.savez(tmp_path / "id.npz", logits=LOGITS, labels=labels)
-    with pytest.raises(DataError, match=r"id\.npz: .*(labels of |has label)"):
+    with pytest.raises(DataError, match=r"id\.npz: .*label"):
         measure(tmp_path)
 
 
@@ -118,10 +118,10 @@ def test_sets_of_one_system_have_one_number_of_classes(tmp_path: Path) -> None:
     (tmp_path / "ood").mkdir()
     np.savez(tmp_path / "id.npz", logits=LOGITS, labels=LABELS)
     np.savez(tmp_path / "ood" / "noise.npz", logits=np.zeros((2, 5, 4)))
-    with pytest.raises(DataError, match=r"noise\.npz: has 4 classes and no confidence, the ID set has 3"):
+    with pytest.raises(DataError, match=r"noise\.npz: has 4"):
         measure(tmp_path)
     (tmp_path / "predictions.json").write_text('{"format": "hydractl-predictions", "version": 1, "labels": ["a", "b"]}')
-    with pytest.raises(DataError, match=r"has 3 classes, predictions\.json names 2"):
+    with pytest.raises(DataError, match=r"predictions\.json names"):
         measure(tmp_path)
 
 

@@ -221,7 +221,7 @@ def test_exports_give_the_same_embeddings(
     early = onnx.load(tmp_path / "graph.onnx")
     early.graph.output[0].name = "probabilities"
     onnx.save(early, tmp_path / "early.onnx")
-    with pytest.raises(CheckpointError, match="outputs are probabilities, .* should be embedding, .*: export it again"):
+    with pytest.raises(CheckpointError, match="should be embedding"):
         hydractl.predict(tmp_path / "early.onnx", text=TEXTS)
     served = load_onnx(tmp_path / "graph.onnx").predict(list(TEXTS))
     assert_close(torch.from_numpy(served.embeddings), embeddings, rtol=0, atol=1e-5)
@@ -245,7 +245,7 @@ def test_a_member_learns_from_the_network(here: Path) -> None:
     teacher, before, after = (embedded(model) for model in (here / "st", here / "m1", tuned))
     near, far = (F.cosine_similarity(teacher, one).mean() for one in (after, before))
     assert near > far + 0.05
-    with pytest.raises(OptionError, match="as `teacher`, with `settings` teacher_weight=1"):
+    with pytest.raises(OptionError, match="`teacher`.*`settings`"):
         hydractl.finetune(here / "m1", **learning)
 
 
@@ -278,9 +278,9 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
         ood_score="layers",
     )
     assert fitted.report.models["m0"].ood["other"].samples == 20
-    with pytest.raises(OptionError, match="embeddings tell no OOD sample"):
+    with pytest.raises(OptionError, match="embeddings tell no OOD"):
         hydractl.evaluate(here / "m0", id_data=data, ood_data=[tmp_path / "other.csv"])
-    with pytest.raises(OptionError, match="`save_logits` keeps single classes"):
+    with pytest.raises(OptionError, match="`save_logits`"):
         hydractl.evaluate(here / "m0", id_data=data, save_logits=tmp_path / "saved")
 
 
@@ -288,7 +288,7 @@ def test_what_needs_classes_is_refused(here: Path, fused: Path) -> None:
     data = here / "texts.csv"
     with pytest.raises(OptionError, match="no better than one"):
         hydractl.select(here / "st", id_data=data, random=2, budgets="1")
-    with pytest.raises(OptionError, match=r"`accuracy` cannot be promised of embeddings.*`new_classifier` zeros"):
+    with pytest.raises(OptionError, match="`accuracy` .*classifier`"):
         hydractl.calibrate(here / "hydra", id_data=data, accuracy="90%")
 
 

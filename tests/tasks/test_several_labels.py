@@ -193,7 +193,7 @@ def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path
     assert shown.sure is None and "each is right 20 % of the time" in shown.promise.meaning
     measured = hydractl.evaluate(tmp_path / "m", **given, bootstrap=0, allow_leak=True).models["m"]["id"]
     assert measured["precision"] >= 0.2 and 0 <= measured["recall"] <= 1
-    with pytest.raises(DataError, match="'cat' and of 2 other labels right 99 %.*`accuracy`"):
+    with pytest.raises(DataError, match="'cat' .*`accuracy`"):
         hydractl.calibrate(shared / "vit", **given, accuracy="99%")
 
 
@@ -211,7 +211,7 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
     ):
         with pytest.raises(OptionError, match=wanted):
             call()
-    with pytest.raises(DataError, match="one class a sample.*label_column"):
+    with pytest.raises(DataError, match="one class .*label_column"):
         hydractl.evaluate(vit, id_data=data, label_column="cat")
-    with pytest.raises(DataError, match="several labels a sample.*label_column"):
+    with pytest.raises(DataError, match="several .*label_column"):
         hydractl.evaluate(save_vit(tmp_path / "one"), id_data=data, **tags)

@@ -133,7 +133,7 @@ def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Pa
     assert result.lr == 0.05
     alone = train(fit, vit, replace(RECIPE, steps=20), within="alone")
     assert identity(result.checkpoint) == identity(alone.checkpoint)
-    with pytest.raises(OptionError, match="2 learning rates to choose from, but no validation data"):
+    with pytest.raises(OptionError, match="2 learning rates"):
         data = TrainingData(image_samples(20))
         recipe = replace(RECIPE, lr=(0.1, 0.2))
         fit(vit, Training(data, recipe))
@@ -175,13 +175,13 @@ def test_a_damaged_state_is_refused(vit: Checkpoint, folder: Path, fit: Fit) -> 
 def test_a_loss_that_is_no_number_stops(vit: Checkpoint, fit: Fit) -> None:
     bias = vit.tensors["classifier.bias"]
     broken = replace(bias, load=lambda: torch.full(bias.shape, math.nan))
-    with pytest.raises(TrainingError, match="the loss is nan at step 1"):
+    with pytest.raises(TrainingError, match="nan at step 1"):
         train(fit, replace(vit, tensors={**vit.tensors, "classifier.bias": broken}))
 
 
 def test_a_new_classifier_over_other_labels(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     data = TrainingData(replace(image_samples(20), label_names=("red", "green", "blue")))
-    with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
+    with pytest.raises(DataError, match="`new_classifier`"):
         fit(vit, Training(data, RECIPE))
     recipe = replace(RECIPE, new_classifier="zeros", train_only=("classifier",), steps=1)
     result = fit(vit, Training(data, recipe)).checkpoint
@@ -201,7 +201,7 @@ def test_split_is_the_same_for_every_seed_and_leaves_something() -> None:
     hashes = [set(part.content_hashes()) for part in (train_part, validation)]
     assert not hashes[0] & hashes[1] and hashes[0] | hashes[1] == set(samples.content_hashes())
     assert [a.tobytes() for a in validation.inputs] == [a.tobytes() for a in split_off(samples, 5)[1].inputs]
-    with pytest.raises(OptionError, match="`val_split` 12: random has 12 samples"):
+    with pytest.raises(OptionError, match="`val_split` 12"):
         split_off(samples, 12)
 
 
@@ -256,9 +256,9 @@ def test_biases_and_norms_do_not_decay(bert: Checkpoint) -> None:
 
 
 def test_unknown_parts_and_layers(vit: Checkpoint) -> None:
-    with pytest.raises(OptionError, match="`train_only` heads: .* attention, mlp"):
+    with pytest.raises(OptionError, match="`train_only` heads"):
         trained_names(vit.spec, ["heads"])
-    with pytest.raises(OptionError, match="`freeze_below` 3: the vision tower has 2 layers"):
+    with pytest.raises(OptionError, match="`freeze_below` 3"):
         trained_names(vit.spec, freeze_below=3)
     with pytest.raises(OptionError, match="nothing is left to train"):
         trained_names(vit.spec, ["embeddings"], freeze_below=1)
