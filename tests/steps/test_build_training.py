@@ -18,7 +18,9 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.cli.conftest import Command, save_vit
 from tests.conftest import build_reference
-from tests.steps.test_build import ARGUMENTS
+from tests.steps.test_build import ARGUMENTS, here
+
+__all__ = ["here"]
 
 
 @pytest.fixture
