@@ -226,6 +226,12 @@ def test_studies_of_promises_read_what_an_evaluation_saved(vit: Path, images: Pa
     ] * 4
 
 
+def test_false_alarms_of_check_are_counted(vit: Path, tmp_path: Path) -> None:
+    images = save_images(tmp_path / "many", count=30)
+    rows = run("tables/check_splits.py", vit, images, "sets=50%", "--fit", 40, "--splits", 2).splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows] == ["| accept", "| sets", "| any"] and " of 2 (" in rows[-1]
+
+
 def test_bulk_predict_measures_each_number_of_workers(vit: Path) -> None:
     rows = run("benchmarks/bulk_predict.py", vit, "--rows", 300, "--workers", 0, 1).splitlines()[2:]
     assert [row.split(" | ")[:2] for row in rows] == [["| 300", "0"], ["| 300", "1"]]
