@@ -83,8 +83,8 @@ class Fuse:
     )
     separate: str | None = option(
         None,
-        "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER. Default: the text "
-        "tower of a zero-shot model.",
+        "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER. Default: refitted MLPs, and "
+        "the text tower of a zero-shot model.",
         metavar="mlp,norm,embeddings,classifier,pooler|all|none",
     )
     soup: bool = option(False, "Average attention and classifiers too, into one network.")

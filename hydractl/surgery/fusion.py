@@ -1,7 +1,7 @@
 """Packs members into one network: attention side by side, the rest averaged or kept per member ([HE] 4.2)."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,8 @@ def fuse(
     Args:
         checkpoints: of one or more members each, at least two members together.
         separate: groups to keep per member: of `GROUPS`, "all", `text.mlp` for one tower, `text` for a whole tower.
-            Default: nothing, or the text tower of a zero-shot model, which costs nothing, because class embeddings
-            are computed once.
+            Default: refitted MLPs, and the text tower of a zero-shot model, which costs nothing, because class
+            embeddings are computed once.
         dtype: that of the result, whatever the members' are. Default: the members' own.
 
     Raises:
@@ -51,8 +51,14 @@ def fuse(
     layout = side_by_side(first.spec, [member.layout for member in members], frozenset())
     tensors: dict[str, LazyTensor] = {}
     shared: set[str] = set()
+
+    def alike(name: str) -> bool:
+        division = layout.division(first.slots()[name], first.spec)
+        return _identical([member.tensors[name] for member in members], first.slots()[name], division)
+
     for names in _together(first.spec):
-        fused, is_shared = _fuse(members, layout, names, merged=_merges(first, names[0], kept_separate), dtype=dtype)
+        merged = _merges(first, names[0], kept_separate) and not (separate is None and _refitted(names[0], alike))
+        fused, is_shared = _fuse(members, layout, names, merged=merged, dtype=dtype)
         tensors |= fused
         shared |= set(names) if is_shared else set()
     return with_dtype(first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors), dtype)
@@ -66,10 +72,14 @@ def fused_layout(members: Sequence[Checkpoint], marks: Sequence[Mapping[str, byt
     """
     first = members[0]
     separate = parse_separate(("text",) if first.spec.prompted else ())
+
+    def alike(name: str) -> bool:
+        return len({mark[name] for mark in marks}) == 1
+
     shared = {
         name
         for names in _together(first.spec)
-        if _merges(first, names[0], separate) or all(len({mark[name] for mark in marks}) == 1 for name in names)
+        if all(map(alike, names)) or (_merges(first, names[0], separate) and not _refitted(names[0], alike))
         for name in names
     }
     return side_by_side(first.spec, [member.layout for member in members], frozenset(shared))
@@ -176,6 +186,12 @@ def _together(spec: ModelSpec) -> Iterable[list[str]]:
 def _merges(checkpoint: Checkpoint, name: str, separate: frozenset[str]) -> bool:
     slot = slots(checkpoint.spec)[name]
     return slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}
+
+
+def _refitted(name: str, alike: Callable[[str], bool]) -> bool:
+    """Returns True for a last map behind a first that all members share: a refit made them differ, no training did."""
+    mlp, behind, _ = name.partition(".fc2.")
+    return bool(behind) and alike(f"{mlp}.fc1.weight")
 
 
 def _fuse(

@@ -11,9 +11,11 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit
+from hydractl.checkpoint.tensors import tensor_bytes
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.surgery.fusion import fuse, fused_layout
 from hydractl.surgery.refit import Refitting, refit
 from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.references import Reference, answers, with_tensors
@@ -154,6 +156,23 @@ def test_the_last_maps_of_mlps_are_refitted_where_units_went(dense: Checkpoint) 
     expected = answers(dense, images)
     plain, after = ((answers(each, images) - expected).square().mean() for each in (pruned, refitted))
     assert after < plain / 2
+
+
+def test_refitted_mlps_are_not_averaged_when_members_are_fused(dense: Checkpoint) -> None:
+    batches = by_tower({"pixel_values": torch.randn(40, 3, 12, 12, dtype=torch.float64)})
+    lost = ([Unit("vision", 1, unit) for unit in range(start, 24, 3)] for start in range(2))
+    members = [refit(from_checkpoint(dense), drop_units(dense, units), batches, Refitting()) for units in lost]
+    every = refit(from_checkpoint(dense), drop_heads(dense, [Head("vision", 1, 2)]), batches, Refitting(every_mlp=True))
+    images = {"pixel_values": torch.randn(8, 3, 12, 12, dtype=torch.float64)}
+    for together in ([dense, *members], [dense, every]):
+        fused = fuse(together)
+        assert_close(
+            answers(fused, images), torch.cat([answers(each, images) for each in together]), rtol=0, atol=1e-10
+        )
+        assert "vision.layers.1.mlp.fc1.weight" in fused.shared
+    marks = [{name: bytes(tensor_bytes(tensor.load())) for name, tensor in each.tensors.items()} for each in together]
+    assert fused_layout(together, marks) == fused.layout
+    assert "vision.layers.1.mlp.fc2.weight" in fuse(members, []).shared  # unless that is asked for
 
 
 def test_the_bias_of_a_layer_without_heads_says_the_mean(dense: Checkpoint) -> None:
