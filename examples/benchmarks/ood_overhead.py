@@ -1,9 +1,9 @@
 """What the OOD score of a calibrated model costs on top of a batch of 64.
 
-    python ood_overhead.py MODEL [--bank MB] [--repeats R]
+    python ood_overhead.py MODEL [--repeats R]
 
 Prints, for each score, the ratio of a forward pass with the score and typicality to one without, in processor time.
-Statistics are random. The bank of `knn` is full; its cost grows with the bank.
+Statistics are random.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from hydractl.systems.cost import synthetic_inputs
 BATCH = 64
 
 
-def head(model: Hydra, row: OodScore, bank: int) -> OodHead:
+def head(model: Hydra, row: OodScore) -> OodHead:
     members, width, tower = model.members, model.spec.features, model.spec.towers[0]
-    rows, hidden = bank * 10**6 // (4 * members * width), tower.layers - 1
+    hidden = tower.layers - 1
     trunk = min(model.trunk, hidden)
-    sizes = {"M": members, "C": model.spec.classes, "D": width, "N": rows, "R": width // 2, "1": 1, "2": 2}
+    sizes = {"M": members, "C": model.spec.classes, "D": width, "K": model.spec.classes, "P": tower.layers + 1}
     sizes |= {"d": tower.width, "L": tower.layers, "S": trunk + (hidden - trunk) * members, "Q": MOST_QUANTILES}
     state = {name: torch.rand([sizes[axis] for axis in axes]).sort(-1).values for name, axes in row.stored.items()}
-    return OodHead(OodFit(row.name, rows, 0.95), state)
+    return OodHead(OodFit(row.name, 1000, 0.95), state)
 
 
 def seconds(model: Hydra, inputs: dict[str, torch.Tensor], fitted: OodHead | None) -> float:
@@ -43,11 +43,11 @@ def seconds(model: Hydra, inputs: dict[str, torch.Tensor], fitted: OodHead | Non
 
 
 @torch.inference_mode()
-def overhead(reference: str, bank: int, repeats: int) -> None:
+def overhead(reference: str, repeats: int) -> None:
     model = load_checkpoint(read_checkpoint(reference), dtype=torch.float32).optimize_for_inference()
     inputs = synthetic_inputs(model.spec, BATCH)
     for row in OOD_SCORES:
-        fitted = head(model, row, bank)
+        fitted = head(model, row)
         seconds(model, inputs, fitted)  # warm up
         # In turns: other work on the machine meets both alike.
         ratios = [seconds(model, inputs, fitted) / seconds(model, inputs, None) for _ in range(repeats)]
@@ -57,8 +57,7 @@ def overhead(reference: str, bank: int, repeats: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--bank", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
     prepare()
-    overhead(given.model, given.bank, given.repeats)
+    overhead(given.model, given.repeats)

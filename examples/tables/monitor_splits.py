@@ -47,7 +47,7 @@ def answered(model: str, data: str) -> FitSamples:
 def stream(every: FitSamples, order: NDArray[np.int64], size: int) -> tuple[float, float]:
     """The highest evidence of one split, and the share of inputs with a typicality up to 5 %."""
     fitting = Fitting(LAYERS, every.subset(order[:size]))
-    known = torch.from_numpy(np.sort(totals(fitting.held_out()[0])))
+    known = torch.from_numpy(np.sort(totals(fitting.held_out())))
     scores = torch.from_numpy(totals(fitting.scores(fitting.whole, every.subset(order[size:]))))
     typical = typicality(scores, known).numpy()
     scale, highest = Scale(size, size), 1.0

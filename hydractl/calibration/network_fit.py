@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.checkpoint.contents import Checkpoint
@@ -25,7 +24,7 @@ from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.systems.networks import NetworkLike, NetworkSystem
 from hydractl.systems.saved import SavedAnswers, answer_conditions
-from hydractl.systems.system import Answering, Classifier, EvaluationData, OnBatch, Running, SetKey
+from hydractl.systems.system import Answering, EvaluationData, OnBatch, Running, SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 
@@ -120,8 +119,7 @@ def fit_network(
         id_answers, *others = _answers(networks, answers, request.reads, on_batch)
         shifted = dict(zip(material.shifted, others, strict=False))
         ood_answers = dict(zip(material.outside, others[len(shifted) :], strict=True))
-        classifier = networks.classifier if request.fixed else None
-        held = Held(id_answers, ood_answers, classifier, shifted)
+        held = Held(id_answers, ood_answers, shifted)
         return replace(fit_answers(held, fit, request, running.on_note), kept=kept)
     except (DataError, OptionError):
         # The next attempt will ask for something else: nothing may be in its way.
@@ -218,11 +216,7 @@ def _scaled(held: Held, fitted: FittedVector) -> Held:
         calibration = replace(answers.calibration, temperature=None)
         return replace(answers, member_logits=fitted.apply(answers.logits), calibration=calibration)
 
-    scale, shift = (torch.tensor(values, dtype=torch.float64) for values in (fitted.scale, fitted.shift))
-    classifier = held.classifier
-    if classifier is not None:
-        classifier = Classifier(classifier.weight * scale[:, None], classifier.bias * scale + shift)
-    return replace(held.change(scaled), classifier=classifier)
+    return held.change(scaled)
 
 
 def calibrated(

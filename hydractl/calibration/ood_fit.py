@@ -22,10 +22,8 @@ from hydractl.errors import DataError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
 from hydractl.metrics.bootstrap import Choice, choose_score
 from hydractl.ood.fit import Fitting, totals
-from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, OOD_SCORES, find_ood_score
 from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typicality
-from hydractl.systems.system import Classifier
 from hydractl.tasks.task import Answers
 
 AUTO = "auto"
@@ -39,7 +37,6 @@ class Wanted:
 
     score: str  # a name of `OOD_SCORES`, or `auto`
     accept: float  # the share of ID samples that should not be flagged
-    bank: int  # the largest size of a bank of features, MB
     promises: WantedPromises = WantedPromises()
     fixed: bool = True  # whether the classes are; otherwise only what reads no classes is fitted
 
@@ -99,7 +96,6 @@ class Held:
 
     inside: Answers  # to ID samples
     outside: Mapping[str, Answers]  # to OOD samples by the name of their set
-    classifier: Classifier | None  # of its members
     shifted: Mapping[str, Answers]  # to samples that are other than the ID samples and still welcome
 
     @property
@@ -150,7 +146,6 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
         tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome[:-1]]))
     if not all(tensor.isfinite().all() for tensor in tensors.values()):
         raise DataError(f"the OOD score {row.name} has no finite fit to these samples: are all alike? give others")
-    _tell_bank(row, tensors, len(result.fitting.fold), on_note)
     accepted = _accepted(result, request.accept)
     fit = OodFit(row.name, accepted.samples, request.accept)
     sets = None
@@ -257,15 +252,12 @@ def _tried(row: OodScore, held: Held, request: Wanted, score: str | None) -> boo
 
 
 def _fit(row: OodScore, held: Held, request: Wanted) -> _Fit:
-    id_answers = held.inside.to_score(held.classifier and held.classifier.arrays)
-    members, _, width = id_answers.features.shape
-    most = max(NEIGHBOURS, request.bank * 10**6 // (4 * members * width)) if row.name == "knn" else None
-    fitting = Fitting(row, id_answers, held.temperature, most)
-    sets = {**held.shifted, **held.outside}
-    scores, *others = fitting.held_out([answers.to_score() for answers in sets.values()])
-    by_set = dict(zip(sets, others, strict=True))
-    shifted = {name: by_set[name] for name in held.shifted}
-    return _Fit(fitting, scores, shifted, {name: by_set[name] for name in held.outside})
+    fitting = Fitting(row, held.inside.to_score(), held.temperature)
+
+    def scored(sets: Mapping[str, Answers]) -> dict[str, FloatArray]:
+        return {name: fitting.scores(fitting.whole, answers.to_score()) for name, answers in sets.items()}
+
+    return _Fit(fitting, fitting.held_out(), scored(held.shifted), scored(held.outside))
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:
@@ -281,12 +273,3 @@ def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:
         return ordered
     ranks = -(-np.arange(1, most + 1) * (len(ordered) + 1) // (most + 1))
     return np.asarray(ordered[ranks - 1])
-
-
-def _tell_bank(
-    row: OodScore, tensors: Mapping[str, torch.Tensor], samples: int, on_note: Callable[[str], None]
-) -> None:
-    """Notes the size of a bank of features."""
-    if "bank" in tensors:
-        bank = tensors["bank"]
-        on_note(f"the bank of {row.name} keeps {bank.shape[1]} of {samples} samples, {4 * bank.numel() / 1e6:.1f} MB")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
-from hydractl.ood.knn import NEIGHBOURS
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.ood.score import PROFILE, QUANTILES
 from hydractl.schema import Checked, Items, Schema
@@ -146,11 +145,10 @@ class FittedOod:
             raise CheckpointError(f"{name}: {PREFIX}{wrong} {problem}: calibrate the model again")
         # A class that the network never predicted has no mean; those of a zero-shot network are not in its file.
         means = (1, sizes["C"] or 2**24)
-        bounds = {"N": (NEIGHBOURS, 2**24), "K": means, "R": (1, sizes["D"]), "Q": (1, MOST_QUANTILES)}
+        bounds = {"K": means, "Q": (1, MOST_QUANTILES)}
         for key, axes in row.stored.items():
             tensor = self.tensors[key]
-            exact = [int(axis) if axis.isdecimal() else sizes.get(axis, 0) for axis in axes]
-            spans = [bounds.get(axis, (size, size)) for axis, size in zip(axes, exact, strict=True)]
+            spans = [bounds.get(axis, (sizes.get(axis, 0),) * 2) for axis in axes]
             fits = len(tensor.shape) == len(spans) and all(
                 low <= size <= high for size, (low, high) in zip(tensor.shape, spans, strict=True)
             )

@@ -28,7 +28,7 @@ from hydractl.model.answering import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
 from hydractl.ood.ood_scores import BASELINE, DEFAULT, find_ood_score
 from hydractl.ood.score import QUANTILES, OodScore, Reads, typicality
-from hydractl.systems.system import Answering, Classifier, OnBatch, SetKey, System
+from hydractl.systems.system import Answering, OnBatch, SetKey, System
 from hydractl.tasks.embeddings import EmbeddingTable
 from hydractl.tasks.task import Answers, Task
 
@@ -189,7 +189,7 @@ def _calibrate(
         calibration = fitted.calibration(calibration)
     held = replace(held, calibration=calibration)
     if scorer is None:
-        scorer = _fitted(row, held, predictor.classifier)
+        scorer = _fitted(row, held)
     if settings.coverage is not None:
         sets = fit_sets(LabelledAnswers.of(held), WantedPromises(sets=settings.coverage))
         calibration = replace(calibration, sets=sets)
@@ -209,8 +209,8 @@ def _of_answers(row: OodScore) -> Scorer:
     return score
 
 
-def _fitted(row: OodScore, held: Answers, classifier: Classifier | None) -> Scorer:
-    scored = fitted_scorer(row, held.to_score(classifier and classifier.arrays))
+def _fitted(row: OodScore, held: Answers) -> Scorer:
+    scored = fitted_scorer(row, held.to_score())
     return lambda answers, _table: scored(answers.to_score(), answers.calibration.divisor)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, prod
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from hydractl.exports.graph import REPORT, Traced, to_onnx, trace, without_notes
 from hydractl.model.hydra import Hydra
 from hydractl.ood.ood_scores import DEFAULT, find_ood_score
 from hydractl.systems.onnx import OnnxSystem
-from hydractl.systems.system import Classifier, EvaluationData, Running
+from hydractl.systems.system import EvaluationData, Running
 from hydractl.tasks.all_tasks import find_task
 from hydractl.watch import Watcher
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 TOWERS = ("model.vision'", "model.text'")
-BANK = 4  # MB, of a bank of features where none was fitted before
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +69,7 @@ class Refit:
 
     def int8_fit(self, checkpoint: Checkpoint) -> Checkpoint:
         """Returns the network with all that `calibrate` fits fitted to the answers of its graph of eight bits."""
-        model, plan, classifier = self.load(checkpoint), _wanted(checkpoint), None
-        if plan.fixed:
-            classifier = Classifier(*(part.detach().double() for part in model.classifier_weights()))
+        model, plan = self.load(checkpoint), _wanted(checkpoint)
         traced = trace(model, fitting=True)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "fitting.onnx"
@@ -80,7 +77,7 @@ class Refit:
             data = EvaluationData(self.data.sets, self.running.reading.match_labels)
             network = OnnxSystem(path, tuple(traced.outputs), data=data, running=self.running)
             answers = network.answers(next(iter(self.data.sets)), plan.reads, self.on_batch)
-        held = Held(answers, {}, classifier, {})
+        held = Held(answers, {}, {})
         fitted = fit_answers(held, _fit(checkpoint), plan, self.running.on_note)
         return calibrated(checkpoint, fitted, self.data, options={"precision": "int8"})
 
@@ -145,12 +142,11 @@ def _wanted(checkpoint: Checkpoint) -> Wanted:
     """Returns the score to fit: the kind that the file has, with its promises, or the default."""
     fixed = find_task(checkpoint.spec.task).fixed
     if (ood := checkpoint.calibration.ood) is None:
-        return Wanted(DEFAULT, 0.95, BANK, fixed=fixed)
-    fit, bank = ood.fit, ood.tensors.get("bank")
+        return Wanted(DEFAULT, 0.95, fixed=fixed)
+    fit = ood.fit
     if not fixed and find_ood_score(fit.score).reads != "layers":
-        return Wanted(DEFAULT, fit.accept, BANK, fixed=False)
-    size = BANK if bank is None else ceil(4e-6 * prod(bank.shape))
-    return Wanted(fit.score, fit.accept, size, _promised(checkpoint), fixed=fixed)
+        return Wanted(DEFAULT, fit.accept, fixed=False)
+    return Wanted(fit.score, fit.accept, _promised(checkpoint), fixed=fixed)
 
 
 def _promised(checkpoint: Checkpoint) -> WantedPromises:

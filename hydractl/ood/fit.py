@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from hydractl.errors import DataError
 from hydractl.ood.score import FitSamples, OodScore, Outputs, State, as_state, flagged, typicality
-from hydractl.ood.statistics import even_by_class, rank_in_class
+from hydractl.ood.statistics import rank_in_class
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-FOLDS = 20  # a fit on fewer samples is a worse one: in fewer folds hardly anything would be flagged
+FOLDS = 20  # of which `accepted` takes a fifth for new samples
 CHECKS = 5  # parts that `accepted` takes for new samples in turn
-CHUNK = 1024  # samples scored at once: each of them may meet a whole bank of features
+CHUNK = 1024  # samples scored at once
 
 
 def score_samples(row: OodScore, state: State, samples: FitSamples, temperature: float = 1.0) -> FloatArray:
@@ -29,7 +29,7 @@ def score_samples(row: OodScore, state: State, samples: FitSamples, temperature:
         temperature: divides the logits of scores that read nothing else.
     """
     parts = []
-    for start in range(0, samples.samples, CHUNK):
+    for start in range(0, max(samples.samples, 1), CHUNK):
         some = samples.subset(np.arange(start, min(start + CHUNK, samples.samples)))
         hidden = [_wide(layer) for layer in some.hidden]
         answers = Outputs(_wide(some.member_logits), temperature, _wide(some.features), hidden)
@@ -48,17 +48,11 @@ def totals(scores: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Fitting:
-    """One score and the ID samples it is fitted on, in folds.
-
-    Attributes:
-        most: how many samples a fit may use; None for all.
-        temperature: of the answers.
-    """
+    """One score, and the ID samples it is fitted on; `temperature` is that of the answers."""
 
     row: OodScore
     inside: FitSamples
     temperature: float = 1.0
-    most: int | None = None
 
     @cached_property
     def fold(self) -> IntArray:
@@ -81,21 +75,11 @@ class Fitting:
         if self.row.fit is None:
             return {}
         places = np.flatnonzero(~np.isin(self.fold, left_out))
-        if self.most is not None and len(places) > self.most:
-            labels = self.inside.labels
-            kept = np.zeros(len(places), np.int64) if labels is None else labels[places]
-            places = places[even_by_class(kept, self.most)]
         try:
             return as_state(self.row.fit(self.inside.subset(places)))
         except DataError as error:
             where = f" (each fit leaves a fold of the {len(self.fold)} samples out)" if left_out else ""
             raise DataError(f"{error}{where}") from error
-
-    @property
-    def _leaves_out(self) -> Callable[[FitSamples], FloatArray] | None:
-        """The score's own way to leave out one sample after the other; None for folds, and where fits take some."""
-        taken = self.most is None or self.inside.samples <= self.most
-        return self.row.left_out if taken else None
 
     @cached_property
     def whole(self) -> State:
@@ -106,32 +90,17 @@ class Fitting:
         """Returns `score_samples` of this score."""
         return score_samples(self.row, state, samples, self.temperature)
 
-    def held_out(self, ood_sets: Sequence[FitSamples] = ()) -> list[FloatArray]:
-        """Returns the scores of the ID samples and of each OOD set, `[...,n]`, by fits that do not know them.
+    def held_out(self) -> FloatArray:
+        """Returns the scores `[...,N]` of the ID samples, each by a fit on all others."""
+        _ = self.whole  # refuses samples that are too few
+        return self._left_out(self.inside)
 
-        Each ID sample is scored by a fit on all others, or on the other folds. In that case the same fits score the
-        samples of an OOD set, equally many each.
-        """
-        sets = [(self.inside, self.fold), *((samples, np.arange(samples.samples) % self.folds) for samples in ood_sets)]
-        if self.row.fit is None or self._leaves_out is not None:
-            state = self.whole  # refuses samples that are too few
-            id_scores = self.scores(state, self.inside) if self._leaves_out is None else self._leaves_out(self.inside)
-            return [id_scores, *(self.scores(state, samples) for samples in ood_sets)]
-        filled: list[FloatArray | None] = [None] * len(sets)
-        for number in range(self.folds):
-            state = self.state(number)
-            for place, (samples, fold) in enumerate(sets):
-                if len(places := np.flatnonzero(fold == number)):
-                    filled[place] = _put(filled[place], places, self.scores(state, samples.subset(places)), len(fold))
-        return [scores if scores is not None else np.empty(0) for scores in filled]
+    def _left_out(self, samples: FitSamples) -> FloatArray:
+        return self.scores({}, samples) if self.row.left_out is None else self.row.left_out(samples)
 
     def _quantiles(self, fresh: IntArray) -> FloatArray:
         """Returns the scores of the samples outside some folds, each by a fit without it and without those folds."""
-        others = np.setdiff1d(self.fold, fresh)
-        if self._leaves_out is not None:
-            return totals(self._leaves_out(self._within(others)))
-        scores = (self.scores(self.state(*fresh, fold), self._within(fold)) for fold in others)
-        return np.concatenate([np.empty(0), *map(totals, scores)])  # folds may have no others
+        return totals(self._left_out(self._within(np.setdiff1d(self.fold, fresh))))
 
     def _within(self, folds: IntArray | int) -> FitSamples:
         return self.inside.subset(np.flatnonzero(np.isin(self.fold, folds)))
@@ -148,12 +117,6 @@ class Fitting:
             typical = typicality(scores, torch.from_numpy(np.sort(self._quantiles(fresh))))
             kept += int((~flagged(typical, accept)).sum())
         return kept
-
-
-def _put(filled: FloatArray | None, places: IntArray, scores: FloatArray, count: int) -> FloatArray:
-    room = np.empty((*scores.shape[:-1], count)) if filled is None else filled
-    room[..., places] = scores
-    return room
 
 
 def fitted_scorer(row: OodScore, samples: FitSamples) -> Callable[[FitSamples, float], FloatArray]:

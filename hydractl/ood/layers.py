@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hydractl.errors import DataError
-from hydractl.ood.mahalanobis import fit_classes, left_out_to_nearest, normalised, to_nearest
+from hydractl.ood.mahalanobis import fit_members, left_out_to_nearest, normalised, to_nearest
 from hydractl.ood.score import FitSamples, Fitted, OodScore, Outputs, State
 from hydractl.ood.statistics import left_out_distances, unit_length, whitening
 
@@ -43,8 +43,7 @@ def fit_layers(samples: FitSamples) -> Fitted:
         each = [_gaussian(row) for row in rows]
         fitted[f"{name}_mean"] = np.reshape([mean for mean, _ in each], (len(each), width))
         fitted[f"{name}_whiten"] = np.reshape([whiten for _, whiten in each], (len(each), width, width))
-    near = [fit_classes(rows.astype("float64"), samples.classes) for rows in samples.features]
-    return fitted | {name: np.stack([member[name] for member in near]) for name in near[0]}
+    return fitted | fit_members(samples.features, samples.classes)
 
 
 def _standards(samples: FitSamples, logarithms: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

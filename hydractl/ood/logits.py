@@ -13,7 +13,6 @@ from hydractl.ood.score import OodScore, Outputs, State
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXPONENT, TOP_CLASSES = 0.1, 100  # of the generalised entropy
 CLOSE = -0.1  # log p from which it is computed from 1 - p
 
 
@@ -74,16 +73,6 @@ def energy(_state: State, answers: Outputs) -> Tensor:
     return -answers.temperature * mean.logsumexp(-1)
 
 
-def generalised_entropy(_state: State, answers: Outputs) -> Tensor:
-    """Returns the logarithm of sum_c p_c^g (1 - p_c)^g, g = 0.1, over the 100 likeliest classes.
-
-    Source: Liu et al. 2023, equation 4, with the exponent and the number of classes of OpenOOD 1.5.
-    """
-    p = mean_logarithms(member_logarithms(answers))
-    likeliest = p.topk(min(TOP_CLASSES, p.shape[-1])).indices
-    return (EXPONENT * (p + _complements(p)).gather(-1, likeliest)).logsumexp(-1)
-
-
 MSP = OodScore(
     "msp",
     "log(1 - the maximum softmax probability of the members' mean)",
@@ -106,9 +95,3 @@ MAX_LOGIT = OodScore(
     lambda _state, answers: -answers.member_logits.mean(0).amax(-1),
 )
 ENERGY = OodScore("energy", "free energy -T logsumexp(z / T) of the members' mean logits", "Liu et al. 2020", energy)
-GEN = OodScore(
-    "gen",
-    "logarithm of the generalised entropy of the members' mean probability, 100 likeliest classes, exponent 0.1",
-    "Liu et al. 2023",
-    generalised_entropy,
-)

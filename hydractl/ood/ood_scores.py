@@ -1,31 +1,12 @@
 """All OOD scores, the simplest first: a choice by data takes the first that is within chance of the best."""
 
 from hydractl.errors import OptionError
-from hydractl.ood.knn import KNN
 from hydractl.ood.layers import LAYERS
-from hydractl.ood.logits import ENERGY, ENTROPY, GEN, MAX_LOGIT, MSP, MUTUAL_INFORMATION
-from hydractl.ood.mahalanobis import COMBINED, MAHALANOBIS, MAHALANOBIS_UNIT, RELATIVE, RELATIVE_UNIT
-from hydractl.ood.react import REACT
+from hydractl.ood.logits import ENERGY, ENTROPY, MAX_LOGIT, MSP, MUTUAL_INFORMATION
+from hydractl.ood.mahalanobis import MAHALANOBIS
 from hydractl.ood.score import OodScore
-from hydractl.ood.vim import VIM
 
-OOD_SCORES: tuple[OodScore, ...] = (
-    MSP,
-    ENTROPY,
-    MUTUAL_INFORMATION,
-    MAX_LOGIT,
-    ENERGY,
-    GEN,
-    LAYERS,
-    REACT,
-    MAHALANOBIS,
-    MAHALANOBIS_UNIT,
-    RELATIVE,
-    RELATIVE_UNIT,
-    VIM,
-    KNN,
-    COMBINED,
-)
+OOD_SCORES: tuple[OodScore, ...] = (MSP, ENTROPY, MUTUAL_INFORMATION, MAX_LOGIT, ENERGY, LAYERS, MAHALANOBIS)
 BASELINE = MSP.name  # what other scores are compared with
 #: The score without OOD data to choose by.
 DEFAULT = LAYERS.name

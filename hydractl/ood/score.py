@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -51,8 +51,6 @@ class FitSamples:
     member_logits: NDArray[Any]  # `[M,N,C]`
     features: NDArray[Any]  # `[M,N,D']`
     labels: NDArray[np.int64] | None = None  # `[N]` in 0..C-1; None for samples without
-    # The weights `[M,C,D']` and biases `[M,C]` of its classifiers; None if they are not known.
-    affine: tuple[NDArray[Any], NDArray[Any]] | None = None
     hidden: Sequence[NDArray[Any]] = ()  # `[S,N,D]` of each hidden layer
     predicted: NDArray[np.int64] | None = None  # `[N]`, the class that the ensemble answers; None of other answers
 
@@ -81,37 +79,11 @@ class FitSamples:
             predicted=None if self.predicted is None else self.predicted[places],
         )
 
-    def members(self) -> Iterator[MemberSamples]:
-        """Yields the samples as each member sees them, in float64 for one member at a time."""
-        affine = zip(*self.affine, strict=True) if self.affine is not None else iter([None] * len(self.features))
-        for features, logits, maps in zip(self.features, self.member_logits, affine, strict=True):
-            wide = None if maps is None else tuple(part.astype("float64") for part in maps)
-            yield MemberSamples(features.astype("float64"), logits.astype("float64"), self.labels, wide)
-
-
-@dataclass(frozen=True, eq=False)
-class MemberSamples:
-    """ID samples as one member sees them, in float64."""
-
-    features: NDArray[np.float64]  # `[N,D']`
-    logits: NDArray[np.float64]  # `[N,C]`
-    labels: NDArray[np.int64] | None = None
-    affine: tuple[NDArray[np.float64], ...] | None = None  # `[C,D']` and `[C]` of its classifier
-
     def by_class(self) -> NDArray[np.int64]:
         """Returns the labels of a fit that needs them."""
         if self.labels is None:
             raise DataError("this OOD score needs labelled samples to fit on: give labels, or choose layers")
         return self.labels
-
-    def classifier(self) -> tuple[NDArray[np.float64], ...]:
-        """Returns the weights `[C,D']` and biases `[C]` by which the member makes logits of features."""
-        if self.affine is None:
-            raise DataError(
-                "these predictions were saved without the classifier that the OOD score needs: add "
-                "classifier.safetensors with its `weight` and `bias`, or choose another score"
-            )
-        return self.affine
 
 
 @dataclass(frozen=True)
@@ -126,13 +98,13 @@ class OodScore:
         reads: what it takes of the answers.
         fit: returns the numbers that it stores; None for a score without any.
         axes: the shape of each stored tensor as letters: M members, C classes, D' features as D, d the width of hidden
-            states, L layers, P parts, S copies of hidden layers, and sizes that are free within bounds: N rows of a
-            bank, K means, R directions, Q quantiles. A digit is a size.
+            states, L layers, P parts, S copies of hidden layers, and sizes that are free within bounds: K means, Q
+            quantiles.
         labelled: whether its fit needs labels.
         parts: of a score that is a sum, its parts `[L+1,B]`: one for each layer, whose ID quantiles are stored too, and
             another.
-        left_out: of a score that leaves out one sample after the other by one fit, the scores `[N]` or `[L+1,N]` of the
-            samples it is fitted on; other scores fit in folds.
+        left_out: of a score with a fit, the scores `[N]` or `[L+1,N]` of the samples it is fitted on, each by a fit
+            without it.
         half: the stored tensors that are written in float16, where rounding changes nothing that a user sees.
     """
 
@@ -157,34 +129,6 @@ class OodScore:
 
 #: The tensor with the ID quantiles of each layer, of a score that is a sum.
 PROFILE = "profile"
-
-
-def each_member(fit: Callable[[MemberSamples], Fitted]) -> Callable[[FitSamples], Fitted]:
-    """Returns a fit of one member's samples as a fit of an ensemble's: the members' numbers, stacked.
-
-    A direction in one member's feature space means nothing in another's, so each has a detector of its own.
-    """
-
-    def fitted(samples: FitSamples) -> Fitted:
-        import numpy as np
-
-        each = [fit(member) for member in samples.members()]
-        return {name: np.stack([member[name] for member in each]) for name in each[0]}
-
-    return fitted
-
-
-def each_left_out(
-    scores: Callable[[MemberSamples], NDArray[np.float64]],
-) -> Callable[[FitSamples], NDArray[np.float64]]:
-    """Returns one member's scores of samples by fits without them as those of an ensemble, the mean over members."""
-
-    def left_out(samples: FitSamples) -> NDArray[np.float64]:
-        import numpy as np
-
-        return np.asarray(np.mean([scores(member) for member in samples.members()], axis=0))
-
-    return left_out
 
 
 def as_state(fitted: Fitted) -> State:

@@ -1,4 +1,4 @@
-"""Statistics that fits share: shrunk covariances, and samples drawn evenly by class."""
+"""Statistics that fits share: shrunk covariances, and ranks within classes."""
 
 from __future__ import annotations
 
@@ -89,15 +89,6 @@ def unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     import numpy as np
 
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float64).tiny))
-
-
-def even_by_class(labels: NDArray[np.int64], most: int, seed: int = 0) -> NDArray[np.int64]:
-    """Returns the places of at most `most` samples, drawn so that classes are as even as they can be, ascending."""
-    import numpy as np
-
-    drawn = np.random.default_rng(seed).permutation(len(labels))
-    turns = rank_in_class(labels[drawn])
-    return np.sort(drawn[np.argsort(turns, kind="stable")[:most]])
 
 
 def rank_in_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hydractl.metrics.bootstrap import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
-BANK_SIZE = 4  # MB
 SHIFT_SETS = Option(
     "Inputs that differ from the ID data and are still welcome; repeat it.",
     "Data",
@@ -228,9 +227,6 @@ class Calibrate:
         ScoreName | None,
         Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else layers."),
     ] = None
-    bank_size: Annotated[
-        int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5, rare=True)
-    ] = BANK_SIZE
     reading: Reading = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()
@@ -320,12 +316,9 @@ class Calibrate:
         if task.tells_ood != "scores" and (data.outside or score != DEFAULT):
             unfit = "a choice by `ood_data`" if data.outside else score
             require_one_class(checkpoint.spec, unfit, f"leave it out, {DEFAULT} is fitted without")
-        bank_size = None if self.bank_size == BANK_SIZE else self.bank_size
-        task.check_fit(score, self.promises.first, bank_size)
-        if bank_size is not None and score not in ("auto", "knn"):
-            raise OptionError(f"`bank_size` {bank_size}: {score} keeps no bank, only knn does: leave it out")
+        task.check_fit(score, self.promises.first)
         accept, promises = self.promises.accept_share, self.promises.wanted
-        return Wanted(score, accept, self.bank_size, promises, fixed=task.fixed)
+        return Wanted(score, accept, promises, fixed=task.fixed)
 
     def _fits(
         self, checkpoint: Checkpoint, data: CalibrationData, ood_fit: Wanted, *, fit: Fit, ranks: Ranks, watch: Watcher

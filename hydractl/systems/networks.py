@@ -42,7 +42,6 @@ from hydractl.ood.score import Beside
 from hydractl.surgery.slicing import pick_members
 from hydractl.systems.cost import cost
 from hydractl.systems.system import (
-    Classifier,
     Cost,
     Description,
     Dropout,
@@ -254,14 +253,6 @@ class NetworkSystem:
             performed=self.passes * sum(part.performed for part in parts),
             tokens=parts[0].tokens,
         )
-
-    @property
-    def classifier(self) -> Classifier | None:
-        if self.spec.classes is None and self.models[0].class_embeddings is None:
-            return None
-        maps = [model.classifier_weights() for model in self.models for _ in range(self.passes)]
-        weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
-        return Classifier(weight, bias)
 
     @cached_property
     def ood_head(self) -> OodHead | None:

@@ -28,7 +28,6 @@ from hydractl.ood.score import QUANTILES, Beside
 from hydractl.systems.networks import batches_of, kept_heads, labels_of
 from hydractl.systems.onnx_file import SUFFIX, OnnxFile, OnnxGraph, open_onnx
 from hydractl.systems.system import (
-    Classifier,
     Cost,
     Description,
     EvaluationData,
@@ -55,7 +54,6 @@ class OnnxSystem:
     data: EvaluationData | None = None
     running: Running | None = None
     own_confidence: ClassVar[bool] = False
-    classifier: ClassVar[Classifier | None] = None
     scores_itself: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     sets: ClassVar[Mapping[SetKey, int]] = {}

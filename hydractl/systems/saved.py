@@ -4,7 +4,6 @@
     FOLDER/calibration.safetensors       labelled, for temperature and prediction sets
     FOLDER/ood/[near/|far/]NAME.safetensors
     FOLDER/shift/NAME/SEVERITY.safetensors   labelled
-    FOLDER/classifier.safetensors        optional: what makes logits of features, for the OOD scores vim and react
     FOLDER/ood-score.safetensors         optional: what its own OOD score, named in predictions.json, was fitted to
     FOLDER/predictions.json              optional: classes, temperature, cost, OOD score, what computed them
 
@@ -12,8 +11,8 @@ Each file holds `logits`, [members, samples, classes] or [samples, classes] in f
 place `probabilities` of these shapes; and `labels` [samples], whole numbers. A failure predictor's `confidence`
 [samples] may stand beside them, or in their place; then `correct` [samples] stands for the labels, true where what was
 predicted is right. Systems are scored by their confidence where they have one. For OOD scores of features a file holds
-`features` as well, [members, samples, width] or [samples, width], what the classifiers read, and the classifier's file
-`weight`, [members, classes, width], and `bias`, [members, classes]. An .npz with the same names does as well.
+`features` as well, [members, samples, width] or [samples, width], what the classifiers read. An .npz with the same
+names does as well.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save
-from torch import Tensor
 
 from hydractl.artifacts import PREDICTIONS, ArtifactFile, found_reference, json_text, read_artifact
 from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
@@ -47,7 +45,6 @@ from hydractl.ood.score import QUANTILES, Beside
 from hydractl.schema import Checked, Items, Origin, parse_json, read_json
 from hydractl.systems.saved_file import ENDINGS, HIDDEN, SAVED, read_answers, read_arrays
 from hydractl.systems.system import (
-    Classifier,
     Cost,
     Description,
     EvaluationData,
@@ -64,7 +61,7 @@ from hydractl.tasks.task import Answers, Task
 from hydractl.text import composed, distinct
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
-CLASSIFIER, OWN_SCORE = "classifier", "ood-score"  # the stems of their files
+OWN_SCORE = "ood-score"  # the stem of its file
 CONDITIONS = "conditions"  # the key in a file's header
 REMEDY = "name another folder, or leave out `resume`"
 
@@ -128,7 +125,7 @@ class SavedPredictions:
         files: dict[SetKey, Path] = {}
         below = [self.folder / file for file in sorted(map(Path, files_below(self.folder)))]
         for path in [file for file in below if file.suffix.lower() in ENDINGS]:
-            if path.parent == self.folder and path.stem in (CLASSIFIER, OWN_SCORE):
+            if path.parent == self.folder and path.stem == OWN_SCORE:
                 continue
             key = _key(path.relative_to(self.folder).with_suffix(""), self.about.id_name)
             if key is None:
@@ -241,17 +238,6 @@ class SavedPredictions:
     def cost(self) -> Cost | None:
         return self.about.cost
 
-    @property
-    def classifier(self) -> Classifier | None:
-        path = next((path for end in ENDINGS if (path := self.folder / f"{CLASSIFIER}{end}").exists()), None)
-        if path is None:
-            return None
-        arrays = read_arrays(path, ("weight", "bias"))
-        if len(arrays) < 2:
-            raise DataError(f"{path}: expected `weight` and `bias`")
-        weight, bias = (torch.from_numpy(arrays[name]) for name in ("weight", "bias"))
-        return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
-
     @cached_property
     def ood_head(self) -> OodHead | None:
         if self.about.ood is None:
@@ -264,9 +250,8 @@ class SavedPredictions:
         fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
         if row.reads == "layers" and QUANTILES in tensors:  # the scores lie beside the logits
             return OodHead(fit, {QUANTILES: tensors[QUANTILES].double()})
-        classifier = self.classifier
-        members, classes, width = (1, len(self.labels or ()), 0) if classifier is None else classifier.weight.shape
-        fitted.verify(str(path), {"M": members, "C": classes, "D": width})
+        members, width = (*tensors["center"].shape, 0, 0)[:2] if "center" in tensors else (1, 0)
+        fitted.verify(str(path), {"M": members, "C": len(self.labels or ()), "D": width})
         return OodHead.of(fitted, "cpu", torch.float64)
 
     @property
@@ -338,9 +323,6 @@ class SavedAnswers:
         make_folder(path.parent, parents=True)
         refuse_existing(path, self.force)
         answers = self.predictor.answers(key, reads, on_batch)
-        classifier = self.predictor.classifier if reads != "logits" and key.role == "id" else None
-        if classifier is not None:
-            self._write(CLASSIFIER, classifier._asdict())
         write_answers(path, answers, {"format": "pt", CONDITIONS: json.dumps(conditions)}, self.force)
         return answers
 
@@ -359,11 +341,9 @@ class SavedAnswers:
         if self.head is not None:
             # A score of every layer is saved with the answers: of its numbers, only the quantiles are needed again.
             complete, kept = self.head.row.reads != "layers", dict(self.head.named_buffers())
-            self._write(OWN_SCORE, {name: kept[name].cpu().float() for name in (kept if complete else (QUANTILES,))})
-
-    def _write(self, stem: str, tensors: Mapping[str, Tensor]) -> None:
-        content = save(dict(tensors), {"format": "pt"})
-        write_bytes(self.folder / f"{stem}.safetensors", content, self.force or self.resume)
+            tensors = {name: kept[name].cpu().float() for name in (kept if complete else (QUANTILES,))}
+            path = self.folder / f"{OWN_SCORE}.safetensors"
+            write_bytes(path, save(tensors, {"format": "pt"}), self.force or self.resume)
 
 
 def about_json(id_name: str, predictor: System, made_of: Description, head: OodHead | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from hydractl.artifacts import Size, TowerName
 from hydractl.data.reading import Group
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from hydractl.checkpoint.calibration import Calibration
     from hydractl.data.batching import Batch
@@ -194,18 +193,6 @@ class Running:
     on_note: Callable[[str], None]  # called with what a reader of the numbers should know
 
 
-class Classifier(NamedTuple):
-    """The affine maps by which members make logits of features: `[M,C,D']` and `[M,C]`."""
-
-    weight: Tensor
-    bias: Tensor
-
-    @property
-    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The same as arrays."""
-        return self.weight.numpy(), self.bias.numpy()
-
-
 class System(Protocol):
     """A system that answers data sets: a network or an ensemble, a graph of another runtime, saved predictions.
 
@@ -269,10 +256,6 @@ class System(Protocol):
     @property
     def cost(self) -> Cost | None:
         """Its members, parameters and multiply-adds; None if they are unknown."""
-
-    @property
-    def classifier(self) -> Classifier | None:
-        """Its members' classifiers; None if they are unknown."""
 
     @property
     def ood_head(self) -> OodHead | None:

@@ -210,9 +210,7 @@ class PromptedClasses(Classes):
         images = network.embed("vision", pooled)
         return network.compare_prompts(images, texts, mask), images
 
-    def check_fit(self, score: str, promised: str | None, bank_size: int | None) -> None:
-        if bank_size is not None:
-            raise OptionError(f"`bank_size` {bank_size}: a zero-shot model keeps no bank, only knn does: leave it out")
+    def check_fit(self, score: str, promised: str | None) -> None:
         if promised:
             raise OptionError(f"{promised} is for models whose classes are fixed, this one is zero-shot: leave it out")
         if score not in ("auto", DEFAULT):

@@ -400,13 +400,12 @@ class Task(Protocol):
         barred = self.either if any(name in made for name in self.either) else ()
         return tuple(name for name in self.promises if name not in made and name not in barred)
 
-    def check_fit(self, score: str, promised: str | None, bank_size: int | None) -> None:
+    def check_fit(self, score: str, promised: str | None) -> None:
         """Raises OptionError for what cannot be fitted to its answers.
 
         Args:
             score: the name of an OOD score, or auto.
             promised: what is promised of classes, for messages; None if nothing is.
-            bank_size: that of a bank of samples; None by default.
         """
         return
 
@@ -526,12 +525,8 @@ class Answers:
             raise DataError("saved confidences hold no logits to fit anything on: save `logits` as well")
         return self.member_logits
 
-    def to_score(self, affine: tuple[NDArray[Any], NDArray[Any]] | None = None) -> FitSamples:
-        """Returns the answers as OOD scores take them.
-
-        Args:
-            affine: the weights `[M,C,D']` and biases `[M,C]` of the members' classifiers, for fits that need them.
-        """
+    def to_score(self) -> FitSamples:
+        """Returns the answers as OOD scores take them."""
         logits = self.logits
         if self.places is not None and self.features is not None:
             logits = self.features[..., :0]  # those of words are no answers to samples
@@ -541,7 +536,7 @@ class Answers:
         if self.task.tells_ood == "scores" and logits.shape[-1] > 1:
             predicted = mean_probabilities(logits, self.calibration.divisor).argmax(-1)
         labels = self.truth if one_class else None
-        return FitSamples(logits, features, labels, affine, hidden=self.hidden, predicted=predicted)
+        return FitSamples(logits, features, labels, hidden=self.hidden, predicted=predicted)
 
     @property
     def labelled(self) -> tuple[Logits, NDArray[Any]]:

@@ -111,7 +111,7 @@ def real() -> tuple[Path, Path]:
 
 @pytest.mark.realdata
 @pytest.mark.slow
-@pytest.mark.parametrize("score", ["msp", "mahalanobis", "knn"])
+@pytest.mark.parametrize("score", ["msp", "mahalanobis"])
 def test_as_many_real_images_are_accepted_as_promised(real: tuple[Path, Path], score: str) -> None:
     folder, data = real
     half = {"dtype": "float32", "limit": 800}

@@ -70,7 +70,6 @@ REFUSED = f"""
 2 | --bootstrap 0                           | evaluate vit m0 --id-data=pets --compare=vit --bootstrap=0
 1 | label                                   | evaluate vit --id-data=pets/cat
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
-2 | --bank-size 8                           | calibrate vit --id-data=pets --bank-size=8 -o x
 2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
 2 | fp8                                     | analyse speed vit --dtypes=fp8
 2 | two models are called vit               | analyse speed vit vit

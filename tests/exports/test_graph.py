@@ -141,7 +141,7 @@ def assert_same_score(found: torch.Tensor, expected: torch.Tensor | None) -> Non
     assert_close(found, expected, rtol=0, atol=1e-5 * max(1.0, expected.abs().max().item()))
 
 
-@pytest.mark.parametrize("score", ["relative-mahalanobis", "knn"])
+@pytest.mark.parametrize("score", ["layers", "mahalanobis"])
 def test_a_graph_gives_the_score_and_typicality_of_a_calibrated_model(score: str, tmp_path: Path) -> None:
     model = calibrated(tmp_path, score)
     traced = graph.trace(model)

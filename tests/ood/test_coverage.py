@@ -53,11 +53,10 @@ def answers(family: str, odd: bool) -> FitSamples:
         model = from_checkpoint(read_checkpoint(build_reference(family).save(Path(folder))))
     with torch.inference_mode():
         output = model(**given(family, 2 * FRESH, odd), every_layer=True)
-    weight, bias = (tensor.detach().double().numpy()[:, :2] for tensor in model.classifier_weights())
     logits = output.member_logits.double().numpy()[..., :2]
     labels = (logits[0, :, 0] > np.median(logits[0, :, 0])).astype(np.int64)
     hidden = [layer.double().numpy() for layer in output.hidden]
-    return FitSamples(logits, output.features.double().numpy(), labels, (weight, bias), hidden, predicted=labels)
+    return FitSamples(logits, output.features.double().numpy(), labels, hidden, predicted=labels)
 
 
 def measured(family: str, row: str, ratio: float) -> Mapping[str, np.ndarray]:
@@ -71,7 +70,7 @@ def measured(family: str, row: str, ratio: float) -> Mapping[str, np.ndarray]:
     for seed in range(DRAWS):
         order = np.random.default_rng(seed).permutation(known.samples)
         fitting = Fitting(score, known.subset(order[:count]))
-        held = fitting.held_out()[0]
+        held = fitting.held_out()
         fresh, outside = (
             score_samples(score, fitting.whole, some)
             for some in (known.subset(order[-FRESH:]), odd.subset(order[:FRESH]))

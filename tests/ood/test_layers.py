@@ -111,7 +111,7 @@ def test_accepts_the_promised_share_of_new_samples_whatever_their_number(count: 
     accepted, measured = [], []
     for seed in range(12):
         fitting = Fitting(LAYERS, samples(count, seed))
-        quantiles = np.sort(fitting.held_out()[0].sum(0))
+        quantiles = np.sort(fitting.held_out().sum(0))
         fresh = score_samples(LAYERS, fitting.whole, samples(400, 100 + seed)).sum(0)
         typical = (1 + (quantiles >= fresh[:, None]).sum(-1)) / (count + 1)
         accepted.append((typical > 0.1).mean())

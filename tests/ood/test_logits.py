@@ -23,25 +23,13 @@ def test_values_by_hand():
     assert scores(logits, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
     entropy = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
     assert scores(logits, "entropy") == pytest.approx([math.log(entropy)], abs=1e-15)
-    assert scores(logits, "gen") == pytest.approx([math.log(2 * (0.625 * 0.375) ** 0.1)], abs=1e-15)
     members = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
     assert scores(logits, "mutual-information") == pytest.approx([math.log(entropy - members)], abs=1e-13)
     assert scores(logits[:1], "mutual-information") == pytest.approx([0.0])
 
 
-def test_generalised_entropy_takes_the_likeliest_100_classes_and_the_temperature():
-    logits = np.random.default_rng(0).normal(size=(2, 5, 150))
-    expected = []
-    for sample in range(5):
-        members = [[math.exp(z / 2) for z in logits[m, sample]] for m in range(2)]
-        p = sorted((a / sum(members[0]) + b / sum(members[1])) / 2 for a, b in zip(*members, strict=True))
-        expected.append(math.log(sum((x * (1 - x)) ** 0.1 for x in p[50:])))
-    found = scores(logits, "gen", 2.0)
-    assert found == pytest.approx(expected, rel=1e-12)
-
-
 def exactly(logits, temperature):
-    """The four scores of members' logits `[M,C]` with hundreds of digits."""
+    """The scores of members' logits `[M,C]` with hundreds of digits."""
     with localcontext(prec=800):
         members = [[(Decimal(float(z)) / Decimal(temperature)).exp() for z in own] for own in logits]
         members = [[x / sum(own) for x in own] for own in members]
@@ -53,7 +41,6 @@ def exactly(logits, temperature):
         found = {
             "msp": 1 - max(p),
             "entropy": entropy(p),
-            "gen": sum((Decimal("0.1") * (x.ln() + (1 - x).ln())).exp() for x in p),
             "mutual-information": entropy(p) - sum(map(entropy, members)) / len(members),
         }
         return {name: float(value.ln()) for name, value in found.items()}

@@ -54,7 +54,7 @@ def measured(known: FitSamples, new: FitSamples, share: float) -> tuple[float, f
     """Returns the accepted share of new samples, what `calibrate` says of it, and that of each layer alone."""
     row = find_ood_score(DEFAULT)
     fitting = Fitting(row, known)
-    held, scores = fitting.held_out()[0], score_samples(row, fitting.whole, new)
+    held, scores = fitting.held_out(), score_samples(row, fitting.whole, new)
     layers = [accepted(*pair, share) for pair in zip(scores[:-1], held[:-1], strict=True)]
     return accepted(totals(scores), totals(held), share), fitting.accepted(share) / known.samples, layers
 
