@@ -1,63 +1,17 @@
-"""Options of a calibration: the methods that fit logits, and the promises of answers."""
+"""Options of a calibration: the promises of answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from hydractl.bounds import parse_share
 from hydractl.checkpoint.calibration import INTERVAL
-from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.options import option
 
 if TYPE_CHECKING:
     from hydractl.calibration.promises import WantedPromises
-    from hydractl.metrics.scaling import FittedTemperature, FittedVector
-    from hydractl.tasks.task import Answers
-
-
-@dataclass(frozen=True)
-class Temperature:
-    """Divides all logits by one number."""
-
-    name: ClassVar[str] = "temperature"
-    help: ClassVar[str] = "one number that divides all logits"
-    #: What the step notes if the loss still falls at the end of the range.
-    at_bound: ClassVar[str] = "the loss still falls at the highest temperature: the model is rarely right on this data"
-
-    def check(self, checkpoint: Checkpoint) -> None:
-        """Accepts every model."""
-
-    def fit(self, promises: Promises, answers: Answers) -> FittedTemperature:
-        """Returns the temperature with the lowest NLL, with thresholds for several labels; or intervals for numbers."""
-        return answers.task.fit(answers, promises.interval_share, promises.shares["accuracy"])
-
-
-@dataclass(frozen=True)
-class Vector:
-    """Scales and shifts the logits of each class."""
-
-    name: ClassVar[str] = "vector"
-    help: ClassVar[str] = "a temperature, and a scale and a shift for each class where the data call for them"
-    at_bound: ClassVar[str] = Temperature.at_bound
-
-    def check(self, checkpoint: Checkpoint) -> None:
-        """Raises OptionError for a model whose classifier cannot be scaled exactly."""
-        from hydractl.surgery.precision import require_exact_classifier
-        from hydractl.tasks.all_tasks import find_task, require_one_class
-
-        if not find_task(checkpoint.spec.task).config:  # one logit has Platt's scale and shift
-            require_one_class(checkpoint.spec, "`method` vector", "choose temperature")
-        require_exact_classifier(checkpoint)
-
-    def fit(self, promises: Promises, answers: Answers) -> FittedVector:
-        """Returns the scales and shifts with the lowest NLL."""
-        return answers.task.fit_vector(answers)
-
-
-Method = Temperature | Vector
-METHODS = (Temperature, Vector)
 
 
 @dataclass(frozen=True)

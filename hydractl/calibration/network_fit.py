@@ -1,4 +1,4 @@
-"""Fits a temperature or scaled classes and an OOD score on samples, and puts them into a checkpoint."""
+"""Fits a temperature and an OOD score on samples, and puts them into a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples, missing_classes
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.classification import is_chance, too_few_right
-from hydractl.metrics.scaling import FittedTemperature, FittedVector
+from hydractl.metrics.scaling import FittedTemperature
 from hydractl.ood.score import Reads
-from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.systems.networks import NetworkLike, NetworkSystem
 from hydractl.systems.saved import SavedAnswers, answer_conditions
@@ -30,7 +29,7 @@ from hydractl.tasks.task import Answers
 
 NO_GAIN = 1e-3  # of the NLL of guesses; a fit that gains less has found nothing
 NO_CLASS = "has no class that a model that embeds could be sure of"
-Fit = Callable[[Answers], FittedTemperature | FittedVector]
+Fit = Callable[[Answers], FittedTemperature]
 #: Opens the folder of answers that were computed under these conditions, plain JSON.
 Keep = Callable[[Mapping[str, Any]], StateFolder]
 
@@ -73,12 +72,12 @@ class Fits:
     """The fits to one network.
 
     Attributes:
-        fitted: the temperature, scales or intervals; None without labels.
+        fitted: the temperature or intervals; None without labels.
         ood: the OOD score, and how it was found.
         kept: the folder of the answers, to be removed when the result is written.
     """
 
-    fitted: FittedTemperature | FittedVector | None
+    fitted: FittedTemperature | None
     ood: FoundOod
     kept: StateFolder | None = None
 
@@ -165,17 +164,12 @@ def fit_answers(held: Held, fit: Fit, request: Wanted, on_note: Callable[[str], 
     fitted = None if held.inside.truth is None else fit(held.inside)
     if fitted is not None:
         _refuse_guesses(fitted, held.inside)
-    if isinstance(fitted, FittedVector):
-        held = _scaled(held, fitted)
-    elif fitted is not None:
         held = held.change(lambda answers: replace(answers, calibration=fitted.calibration(answers.calibration)))
     return Fits(fitted, fit_ood(held, request, on_note))
 
 
-def _refuse_guesses(fitted: FittedTemperature | FittedVector, answers: Answers) -> None:
+def _refuse_guesses(fitted: FittedTemperature, answers: Answers) -> None:
     """Raises DataError if answers tell as little of labels as guesses do; answers in numbers are never refused."""
-    if isinstance(fitted, FittedVector):
-        answers = replace(answers, member_logits=fitted.apply(answers.logits))
     chosen = answers.task.choices(answers)
     if chosen is None:
         return
@@ -209,16 +203,6 @@ def _answers(networks: NetworkSystem, answers: Answering, reads: Reads, on_batch
     return all_answers
 
 
-def _scaled(held: Held, fitted: FittedVector) -> Held:
-    """Returns the answers of the network with scaled classes."""
-
-    def scaled(answers: Answers) -> Answers:
-        calibration = replace(answers.calibration, temperature=None)
-        return replace(answers, member_logits=fitted.apply(answers.logits), calibration=calibration)
-
-    return held.change(scaled)
-
-
 def calibrated(
     checkpoint: Checkpoint,
     fits: Fits,
@@ -226,7 +210,7 @@ def calibrated(
     *,
     options: Mapping[str, Any],
 ) -> Checkpoint:
-    """Returns the model with its temperature or scaled classes, and with its OOD score.
+    """Returns the model with its temperature and its OOD score.
 
     Its history remembers the samples that these were fitted on.
 
@@ -234,11 +218,8 @@ def calibrated(
         options: those that determine the result.
     """
     seen = {"search_data": {name: samples.sketch() for name, samples in material.used.items()}}
-    fitted, calibration, result = fits.fitted, checkpoint.calibration, checkpoint
-    if isinstance(fitted, FittedVector):
-        result = with_scaled_classes(checkpoint, fitted.scale, fitted.shift)
-        calibration = replace(calibration, temperature=None, intervals=None)
-    elif fitted is not None:
+    fitted, calibration = fits.fitted, checkpoint.calibration
+    if fitted is not None:
         calibration = fitted.calibration(calibration)
     calibration = replace(calibration, ood=fits.ood.fitted, sets=fits.ood.sets, recall=fits.ood.recall)
-    return replace(with_provenance(result, "calibrate", [checkpoint], {**options, **seen}), calibration=calibration)
+    return replace(with_provenance(checkpoint, "calibrate", [checkpoint], {**options, **seen}), calibration=calibration)

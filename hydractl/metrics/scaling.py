@@ -1,6 +1,6 @@
-"""Fits on held-out ID data: scaling of logits (a temperature, or a scale and a shift a class), and conformal sets."""
+"""Fits on held-out ID data: a temperature of logits, and conformal sets."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -21,9 +21,6 @@ from hydractl.metrics.arrays import (
 # From cosine similarities without their scale (T near 0.01) to saturated logits.
 BOUNDS = (1e-3, 1e4)
 FAR = (0.2, 5.0)  # temperatures beyond which something is said of them
-# The evidence that classes differ, in deviations beyond chance, and the least ridge, times samples: both were chosen on
-# data that examples/results/vector-scaling.md does not report.
-EVIDENCE, LEAST_RIDGE = 3.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -138,146 +135,13 @@ def _nll(member_logits: Logits, labels: IntArray, temperature: float) -> float:
     return total / len(labels)
 
 
-@dataclass(frozen=True)
-class FittedVector:
-    """A scale and a shift for each class, with which the mean member probability has a lower NLL, and the change.
-
-    Where every sample is predicted right they stay 1 and 0, as a temperature stays 1.
-    """
-
-    scale: tuple[float, ...]  # [C]
-    shift: tuple[float, ...]  # [C], nats; only their differences count, and their mean is 0
-    nll_before: float  # nats, with neither
-    nll_after: float
-    at_bound: bool  # no temperature is the best one
-    argmax_changed: float  # share of the samples that are predicted another class
-
-    @property
-    def temperature(self) -> float:
-        """Always 1: the scales already contain the temperature."""
-        return 1.0
-
-    def apply(self, member_logits: Logits) -> Logits:
-        """Returns logits `[M,N,C]`, scaled and shifted."""
-        return member_logits * np.asarray(self.scale, member_logits.dtype) + np.asarray(self.shift, member_logits.dtype)
-
-    def __str__(self) -> str:
-        return (
-            f"scales {min(self.scale):.4f} to {max(self.scale):.4f}, "
-            f"shifts {min(self.shift):.4f} to {max(self.shift):.4f}"
-        )
-
-
-def fit_vector(member_logits: Logits, labels: IntArray) -> FittedVector:
-    """Returns a scale and a shift for each class, the same for all members, that lower the NLL; deterministic.
-
-    A temperature T comes first. Scales (1 + a) / T and shifts b then minimise the NLL plus a ridge on a and one on b.
-    Where nothing shows that classes need scales or shifts of their own, the temperature alone remains.
-
-    Args:
-        member_logits: [M,N,C].
-        labels: [N] in 0..C-1.
-
-    Source: Guo et al. 2017, vector scaling: softmax(w * z + b); the order and a ridge Berta et al. 2026.
-    """
-    classes = member_logits.shape[2]
-    start = fit_temperature(member_logits, labels)
-    before, coolness = start.nll_before, 1 / start.temperature
-    point = np.zeros((2, classes))
-    ridges = _ridges(member_logits, labels, coolness)
-    if not (start.at_bound and start.temperature == 1) and np.isfinite(ridges).any():
-        point = _penalised(member_logits, labels, coolness, ridges)
-    scale, shift = (1 + point[0]) * coolness, point[1] - point[1].mean()
-    return FittedVector(
-        tuple(scale.tolist()),
-        tuple(shift.tolist()),
-        before,
-        nll_after=_nll_and_gradient(member_logits, labels, scale, shift)[0] if point.any() else start.nll_after,
-        at_bound=start.at_bound,
-        argmax_changed=_changed(member_logits, 1.0, scale, shift),
-    )
-
-
-def _ridges(member_logits: Logits, labels: IntArray, coolness: float) -> FloatArray:
-    """Returns the strengths of the ridges on scales and on shifts, `[2]`; infinite where nothing tells classes apart.
-
-    If classes are alike, the gradient g by each of C parameters has the variance h / N, where h, the mean square of the
-    samples' gradients, is the curvature of the loss too. If parameters have the variance v, the mean of g^2 is h / N
-    plus h^2 v. So the excess of the sum over classes, less what chance may add to it, gives v, and the ridge is
-    1 / (N v). What chance adds grows with classes and falls with samples.
-    """
-    samples, classes = member_logits.shape[1:]
-    factor = np.array([[coolness], [1.0]])
-    total, squares = np.zeros((2, 2, classes))
-    for _, slopes in _slopes(member_logits, labels, np.full(classes, coolness), np.zeros(classes)):
-        total += slopes.sum(axis=1) * factor
-        squares += (slopes**2).sum(axis=1) * factor**2
-    gradient, curvature = total / samples, squares / samples
-    chance = curvature / samples
-    excess = (gradient**2 - chance).sum(axis=1) - EVIDENCE * np.sqrt(2 * (chance**2).sum(axis=1))
-    strength = (curvature**2).sum(axis=1) / (samples * np.maximum(excess, np.finfo(np.float64).tiny))
-    return np.where(excess > 0, np.maximum(strength, LEAST_RIDGE / samples), np.inf)
-
-
-def _penalised(member_logits: Logits, labels: IntArray, coolness: float, ridges: FloatArray) -> FloatArray:
-    """Returns changes `[2,C]` of scales, relative to the temperature, and of shifts, with the least penalised NLL."""
-    free, classes = np.isfinite(ridges), member_logits.shape[2]
-    weight = np.where(free, ridges, 0.0)[:, None]
-
-    from scipy.optimize import minimize
-
-    def loss(flat: FloatArray) -> tuple[float, FloatArray]:
-        point = np.zeros((2, classes))
-        point[free] = flat.reshape(-1, classes)
-        nll, gradient = _nll_and_gradient(member_logits, labels, (1 + point[0]) * coolness, point[1])
-        gradient[0] *= coolness
-        return nll + float((weight * point**2).sum()) / 2, (gradient + weight * point)[free].ravel()
-
-    options = {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-7}
-    first = np.zeros(int(free.sum()) * classes)
-    changes = np.zeros((2, classes))
-    changes[free] = minimize(loss, first, jac=True, method="L-BFGS-B", options=options).x.reshape(-1, classes)
-    return changes
-
-
-def _nll_and_gradient(
-    member_logits: Logits, labels: IntArray, scale: FloatArray, shift: FloatArray
-) -> tuple[float, FloatArray]:
-    """Returns the mean NLL with scales and shifts `[C]`, and its gradient by both, `[2,C]`."""
-    total, gradient = 0.0, np.zeros((2, len(scale)))
-    for nll, slopes in _slopes(member_logits, labels, scale, shift):
-        total += nll
-        gradient += slopes.sum(axis=1)
-    return total / len(labels), gradient / len(labels)
-
-
-def _slopes(
-    member_logits: Logits, labels: IntArray, scale: FloatArray, shift: FloatArray
-) -> Iterator[tuple[float, FloatArray]]:
-    """Yields the sum of the NLL over some samples, and its gradient by scales and shifts for each, `[2,n,C]`."""
-    for samples in sample_chunks(member_logits):
-        logits, truth = scaled_logits(member_logits, samples, 1.0), labels[samples]
-        changed = logits * scale + shift
-        p = member_probabilities(changed)  # [M,n,C]
-        places = np.arange(len(truth))
-        # A member answers for a sample by its share of the mean probability of the label.
-        of_label = np.maximum(p[:, places, truth], np.finfo(np.float64).tiny)
-        share = of_label / of_label.sum(axis=0)
-        slope = p * share[:, :, None]
-        slope[:, places, truth] -= share
-        yield -float(label_log_probabilities(changed, truth).sum()), np.stack([(slope * logits).sum(0), slope.sum(0)])
-
-
-def _changed(
-    member_logits: Logits, temperature: float, scale: FloatArray | float = 1.0, shift: FloatArray | float = 0.0
-) -> float:
+def _changed(member_logits: Logits, temperature: float) -> float:
     """Returns the share of samples that get another class."""
     changed = 0
     for samples in sample_chunks(member_logits):
-        before = scaled_logits(member_logits, samples, 1.0)
-        after = scaled_logits(member_logits, samples, temperature) * scale + shift
-        classes = [mean_over_members(member_probabilities(logits)).argmax(axis=-1) for logits in (before, after)]
-        changed += int((classes[0] != classes[1]).sum())
+        each = [scaled_logits(member_logits, samples, divisor) for divisor in (1.0, temperature)]
+        before, after = (mean_over_members(member_probabilities(logits)).argmax(axis=-1) for logits in each)
+        changed += int((before != after).sum())
     return float(changed / member_logits.shape[1])
 
 

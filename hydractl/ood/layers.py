@@ -43,7 +43,7 @@ def fit_layers(samples: FitSamples) -> Fitted:
         each = [_gaussian(row) for row in rows]
         fitted[f"{name}_mean"] = np.reshape([mean for mean, _ in each], (len(each), width))
         fitted[f"{name}_whiten"] = np.reshape([whiten for _, whiten in each], (len(each), width, width))
-    return fitted | fit_members(samples.features, samples.classes)
+    return {**fitted, **fit_members(samples.features, samples.classes)}
 
 
 def _standards(samples: FitSamples, logarithms: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

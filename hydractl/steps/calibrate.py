@@ -1,4 +1,4 @@
-"""Calibrating a model: a temperature or scales, and what tells OOD, fitted on held-out data and kept in the file."""
+"""Calibrating a model: a temperature, and what tells OOD, fitted on held-out data and kept in the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl.calibration.methods import METHODS, Method, Promises, Temperature, Vector
+from hydractl.calibration.methods import Promises
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, refuse_existing
@@ -19,7 +19,7 @@ from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
-from hydractl.options import Option, Rows, function, remembered
+from hydractl.options import Option, function, remembered
 from hydractl.run_options import Compute, Force, Output, Resume, Workers
 from hydractl.systems.system import Running
 from hydractl.text import span
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.metrics.bootstrap import Choice
-    from hydractl.metrics.scaling import FittedTemperature, FittedVector
+    from hydractl.metrics.scaling import FittedTemperature
 
 SHIFT_SETS = Option(
     "Inputs that differ from the ID data and are still welcome; repeat it.",
@@ -53,10 +53,10 @@ else:  # what the command line derives choices from
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibrated(MadeModel):
-    """A model with a temperature or scaled classes, and the change on the data it was fitted on.
+    """A model with a temperature, and the change on the data it was fitted on.
 
     Attributes:
-        fitted: the temperature, scales or intervals, and the NLL before and after; None without labels.
+        fitted: the temperature or intervals, and the NLL before and after; None without labels.
         samples: how many it was fitted on.
         ood: the OOD score that was fitted too.
         accepted: how many of the ID samples it does not flag, by fits that do not know them.
@@ -67,7 +67,7 @@ class Calibrated(MadeModel):
     """
 
     checkpoint: Checkpoint
-    fitted: FittedTemperature | FittedVector | None
+    fitted: FittedTemperature | None
     samples: int
     ood: OodFit
     accepted: Accepted
@@ -177,8 +177,7 @@ class Calibrate:
 
     For a regression, `interval` is the share of intervals around its numbers that hold the right one, by split
     conformal prediction: every second sample fits how the error grows with the members' spread, the others the width.
-    One logit with a sigmoid gets a temperature by labels of 0 and 1 (method vector: Platt's scale and shift), or
-    intervals by other numbers.
+    One logit with a sigmoid gets a temperature by labels of 0 and 1, or intervals by other numbers.
 
     For a model that labels words, the temperature minimises the NLL of words, and `accuracy` is that of spans.
 
@@ -195,9 +194,6 @@ class Calibrate:
     `by_class` keeps these promises for each class by itself: sets and recall by the right class or label, sure answers
     by the class that is answered.
 
-    Method vector then fits a scale and a shift for the logits of each class, as far as the samples show that classes
-    differ, and puts them into the classifier.
-
     >>> calibrated = hydractl.calibrate("hydra", id_data="data/pets")
     >>> hydractl.load(calibrated).temperature == calibrated.temperature
     True
@@ -207,8 +203,7 @@ class Calibrate:
         DataError: a sample cannot be read, labels do not match, answers are no better than guesses, the samples are too
             few for the OOD score, it does not accept the share it promises, no confidence reaches the `accuracy`, or
             they, or those of a class, are too few for a promise.
-        OptionError: a zero-shot model without classes, `accept`, `accuracy` or `sets` is not a share, or a method does
-            not fit the model.
+        OptionError: a zero-shot model without classes, or `accept`, `accuracy` or `sets` is not a share.
         OutputError: the output exists and `force` is not set, an interrupted run is neither gone on with nor given up,
             or the disk refuses the output.
     """
@@ -219,9 +214,6 @@ class Calibrate:
     ] = field(kw_only=True)
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     shift_data: Annotated[DataSetsLike | None, SHIFT_SETS] = None
-    method: Annotated[
-        Method, Option("What is fitted: a temperature, or a scale and shift for each class."), Rows(METHODS)
-    ] = Temperature()
     promises: Promises = Promises()
     ood_score: Annotated[
         ScoreName | None,
@@ -243,7 +235,6 @@ class Calibrate:
         if output is not None:
             refuse_existing(output, self.force, self.model)
         checkpoint = as_checkpoint(self.model)
-        self.method.check(checkpoint)
         from hydractl.calibration.network_fit import calibrated, missing_to_fit
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.data.samples import form_notes
@@ -266,7 +257,7 @@ class Calibrate:
         ):
             watch = watch if ranks.leads else LOG
             ood_fit = self._wanted(checkpoint, data)
-            fit = partial(self.method.fit, promises)
+            fit = partial(task.fit, interval=promises.interval_share, precision=promises.shares["accuracy"])
             fits = self._fits(checkpoint, data, ood_fit, fit=fit, ranks=ranks, watch=watch)
             fitted, ood = fits.fitted, fits.ood
             self._tell(fits, checkpoint, watch)
@@ -359,7 +350,7 @@ class Calibrate:
 
         if samples.labels is not None or samples.label_problem == NO_CLASS:
             return
-        needs = "method vector" if isinstance(self.method, Vector) else self.promises.first
+        needs = self.promises.first
         if needs is not None:
             problem = samples.label_problem or "holds none"
             raise OptionError(f"{needs} needs labels, and {samples.name} {problem}: give labelled data")
@@ -375,7 +366,7 @@ class Calibrate:
 
         fitted = fits.fitted
         if fitted is not None and fitted.at_bound:
-            watch.warn(NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound)
+            watch.warn(NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else AT_BOUND)
         exposed = (f"outlier exposure to {name}" for name in dict.fromkeys(exposed_to(checkpoint.provenance)))
         if fitted is not None and (far := far_from_one(fitted.temperature, exposed)) is not None:
             watch.note(f"note: {far}")
@@ -398,4 +389,5 @@ class Calibrate:
 
 calibrate = function(Calibrate)
 
+AT_BOUND = "the loss still falls at the highest temperature: the model is rarely right on this data"
 NOTHING_TO_FIT = "every sample is predicted correctly, so nothing can be fitted and nothing changed: give more data"

@@ -1,18 +1,13 @@
-"""Changes the numbers of a checkpoint: their precision, and the scale and shift of each class."""
+"""The precision of a checkpoint's numbers."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.calibration import NOT_CALIBRATED
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import LazyTensor
-from hydractl.errors import CheckpointError, OptionError
-from hydractl.tasks.all_tasks import find_task
-
-CLASSIFIERS = ("classifier", "distillation_classifier")
+from hydractl.errors import CheckpointError
 
 
 def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
@@ -50,52 +45,3 @@ def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) ->
         return converted
 
     return LazyTensor(tensor.shape, dtype, load)
-
-
-def require_exact_classifier(checkpoint: Checkpoint) -> None:
-    """Raises OptionError for a network without a classifier of its own, and for one whose weights are rounded."""
-    find_task(checkpoint.spec.task).require_classifier(
-        f"{checkpoint.name}: is zero-shot, and its classes may change, so they have no scales: choose `method` "
-        "temperature"
-    )
-    if checkpoint.dtype.itemsize < torch.float32.itemsize:
-        raise OptionError(
-            f"{checkpoint.name}: its classifier is in {checkpoint.dtype}, which would round scales: choose `method` "
-            "temperature, or write it in float32 first"
-        )
-
-
-def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: Sequence[float]) -> Checkpoint:
-    """Returns the network whose every member has logits `scale * z + shift` in place of z.
-
-    Args:
-        scale: `[C]`.
-        shift: `[C]`, nats.
-
-    Raises:
-        OptionError: see `require_exact_classifier`.
-    """
-    require_exact_classifier(checkpoint)
-    factors, terms = torch.tensor(scale, dtype=torch.float64), torch.tensor(shift, dtype=torch.float64)
-    tensors = dict(checkpoint.tensors)
-    for name in tensors:
-        linear, _, part = name.rpartition(".")
-        if linear in CLASSIFIERS:
-            tensors[name] = _changed(tensors[name], part, (factors, terms), f"{linear}.s" in tensors)
-    return replace(checkpoint, tensors=tensors, calibration=NOT_CALIBRATED)
-
-
-def _changed(tensor: LazyTensor, part: str, change: tuple[Tensor, Tensor], factored: bool) -> LazyTensor:
-    """Returns one tensor of a classifier; in a `factored` one, s scales the rows of all members' products."""
-    scale, shift = change
-    if part == "bias":
-        return _computed(tensor, lambda numbers: numbers * scale + shift)
-    if part == "s":
-        return _computed(tensor, lambda numbers: numbers * scale)
-    if part == "lora_b" or (part == "weight" and not factored):
-        return _computed(tensor, lambda numbers: numbers * scale[:, None])
-    return tensor
-
-
-def _computed(tensor: LazyTensor, change: Callable[[Tensor], Tensor]) -> LazyTensor:
-    return LazyTensor(tensor.shape, tensor.dtype, lambda: change(tensor.load().double()).to(tensor.dtype))

@@ -25,7 +25,7 @@ from hydractl.metrics.arrays import (
 )
 from hydractl.metrics.bootstrap import classification_replicates
 from hydractl.metrics.classification import PredictionTable, classification_metrics, tabulate
-from hydractl.metrics.scaling import FittedTemperature, FittedVector, fit_temperature, fit_vector
+from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 from hydractl.ood.ood_scores import DEFAULT
 from hydractl.tasks.task import (
     Answers,
@@ -137,9 +137,6 @@ class Classes(Task):
         """
         best = p.argmax(-1)
         return p.max(-1), best == answers.truth, best
-
-    def fit_vector(self, answers: Answers) -> FittedVector:
-        return fit_vector(*answers.labelled)
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns labels, probabilities `[N,C]`, MSP, entropy and mutual information `[N]`, and what is promised."""

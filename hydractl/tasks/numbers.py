@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from math import ceil, pi
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from hydractl.checkpoint.spec import SIGMOID, TaskName
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.bootstrap import by_field, draw_places
-from hydractl.metrics.scaling import FittedIntervals, FittedTemperature, FittedVector, fit_vector, lowest_temperature
+from hydractl.metrics.scaling import FittedIntervals, FittedTemperature, lowest_temperature
 from hydractl.tasks.labels import Labels, mean_logits, tabulate_label_sets
 from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task, Trials, by_ranks, number_or_none
 
@@ -160,12 +160,6 @@ class Numbers(Task):
             return fit_logit(member_logits, labels)
         columns = self._numbers(member_logits, 1.0)
         return fit_intervals(columns["values"], columns["spread"], labels, interval)
-
-    def fit_vector(self, answers: Answers) -> FittedVector:
-        member_logits, labels = answers.labelled
-        if not self.sigmoid or labels.dtype.kind == "f":
-            raise OptionError("`method` vector needs labels of 0 and 1, these are numbers: choose temperature")
-        return fit_platt(member_logits, labels)
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns values, spread, deviation, low and high `[N,C]`; the last three None without intervals."""
@@ -338,15 +332,6 @@ def fit_logit(member_logits: Logits, labels: IntArray) -> FittedTemperature:
 
     temperature, before, after, at_bound = lowest_temperature(nll)
     return FittedTemperature(temperature, before, after, at_bound=at_bound, argmax_changed=0.0)
-
-
-def fit_platt(member_logits: Logits, labels: IntArray) -> FittedVector:
-    """Returns the scale and shift with the lowest binary NLL of one logit [M,N,1], for labels [N,1] of 0 or 1.
-
-    Source: Platt 1999; a sigmoid of z is the softmax of 0 and z.
-    """
-    fitted = fit_vector(np.concatenate([np.zeros_like(member_logits), member_logits], -1), labels[:, 0])
-    return replace(fitted, scale=fitted.scale[1:], shift=(fitted.shift[1] - fitted.shift[0],))
 
 
 def ranking_metrics(scores: FloatArray, labels: FloatArray, queries: IntArray) -> dict[str, FloatArray]:

@@ -17,7 +17,7 @@ from hydractl.checkpoint.calibration import INTERVAL, NOT_CALIBRATED, Calibratio
 from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
-from hydractl.metrics.scaling import FittedTemperature, FittedVector
+from hydractl.metrics.scaling import FittedTemperature
 from hydractl.ood.score import FitSamples, flagged
 
 if TYPE_CHECKING:
@@ -425,10 +425,6 @@ class Task(Protocol):
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         """Returns which choices `[N]` or `[N,C]` are right, and how many each is made among; None of numbers."""
         return None
-
-    def fit_vector(self, answers: Answers) -> FittedVector:
-        """Returns the scales and shifts of classes with the lowest NLL; raises OptionError where there are none."""
-        raise OptionError(f"`method` vector scales classes, these are {self.answers}: choose temperature")
 
     # Rows.
 

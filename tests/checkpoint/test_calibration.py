@@ -28,7 +28,6 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint, to_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse, soup
-from hydractl.surgery.precision import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
 from hydractl.surgery.towers import as_embedding
@@ -141,7 +140,6 @@ def calibrated(checkpoint: Checkpoint) -> Checkpoint:
         lambda one: pick_members(calibrated(fuse([one, one])), [1, 0]),
         lambda one: pick_members(calibrated(fuse([one, one, one])), [0, 1]),
         lambda one: split_members(calibrated(fuse([one, one])))[0],
-        lambda one: with_scaled_classes(calibrated(one), [2.0] * 5, [0.0] * 5),
         lambda one: with_new_classifier(calibrated(one), ("cat", "dog"), "zeros"),
         lambda one: network_checkpoint(from_checkpoint(one), calibrated(one)),
         lambda one: spread(calibrated(one), LORA, RECIPE, 0),

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import sklearn
 from packaging.version import Version
-from scipy.optimize import approx_fprime
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -17,7 +16,6 @@ from hydractl.metrics.scaling import (
     ClassSets,
     ConformalMetrics,
     fit_temperature,
-    fit_vector,
     least_probability,
     least_samples,
     prediction_sets,
@@ -97,80 +95,6 @@ def test_how_many_predictions_it_changes() -> None:
     before, after = (softmax(wide / t, axis=-1).mean(0).argmax(-1) for t in (1.0, found.temperature))
     assert found.argmax_changed == (before != after).mean() > 0
     assert fit_temperature(logits[:1], labels).argmax_changed == 0
-
-
-def drawn(members: int, samples: int = 80) -> tuple[np.ndarray, np.ndarray]:
-    """Logits `[M,N,3]` that are too sure of the first class, and labels that they tell something of."""
-    generator = np.random.default_rng(3)
-    labels = generator.integers(0, 3, samples)
-    alike, own = generator.normal(size=(samples, 3)), generator.normal(size=(members, samples, 3))
-    logits = 1.2 * np.eye(3)[labels] + alike + 0.3 * own
-    return (logits * [3.0, 1.0, 0.5] + [1.0, 0.0, -0.5]).astype(np.float32), labels
-
-
-def nll(point: np.ndarray, logits: np.ndarray, labels: np.ndarray) -> float:
-    scaled = logits.astype(np.float64) * point[:3] + point[3:]
-    log_p = scaled - logsumexp(scaled, axis=-1, keepdims=True)
-    of_label = log_p[:, np.arange(len(labels)), labels]
-    return float(-(logsumexp(of_label, axis=0) - np.log(len(logits))).mean())
-
-
-def change(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The scales over the temperature's, less 1, and the shifts, `[6]`."""
-    found = fit_vector(logits, labels)
-    return np.r_[np.array(found.scale) * fit_temperature(logits, labels).temperature - 1, found.shift]
-
-
-@pytest.mark.parametrize("members", [1, 3])
-def test_scales_and_shifts_lower_the_loss_and_a_ridge_holds_them(members: int) -> None:
-    logits, labels = drawn(members, 400)
-    found, cool = fit_vector(logits, labels), 1 / fit_temperature(logits, labels).temperature
-    plain, point = np.r_[np.ones(3), np.zeros(3)], np.r_[found.scale, found.shift]
-    assert found.nll_before == pytest.approx(nll(plain, logits, labels), abs=1e-12)
-    assert found.nll_after == pytest.approx(nll(point, logits, labels), abs=1e-12)
-    assert found.nll_after < fit_temperature(logits, labels).nll_after < found.nll_before
-    # Where the penalised loss is least, its slope is minus the ridge times each change: one ridge for scales, one for
-    # shifts, of 10 a sample at least. (Shifts are moved to a mean of 0, along which the loss is level.)
-    slope = approx_fprime(point, nll, 1e-7, logits, labels)
-    for part, factor in ((slice(0, 3), cool), (slice(3, 6), 1.0)):
-        changes = change(logits, labels)[part]
-        ridge = -(slope[part] * factor) @ changes / (changes @ changes)
-        assert slope[part] * factor == pytest.approx(-ridge * changes, abs=1e-5)
-        assert ridge > 0.99 * 10 / 400
-    wide = logits.astype(np.float64)
-    before, after = (softmax(z, axis=-1).mean(0).argmax(-1) for z in (wide, wide * found.scale + found.shift))
-    assert found.argmax_changed == (before != after).mean() > 0
-
-
-def test_the_ridge_falls_with_samples() -> None:
-    few, many = (np.abs(change(*drawn(1, samples))).sum() for samples in (40, 4000))
-    assert few < many
-
-
-@pytest.mark.parametrize(("classes", "samples"), [(2, 10), (10, 50), (10, 500), (50, 500)])
-def test_classes_that_are_alike_keep_the_temperature(classes: int, samples: int) -> None:
-    generator, losses, alike = np.random.default_rng(0), [], 0
-    for _ in range(20):
-        labels = generator.integers(0, classes, samples + 1000)
-        logits = 3 * (generator.normal(size=(1, len(labels), classes)) + 2 * np.eye(classes)[labels])
-        found, warm = (fit(logits[:, :samples], labels[:samples]) for fit in (fit_vector, fit_temperature))
-        scaled, cooled = found.apply(logits[:, samples:]), logits[:, samples:] / warm.temperature
-        losses.append([log_loss(labels[samples:], one[0]) for one in (scaled, cooled)])
-        alike += len(set(found.scale)) == 1 and not any(found.shift)
-    assert alike >= 17
-    vector, temperature = np.mean(losses, axis=0)
-    assert vector < 1.01 * temperature
-
-
-def log_loss(labels: np.ndarray, logits: np.ndarray) -> float:
-    return float((logsumexp(logits, axis=-1) - logits[np.arange(len(labels)), labels]).mean())
-
-
-def test_data_that_cannot_tell_change_nothing() -> None:
-    logits = np.eye(3, dtype=np.float32)[None].repeat(2, axis=0)
-    found = fit_vector(logits, np.arange(3))
-    assert (found.scale, found.shift, found.at_bound) == ((1.0, 1.0, 1.0), (0.0, 0.0, 0.0), True)
-    assert found.nll_after == found.nll_before
 
 
 @pytest.mark.parametrize(

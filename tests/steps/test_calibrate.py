@@ -9,58 +9,12 @@ from typing import Any
 import pytest
 import scipy.stats
 import torch
-from PIL import Image
-from transformers import ViTForImageClassification
 
 import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
-from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.options import Rows
-from hydractl.surgery.precision import with_scaled_classes
 from hydractl.systems.networks import NetworkSystem
-from hydractl.training.ensembles import METHODS, Ensemble
-from tests.cli.conftest import LABELS, Command, save_clip, save_vit
-from tests.conftest import build_reference
-from tests.exports.test_int8 import labelled, random_images
-from tests.model.test_adapters import answers, ensemble_of
-
-
-@pytest.fixture
-def askew(tmp_path: Path) -> tuple[Path, Path]:
-    """A network, and images of which it takes many cats for dogs."""
-    model, folder = save_vit(tmp_path / "vit", initializer_range=0.5), tmp_path / "askew"
-    for number, (image, label) in enumerate(labelled(model, random_images(120, 0))):
-        own = folder / ("cat" if label == "dog" and number % 3 else LABELS[number % 3] if number % 4 == 0 else label)
-        own.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(own / f"{number}.png")
-    return model, folder
-
-
-def test_scaled_classes_are_in_the_file(hydractl: Command, askew: tuple[Path, Path], tmp_path: Path) -> None:
-    vit, held_out = askew
-    done = hydractl("calibrate", vit, "--method=vector", "--id-data", held_out, "-o", tmp_path / "scaled", "--json")
-    found = json.loads(done.out)
-    assert (done.code, len(found["scale"]), found["nll_after"] < found["nll_before"]) == (0, 3, True)
-    few = library.calibrate(vit, method="vector", id_data=held_out, limit=12)
-    assert (few.samples, few.temperature, len(set(few.fitted.scale))) == (12, 1.0, 1)  # too few to tell classes apart
-    pixels = torch.randn(2, 3, 8, 8)
-    with torch.no_grad():
-        plain, scaled = (library.load(one)(pixel_values=pixels) for one in (vit, tmp_path / "scaled"))
-    expected = plain.member_logits * torch.tensor(found["scale"]) + torch.tensor(found["shift"])
-    torch.testing.assert_close(scaled.member_logits, expected)
-    torch.testing.assert_close(scaled.probabilities, expected[0].softmax(-1))
-    # Everything that reads the file goes by it: its threshold, an evaluation, an export.
-    rows = json.loads(hydractl("predict", tmp_path / "scaled", held_out, "--json").out)["predictions"]
-    assert sum(not row["ood"] for row in rows) >= 114
-    leak = hydractl("evaluate", tmp_path / "scaled", "--id-data", held_out)
-    assert "(as calibration data)" in leak.err
-    measured = library.evaluate(tmp_path / "scaled", id_data=held_out, allow_leak=True, bootstrap=0).models["scaled"]
-    assert measured["id"]["nll"] == pytest.approx(found["nll_after"], abs=1e-6)
-    library.export(tmp_path / "scaled", output=tmp_path / "theirs")
-    theirs = ViTForImageClassification.from_pretrained(tmp_path / "theirs").eval()
-    with torch.no_grad():
-        torch.testing.assert_close(theirs(pixels).logits, expected[0])
+from tests.cli.conftest import LABELS, Command
 
 
 def test_labels_of_another_order_are_refused(hydractl: Command, bert: Path, tmp_path: Path) -> None:
@@ -134,30 +88,6 @@ def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
     refused = hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "99%", "-o", tmp_path / "no")
     assert (refused.code, "at least 299 answers, there are 18" in refused.err) == (1, True)
     assert not (tmp_path / "no").exists()
-
-
-@pytest.mark.parametrize("kind", [None, "lora-ensemble", "batch-ensemble", "mask-ensemble"])
-def test_every_member_says_scaled_logits(tmp_path: Path, kind: str | None) -> None:
-    reference = build_reference("vit")
-    if kind is None:
-        checkpoint = read_checkpoint(reference.save(tmp_path / "one"))
-    else:
-        checkpoint = ensemble_of(reference, Ensemble(Rows(METHODS).named(kind)(), 3), tmp_path / "many")
-    scale, shift = [0.5, 2.0, 1.5, 1.0, 0.1], [1.0, -1.0, 0.0, 0.25, 3.0]
-    scaled = with_scaled_classes(checkpoint, scale, shift)
-    scaled.verify()
-    factors, offsets = torch.tensor([scale, shift], dtype=torch.float64)
-    expected = answers(checkpoint, reference.inputs) * factors + offsets
-    torch.testing.assert_close(answers(scaled, reference.inputs), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_what_has_no_classes_of_its_own_is_not_scaled(tmp_path: Path, held_out: Path) -> None:
-    clip = save_clip(tmp_path / "clip", 0)
-    with pytest.raises(OptionError, match="is zero-shot"):
-        library.calibrate(clip, method="vector", id_data=held_out)
-    half = build_reference("vit", dtype=torch.bfloat16).save(tmp_path / "half")
-    with pytest.raises(OptionError, match=r"in torch\.bfloat16"):
-        library.calibrate(half, method="vector", id_data=held_out)
 
 
 def test_a_calibrated_file_predicts_with_its_temperature(

@@ -201,7 +201,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: P
     vit, data, test = shared / "vit", f"{shared}/train.parquet", f"{shared}/test.parquet"
     tags = {"label_column": "tags"}
     for wanted, call in (
-        ("choose temperature", lambda: hydractl.calibrate(vit, id_data=data, method="vector", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", by_class=True, **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, sets="90%", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, ood_score="msp", **tags)),

@@ -379,7 +379,6 @@ def test_errors_of_data_name_the_row(data: datasets.Dataset, wanted: str, shared
 def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Checkpoint, tmp_path: Path) -> None:
     model, data, odd = shared / "tuned", f"{shared}/train.parquet", f"{shared}/odd.parquet"
     for wanted, call in (
-        ("choose temperature", lambda: hydractl.calibrate(model, id_data=data, method="vector")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_score="msp")),
         ("leave it out", lambda: hydractl.calibrate(model, id_data=data, ood_data=odd)),
         ("choose layers", lambda: hydractl.evaluate(model, id_data=data, ood_score="energy", allow_leak=True)),
