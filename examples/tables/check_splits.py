@@ -76,7 +76,7 @@ def judged(
     labelled = None if wanted.accuracy is None and wanted.sets is None else LabelledAnswers.of(held)
     sure, sets = (None, None) if labelled is None else (fit_sure(labelled, wanted), fit_sets(labelled, wanted))
     fitting = Fitting(find_ood_score(DEFAULT), held.to_score(classifier and classifier.arrays))
-    usual = np.sort(totals(fitting.held_out()[0]))
+    usual = np.sort(totals(fitting.held_out()))
     fit = OodFit(DEFAULT, len(held), promises.accept_share, wanted.accuracy, None if sure is None else sure[0])
     calibration = replace(calibration, ood=FittedOod(fit, {}), sets=sets, recall=fit_recall(held, wanted))
     rest = replace(rest, calibration=calibration)
