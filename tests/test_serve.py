@@ -25,7 +25,6 @@ from tests.damage import edit_json
 from tests.data.tokenizers_and_processors import TOKENIZERS, bert_tokenizer, many_texts, text_spec
 from tests.test_package import ROOT
 
-TEXTS = ["a good film", "bad", "good owl film " * 9]
 #: Answers a picture, and prints the modules of torch that this took.
 ALONE = """
 import json, sys
@@ -113,16 +112,6 @@ def test_resized_images_differ_by_rounding_alone(images: Path) -> None:
     assert_same(load_onnx(images).predict([smooth, smooth[:, :30]]), library.predict(images, [smooth, smooth[:, :30]]))
 
 
-def test_texts_are_cut_and_padded_as_with_torch(tmp_path: Path) -> None:
-    library.export(save_bert(tmp_path / "bert"), output=tmp_path / "bert.onnx")
-    served, expected = load_onnx(tmp_path / "bert.onnx"), library.predict(tmp_path / "bert.onnx", text=TEXTS)
-    assert_same(served.predict(TEXTS), expected)
-    assert served.predict(TEXTS[1]).typicality is None
-    for wrong in ([], [3]):
-        with pytest.raises(DataError):
-            served.predict(wrong)
-
-
 def test_what_only_a_library_prepares_is_refused(tmp_path: Path) -> None:
     vit = save_vit(tmp_path / "vit")
     settings = vit / "preprocessor_config.json"
@@ -184,3 +173,6 @@ def test_what_wins_over_the_tokenizer_is_served(tmp_path: Path) -> None:
     served, expected = load_onnx(tmp_path / "bert.onnx").predict(texts), library.load(bert).predict(texts)
     assert_same(served, expected)
     assert_same(served, library.predict(tmp_path / "bert.onnx", text=texts))
+    for wrong in ([], [3]):
+        with pytest.raises(DataError):
+            load_onnx(tmp_path / "bert.onnx").predict(wrong)

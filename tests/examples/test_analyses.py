@@ -184,21 +184,3 @@ def test_budgets_are_evaluations_of_pruned_networks(vit: Path, images: Path, noi
     for name in ("accuracy", "nll", "mean_auroc", "mean_fpr95", "mean_aupr_out"):
         assert points[1][name] == points[3][name]
     assert points[2]["nll"] != points[0]["nll"]
-
-
-def test_members_and_noise_as_commands(
-    vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pruned = [hydractl.prune(vit, method="random", budget=1, seed=seed) for seed in (0, 1)]
-    hydractl.fuse(pruned, output="hydra")
-    run("members", "hydra", "--data", images, "--json", "m.json", "--plot", "m.png", monkeypatch=monkeypatch)
-    assert json.loads(Path("m.json").read_text())["samples"] == 12 and "disagreement" in capsys.readouterr().out
-    hydractl.prune(vit, method="random", budget=1, output="m1")
-    noisy_data = ["--corrupt", "contrast:1", "--id-data", images, "--draws", "2", "--plot", "n.png"]
-    run("noise", vit, "m1", *noisy_data, "--json", "n.json", monkeypatch=monkeypatch)
-    [effect] = json.loads(Path("n.json").read_text())["noisy"]
-    assert (effect["kind"], effect["severity"]) == ("contrast", 1)
-    with pytest.raises(SystemExit, match="m1: has one member"):
-        run("members", "m1", "--data", images, monkeypatch=monkeypatch)
-    with pytest.raises(SystemExit, match="pruning took no head"):
-        run("noise", vit, vit, *noisy_data, monkeypatch=monkeypatch)
