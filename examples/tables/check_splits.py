@@ -33,11 +33,11 @@ from hydractl.ood.ood_scores import DEFAULT, find_ood_score
 from hydractl.ood.score import flagged, typicality
 from hydractl.run_options import Compute
 from hydractl.systems.networks import NetworkSystem
-from hydractl.systems.system import Classifier, EvaluationData, Running, SetKey
+from hydractl.systems.system import EvaluationData, Running, SetKey
 from hydractl.tasks.task import Answers
 
 
-def answered(model: str, data: str, reading: Reading) -> tuple[Answers, Classifier | None]:
+def answered(model: str, data: str, reading: Reading) -> Answers:
     """The answers of a network to every sample, with what the score over all layers reads."""
     network, compute = NetworkSystem((as_checkpoint(model),)), Compute(dtype="fp32")
     key, place = SetKey("id", data), local_device(compute.torch_device)
@@ -48,8 +48,7 @@ def answered(model: str, data: str, reading: Reading) -> tuple[Answers, Classifi
         )  # fmt: skip
         samples = open_samples(data, network.modality, reading)
         network = network.on(EvaluationData({key: samples}, reading.match_labels), running)
-        answers = network.answers(key, "layers", lambda _samples: None)
-    return answers, network.classifier if answers.task.fixed else None
+        return network.answers(key, "layers", lambda _samples: None)
 
 
 def subset(answers: Answers, places: IntArray) -> Answers:
@@ -65,7 +64,7 @@ def subset(answers: Answers, places: IntArray) -> Answers:
 
 
 def judged(
-    held: Answers, rest: Answers, classifier: Classifier | None, promises: Promises
+    held: Answers, rest: Answers, promises: Promises
 ) -> tuple[tuple[CheckedPromise, ...], tuple[float, float] | None]:
     """The promises of one calibration set on other samples, and the precision with and without that of recall.
 
@@ -75,7 +74,7 @@ def judged(
     held, wanted = replace(held, calibration=calibration), promises.wanted
     labelled = None if wanted.accuracy is None and wanted.sets is None else LabelledAnswers.of(held)
     sure, sets = (None, None) if labelled is None else (fit_sure(labelled, wanted), fit_sets(labelled, wanted))
-    fitting = Fitting(find_ood_score(DEFAULT), held.to_score(classifier and classifier.arrays))
+    fitting = Fitting(find_ood_score(DEFAULT), held.to_score())
     usual = np.sort(totals(fitting.held_out()))
     fit = OodFit(DEFAULT, len(held), promises.accept_share, wanted.accuracy, None if sure is None else sure[0])
     calibration = replace(calibration, ood=FittedOod(fit, {}), sets=sets, recall=fit_recall(held, wanted))
@@ -97,7 +96,7 @@ def main() -> None:
     parser.add_argument("--label-column")
     settings = parser.parse_args()
     promises = Promises(**dict(settings.promises))
-    answers, classifier = answered(settings.model, settings.data, Reading(label_column=settings.label_column))
+    answers = answered(settings.model, settings.data, Reading(label_column=settings.label_column))
     print("| promise | fitted on | checked on | promised % | kept % | precision %, without | broken | refused |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for size in settings.fit:
@@ -106,7 +105,7 @@ def main() -> None:
             order = np.random.default_rng(seed).permutation(len(answers))
             held, rest = (subset(answers, places) for places in (order[:size], order[size:]))
             try:
-                rows, cost = judged(held, rest, classifier, promises)
+                rows, cost = judged(held, rest, promises)
             except DataError:  # too few samples for a promise, by chance
                 refused += 1
                 continue

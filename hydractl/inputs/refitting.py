@@ -110,7 +110,7 @@ class Refitter:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """What the result depends on beside other options."""
+        """The options of the result beside those of its step."""
         return {"refit": len(self.material.id), "template": None if self.texts else self.material.template}
 
     @property
