@@ -139,17 +139,27 @@ def run(command: str, hydractl: Command) -> None:
     assert not [line for line in warnings if not any(alarm in line for alarm in ALARMS)], command
 
 
+@pytest.fixture
+def checkout(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which the digits example has run, and nothing else."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "examples").mkdir()
+    (folder / "examples" / "build").symlink_to(build)
+    return folder
+
+
 @pytest.mark.parametrize("name", TEXTS)
-def test_what_a_page_says_to_type_works(name: str, hydractl: Command, build: Path, after_start: Path) -> None:
-    if name == README:  # read from top to bottom in a clone, where the example has run
-        (build / "checkout" / "examples").mkdir(parents=True)
-        (build / "checkout" / "examples" / "build").symlink_to(build)
-        (build / "built" / "report").mkdir(parents=True)
-        os.chdir(build / "checkout")
-    if name in FIRST:
+def test_what_a_page_says_to_type_works(
+    name: str, hydractl: Command, build: Path, checkout: Path, after_start: Path
+) -> None:
+    if name in FIRST:  # a tutorial, from top to bottom
+        if name == README:
+            (build / "built" / "report").mkdir(parents=True)
+        os.chdir(checkout)
         follow(name, hydractl)
         return
     if not after_start.exists():
+        os.chdir(checkout)
         follow("start", hydractl)
         shutil.copytree(build, after_start)
     shutil.copytree(after_start, build, dirs_exist_ok=True)
