@@ -15,14 +15,14 @@ from hydractl.steps.guide import page
 from tests.references import variants
 
 ROOT = Path(__file__).parents[2]
-#: Column to the tests whose parameters are variants of families, each an equality with the family's own library.
-COLUMNS = {
-    "forward": "tests/model/test_hydra.py::test_equals_transformers_in_float64",
-    "prune": "tests/surgery/test_slicing.py::test_pruned_equals_zeroed_columns",
-    "fuse": "tests/surgery/test_fusion.py::test_members_that_share_their_mlp_keep_their_logits",
-    "extract-circuit": "tests/circuit/test_replay.py",
-    "export": "tests/exports/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
-}
+#: The tests of each command whose parameters are variants of families: equalities with the family's own library.
+COMPARED = (
+    "tests/model/test_hydra.py::test_equals_transformers_in_float64",
+    "tests/surgery/test_slicing.py::test_pruned_equals_zeroed_columns",
+    "tests/surgery/test_fusion.py::test_members_that_share_their_mlp_keep_their_logits",
+    "tests/circuit/test_replay.py",
+    "tests/exports/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
+)
 
 
 NAMES = sorted((family.name for family in FAMILIES), key=len, reverse=True)
@@ -30,20 +30,19 @@ VARIANT_FAMILY = {v: next(name for name in NAMES if v == name or v.startswith(f"
 
 
 def table() -> str:
-    """The table as Markdown: in each cell how many variants of the family the tests of that command run."""
-    files = sorted({tests.partition("::")[0] for tests in COLUMNS.values()})
+    """The table as Markdown: how many variants of a family the tests of every command run."""
+    files = sorted({tests.partition("::")[0] for tests in COMPARED})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    lines = [f"| family | task | {' | '.join(COLUMNS)} |", f"|---|---|{'---|' * len(COLUMNS)}"]
+    lines = ["| family | task | variants |", "|---|---|---|"]
     for family in FAMILIES:
         if family.task in EMBEDDINGS.values():  # whose networks, like every bare one, `test_base` compares
             continue
         endings = tuple(f"[{variant}]" for variant, name in VARIANT_FAMILY.items() if name == family.name)
         own = [line for line in collected if line.endswith(endings)]
-        counts = {
-            name: len({line.rpartition("[")[2] for line in own if line.startswith(c)}) for name, c in COLUMNS.items()
-        }
-        lines.append(f"| {family.title} | {family.task} | {' | '.join(map(str, counts.values()))} |")
+        counts = {len({line.rpartition("[")[2] for line in own if line.startswith(tests)}) for tests in COMPARED}
+        [count] = counts  # every command is compared on all of them
+        lines.append(f"| {family.title} | {family.task} | {count} |")
     return "\n".join(lines)
 
 

@@ -31,11 +31,45 @@ def test_without_a_topic_the_pages_are_listed() -> None:
     assert [f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS] == listed.splitlines()[2:]
 
 
-@pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic != REFERENCE])
+WRITTEN = [topic for topic in TOPICS if topic != REFERENCE]
+RECORD = sorted((Path(__file__).parents[2] / "examples" / "results").glob("*.md"))
+DIALECT = r"\bof which\b|\b(?:is|are) none\b|\bNothing, if\b|^Of \w+,|\bas (?:they are|it is)\b|\b(?:told|said)\b"
+
+
+def prose(markdown: str) -> str:
+    """A page without its code and tables."""
+    return re.sub(r"^```.*?^```$|^ *\|.*?$|^    .*?$", "", markdown, flags=BLOCK)
+
+
+def anchors(markdown: str) -> set[str]:
+    """What a link to a part of a page may name."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", markdown, flags=BLOCK), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("topic", WRITTEN)
 def test_a_page_begins_with_what_its_reader_can_do_then_and_keeps_to_plain_english(topic: str) -> None:
-    prose = re.sub(r"^```.*?^```$|^\|.*?$|^    .*?$", "", page(topic), flags=BLOCK)
-    assert prose.split("\n\n")[1].startswith(("After this page you can ", "After this page you know "))
-    assert not re.findall(r"\bof which\b|\bis none\b|\bNothing, if\b|^Of \w+,", prose, re.MULTILINE)
+    text = prose(page(topic))
+    assert text.split("\n\n")[1].startswith(("After this page you can ", "After this page you know "))
+    assert not re.findall(DIALECT, text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("topic", WRITTEN)
+def test_links_lead_to_parts_of_pages(topic: str) -> None:
+    for target, part in re.findall(r"\]\(([a-z-]*)(?:\.md)?#([\w-]+)\)", page(topic)):
+        assert part in anchors(page(target or topic)), f"{target}#{part}"
+
+
+@pytest.mark.parametrize("path", RECORD, ids=lambda path: path.stem)
+def test_a_page_of_the_record_begins_with_its_conclusion(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    first = text.split("\n\n")[1]
+    assert not first.startswith(("|", "    ", "#", "- "))
+    assert len(re.findall(r"[.?!]\**(?:\s|$)", first)) <= 4
+    for target, part in re.findall(r"\]\(([\w-]+\.md)?#([\w-]+)\)", text):
+        assert part in anchors((path.parent / target).read_text(encoding="utf-8") if target else text), part
+    for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text):
+        assert (path.parent / target).exists(), target
 
 
 def test_words_are_searched_for_and_their_paragraphs_printed(hydractl: Command) -> None:
