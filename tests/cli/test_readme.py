@@ -183,7 +183,14 @@ def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
     baselines = "".join(path.read_text() for path in (ROOT / "examples" / "baselines").glob("*.py"))
     tables = "".join(path.read_text() for path in (ROOT / "examples" / "tables").glob("*.py"))
     settings = {f"--{field.replace('_', '-')}" for field in re.findall(r"(?m)^    (\w+): ", tables)}
-    elsewhere = {"--help", "--no-deps", "--nproc-per-node", *settings, *re.findall(r'"(--[a-z-]+)"', baselines)}
+    elsewhere = {
+        "--help",
+        "--help-all",
+        "--no-deps",
+        "--nproc-per-node",
+        *settings,
+        *re.findall(r'"(--[a-z-]+)"', baselines),
+    }
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXTS[name])) - flags - elsewhere == set()
 
 
