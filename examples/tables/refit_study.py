@@ -293,29 +293,19 @@ def circuits(study: Study) -> None:
 
 
 def searched(study: Study) -> None:
-    """Heads chosen from a network that is refitted after each few of them."""
-    given = study.given
+    """Heads by Taylor scores of a network that is refitted after each head a layer."""
     dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
     print("| heads, by | accuracy % | NLL | AUROC % |\n|---|---|---|---|")
-    for budget in given.heads:
-        for name in ("taylor", "acc", "avg"):
-            answers = study.answers_with_ood(f"{name}-{budget}-searched", partial(search, study, name, budget))
-            print(f"| {budget}, {name} | {study.measured([[answers]]).beside(dense)} |", flush=True)
+    for budget in study.given.heads:
+        answers = study.answers_with_ood(f"taylor-{budget}-searched", partial(search, study, budget))
+        print(f"| {budget}, taylor | {study.measured([[answers]]).beside(dense)} |", flush=True)
 
 
-def search(study: Study, name: str, budget: int) -> Checkpoint:
-    """Returns the network without heads of which each few are chosen, and what stays is refitted, in turn."""
-    given, network = study.given, study.network
-    step = study.tower.layers if name == "taylor" else 2
-    for start in range(0, budget, step):
-        count = min(step, budget - start)
-        how: dict[str, Any] = {"method": "taylor", "id_data": given.fit, "limit": given.inputs}
-        if name != "taylor":
-            found = hydractl.extract_circuit(
-                network, id_data=given.search, ood_data=given.search_ood, objective=name, budget=count, limit=300,
-                search="shortlist", shortlist=6,
-            )  # fmt: skip
-            how = {"method": "circuit", "circuit": found.circuit}
+def search(study: Study, budget: int) -> Checkpoint:
+    network = study.network
+    for start in range(0, budget, study.tower.layers):
+        count = min(study.tower.layers, budget - start)
+        how = {"method": "taylor", "id_data": study.given.fit, "limit": study.given.inputs}
         network = study.refitted(hydractl.prune(network, budget=count, **how).checkpoint)
     return network
 
@@ -341,8 +331,6 @@ def options(about: str | None) -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--search", help="labelled samples to search circuits on")
-    parser.add_argument("--search-ood", help="and OOD data")
     parser.add_argument("--table", choices=TABLES, default="doubt")
     given = parser.parse_args()
     TABLES[given.table](Study(given))
