@@ -16,7 +16,7 @@ from hydractl.checkpoint.layout import member_units, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
 from hydractl.circuit.head_files import Circuit, CircuitLike, ScoresLike, ScoreTable, as_circuit, as_scores
 from hydractl.errors import OptionError
-from hydractl.inputs.models import ModelLike, as_member, as_several
+from hydractl.inputs.models import ModelLike, as_checkpoint, as_several
 from hydractl.options import option
 from hydractl.run_options import ratio_option
 from hydractl.selection.selection_file import Followed, Selection, read_selection, selection_of
@@ -47,13 +47,13 @@ def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Check
 
 
 def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Checkpoint]:
-    """Returns the members in some files, to measure beside a network.
+    """Returns the networks in some files, of one member or several each, to measure beside a network.
 
     Raises:
         CheckpointError: a file cannot be read.
-        OptionError: it has several members, or other classes or another task than the network.
+        OptionError: it has other classes or another task than the network.
     """
-    members = [as_member(file) for file in files]
+    members = [as_checkpoint(file) for file in files]
     for member in members:
         differ = member.labels and network.labels and composed_all(member.labels) != composed_all(network.labels)
         if differ or _task(member) != _task(network):
@@ -82,7 +82,7 @@ def follow(selection: SelectionLike, models: Sequence[ModelLike]) -> Followed:
         followed = selection_of(content)
     else:
         raise OptionError(f"expected a selection (a path or the result of select), got {type(selection).__name__}")
-    by_hash = {identity(model): model for model in map(as_member, models)}
+    by_hash = {identity(model): model for model in map(as_checkpoint, models)}
     references = [member.file for member in followed.members if member.file is not None]
     files = {file.sha256: _found(followed, file, by_hash) for file in references}
     others = [model for sha256, model in by_hash.items() if sha256 not in files]
@@ -101,7 +101,7 @@ def _found(selection: Selection, reference: ModelReference, by_hash: Mapping[str
     """Returns a network that a selection names, from those given or from where the selection says it lies."""
     if reference.sha256 in by_hash:
         return by_hash[reference.sha256]
-    network = as_member(reference.reference)
+    network = as_checkpoint(reference.reference)
     require_same_model(network, selection.name, reference)
     return network
 

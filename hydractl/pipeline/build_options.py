@@ -57,12 +57,13 @@ class Effort:
     random: int  # draws from all heads, per budget
     limit: int  # samples of each set in all other steps
     steps: int  # of the optimiser, 10 epochs at most
+    untrained: int  # Hydras without training that lose units, at each cost
 
 
 EFFORTS = (
-    Effort("quick", "shortlist", 200, draws=2, random=6, limit=2000, steps=500),
-    Effort("normal", "exact", 500, draws=4, random=12, limit=5000, steps=1500),
-    Effort("thorough", "exact", 1500, draws=6, random=20, limit=10_000, steps=4500),
+    Effort("quick", "shortlist", 200, draws=2, random=6, limit=2000, steps=500, untrained=2),
+    Effort("normal", "exact", 500, draws=4, random=12, limit=5000, steps=1500, untrained=3),
+    Effort("thorough", "exact", 1500, draws=6, random=20, limit=10_000, steps=4500, untrained=6),
 )
 
 
@@ -306,20 +307,29 @@ def _limited(sets: Sequence[int], limit: int | None) -> int:
     return sum(size if limit is None else min(size, limit) for size in sets)
 
 
-def settled(build: B, sizes: Sizes, thin: bool, watch: Watcher) -> B:
+def effort_of(build: BuildOptions) -> Effort:
+    """Returns the row of a build's effort."""
+    return next(effort for effort in EFFORTS if effort.name == build.effort)
+
+
+def settled(build: B, sizes: Sizes, thin: bool, watch: Watcher, *, untrained: int = 0) -> B:
     """Returns the build with the numbers of its effort wherever an option gives none, and notes them.
 
     Args:
         thin: whether members lose MLP units, so that nothing is searched or selected.
+        untrained: how many Hydras are tried without training.
     """
-    effort = next(effort for effort in EFFORTS if effort.name == build.effort)
+    effort = effort_of(build)
     searched = bool(sizes.outside) and not thin and build.search != NO_CIRCUITS
-    names = [*(["search", "search_samples", "draws"] if searched else []), *([] if thin else ["random"])]
+    drawn = searched or not (thin or untrained)
+    names = [*(["search", "search_samples", "draws"] if searched else []), *(["random"] if drawn else [])]
     options = flat(build)
     chosen = {name: getattr(effort, name) if options[name] is None else options[name] for name in names}
     parts = []
     if searched:
         parts.append(f"circuits by {chosen['search']} search on {chosen['search_samples']} samples")
+    if untrained:
+        parts.append(f"{untrained} Hydras without training")
     if chosen.get("random"):
         parts.append(f"{chosen['random']} random draws per budget")
     limit = build.reading.limit
@@ -376,12 +386,15 @@ def _training_samples(build: BuildOptions, network: Checkpoint) -> int:
     return len(data.train)
 
 
-def passes(build: BuildOptions, network: Checkpoint, sizes: Sizes, trunks: str) -> Mapping[str, float]:
+def passes(
+    build: BuildOptions, network: Checkpoint, sizes: Sizes, trunks: str, refitted: Sequence[bool] = ()
+) -> Mapping[str, float]:
     """Returns how many samples the network must be run on, by command of a plan; those that take none are left out.
 
     Args:
         build: with the numbers of its effort.
         trunks: the trunk depths to try.
+        refitted: whether each Hydra that is tried without training is refitted.
     """
     heads, choice, limit = member_heads(network.heads, 0), build.choice, build.reading.limit
     chosen, drawn, counted = sizes.in_a_step(limit), choice.random or 0, dict[str, float]()
@@ -393,8 +406,11 @@ def passes(build: BuildOptions, network: Checkpoint, sizes: Sizes, trunks: str) 
         counted["extract-circuit"] = REPLAYED * several * sizes.in_a_step(build.search_samples)
     budgets = len(counts("budgets", choice.budgets, len(heads))) * len(trunks.split(","))
     counted["select"] = (1 + budgets * drawn) * chosen
-    if not sizes.training:
-        counted["prune"] = REFITTED * choice.members * min(ENOUGH, sizes.inside, limit or ENOUGH)
+    if refitted:
+        scored = min(ENOUGH, sizes.inside, limit or ENOUGH)
+        counted["score-heads"] = TRAINED * scored
+        counted["prune"] = REFITTED * choice.members * scored * sum(refitted) / len(refitted)
+        counted["select"] += choice.members * chosen * effort_of(build).untrained
     if sizes.training:
         from hydractl.training.network import step_count
 

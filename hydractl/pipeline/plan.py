@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from types import MappingProxyType
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, Unit, member_heads, without
+from hydractl.checkpoint.heads import Unit, member_heads, without
 from hydractl.checkpoint.layout import side_by_side
 from hydractl.circuit.modes import MODES
-from hydractl.circuit.score_methods import Taylor
+from hydractl.circuit.score_methods import Deviation, Taylor
 from hydractl.data.reading import Part, Reading, parse_data_spec
 from hydractl.errors import OptionError
-from hydractl.evaluation.settings import Procedure, Sets
+from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.inputs.members import Limits
 from hydractl.inputs.refitting import ENOUGH, RefitOptions
 from hydractl.inputs.result import Outputs
+from hydractl.ood.ood_scores import BASELINE
 from hydractl.options import Rows, declared, flat
 from hydractl.pipeline.build_options import NO_CIRCUITS, BuildOptions
 from hydractl.pipeline.stages import Given, Made, Stage
+from hydractl.selection.candidates import counts
 from hydractl.steps.calibrate import Calibrate
 from hydractl.steps.evaluate import Evaluate
 from hydractl.steps.extract_circuit import ExtractCircuit
@@ -32,6 +35,10 @@ from hydractl.steps.select import Candidates, Select
 from hydractl.surgery.prune_methods import AtRandom, ByScores, Spread, UnitCut
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
+#: Multiples of the network's multiply-adds that untrained Hydras are tried at.
+LEVELS = (1.1, 1.3, 1.9, 2.7)
+#: How far from a half the share of units that stay may be, and up to where depths of the trunk are equally good.
+FAR, NEAR = 0.35, 0.12
 MOST = 2.0  # from this multiple of the network's multiply-adds on, members need not lose units
 SAMPLES = 1000  # that units are scored on
 #: Options of a build that choose among candidates, of which this plan has none.
@@ -41,19 +48,26 @@ HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
 )
 SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
 CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
-REPORT = Made("report")
+REPORT, FRONT, SCORES = Made("report"), Made("front"), Made("work/units.json")
 
 
 @dataclass(frozen=True)
-class Thinning:
-    """Heads and units that each member loses above a trunk."""
+class Family:
+    """Members that lose heads and MLP units above a trunk."""
 
     trunk: int  # the layers below, which stay whole
-    heads: int  # that it loses; members draw them
+    heads: int  # that each loses; members draw them
     units: int  # that it loses; members share the best half of the others and divide the rest
+    refit: bool = False  # whether the maps that stay are fitted again
+    network: bool = False  # whether the network is a member beside them
+
+    @property
+    def name(self) -> str:
+        """Its name in files, by the parts that its members lose."""
+        return f"trunk{self.trunk}-heads{self.heads}-units{self.units}{'-refit' * self.refit}"
 
 
-def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinning | None:
+def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Family | None:
     """Returns what members lose to keep to a limit of multiply-adds; None if they lose no units.
 
     Raises:
@@ -86,57 +100,92 @@ def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Thinni
     return thinned
 
 
-def sized(network: Checkpoint, members: int, most: float) -> Thinning | None:
-    """Returns a trunk of half the layers, a third of the heads above it, and as few units as a limit requires.
+def sized(network: Checkpoint, members: int, most: float, family: Family | None = None) -> Family | None:
+    """Returns a family that loses as few units as a limit requires.
 
-    Returns None if members would lose all units, or if the network has two towers.
+    Returns None if members would lose all units, or if the network has two towers or norms its units together.
 
     Args:
         most: multiply-adds of the Hydra, as a multiple of the network's.
+        family: Default: a trunk of half the layers, and a third of the heads gone above.
     """
-    spec, tower = network.spec, network.spec.towers[0]
-    trunk = tower.layers // 2
-    layers, dropped = range(trunk, tower.layers), tower.heads // 3
-    if len(spec.towers) > 1 or members > tower.mlp_width - 2:
+    tower = network.spec.towers[0]
+    if len(network.spec.towers) > 1 or tower.unit_norm or members > tower.mlp_width - 2:
         return None
-    gone = {Head(tower.name, layer, head) for layer in layers for head in range(dropped)}
-    thin = replace(network.layout, heads=without(network.heads, gone))
-    table = network.slots()
-    apart = {name for name in table if dropped and table[name].is_attention and (table[name].layer or 0) >= trunk}
+    if family is None:
+        trunk = tower.layers // 2
+        family = Family(trunk, (tower.layers - trunk) * (tower.heads // 3), 0)
+    layers, costs = tower.layers - family.trunk, [cost(network, family, members, lost) for lost in (1, 2)]
+    allowed = most * plain_multiply_adds(network.spec, network.layout)
+    units = max(ceil((1 + (costs[0] - allowed) / (costs[0] - costs[1])) * layers), layers)
+    return replace(family, units=units) if units <= layers * (tower.mlp_width - 1) else None
 
-    def cost(lost: int) -> int:
-        """Returns the multiply-adds of members each of which lacks so many units in each layer above the trunk."""
-        lost_units = [[Unit(tower.name, i, m + n) for i in layers for n in range(lost)] for m in range(members)]
-        kept = [thin.without_units(spec, units) for units in lost_units]
-        return plain_multiply_adds(spec, side_by_side(spec, kept, frozenset(table) - apart))
 
-    allowed, slope = most * plain_multiply_adds(spec, network.layout), cost(1) - cost(2)
-    units = max(ceil((1 + (cost(1) - allowed) / slope) * len(layers)), len(layers))
-    fewest = len(layers) * (tower.mlp_width - 1)
-    return Thinning(trunk, len(gone), units) if units <= fewest else None
+def cost(network: Checkpoint, family: Family, members: int, lost: int = 0) -> int:
+    """Returns the multiply-adds of a family's members, each of which lacks so many units in each layer above."""
+    spec, table, whole = network.spec, network.slots(), network.layout
+    free = [head for head in member_heads(network.heads, 0) if head.layer >= family.trunk]
+    gone = {*sorted(free, key=lambda head: (head.head, head.layer))[: family.heads]}
+    thin = replace(whole, heads=without(network.heads, gone))
+    apart = {name for name in table if gone and table[name].is_attention and (table[name].layer or 0) >= family.trunk}
+    layers = [(tower.name, layer) for tower in spec.towers for layer in range(family.trunk, tower.layers)]
+    lacking = [[Unit(*layer, m + n) for layer in layers for n in range(lost)] for m in range(members)]
+    kept = [thin.without_units(spec, units) for units in lacking] + [whole] * family.network
+    return plain_multiply_adds(spec, side_by_side(spec, kept, frozenset(table) - apart))
+
+
+def families(build: BuildOptions, network: Checkpoint, limits: Limits, tries: int) -> dict[str, list[Family]]:
+    """Returns the families to try without training, by what their Hydras may cost: none for a single member.
+
+    At each cost the depths of the trunk, with and without the network, decide how many MLP units go; those that leave
+    about half of them come first, and few of these are refitted too. Others lose heads alone, and are refitted.
+
+    Args:
+        tries: how many at each cost lose units.
+    """
+    members, limit = build.choice.members, limits.budget_macs
+    if members < 2 or build.data.train_data is not None:
+        return {}
+    depth = max(tower.layers for tower in network.spec.towers)
+    depths = counts("trunks", build.choice.trunks or "", depth) or {depth * part // 6 for part in range(6)}
+    trunks = sorted({trunk for trunk in depths if trunk < depth}, reverse=True)
+    heads = {trunk: sum(head.layer >= trunk for head in member_heads(network.heads, 0)) // 3 for trunk in trunks}
+    whole, width = plain_multiply_adds(network.spec, network.layout), network.spec.towers[0].mlp_width
+
+    def far(family: Family) -> float:
+        """Returns how far from a half the share of units that stay above the trunk is."""
+        return abs(0.5 - family.units / (width * (depth - family.trunk)))
+
+    shapes = [Family(trunk, 0, 0, network=beside) for beside in (False, True) for trunk in trunks]
+    cuts = [replace(shape, heads=heads[shape.trunk], refit=True) for shape in shapes if heads[shape.trunk]]
+    tried, below = dict[str, list[Family]](), 0.0
+    for most in sorted({*(level for level in LEVELS if level < (limit or level + 1)), *([limit] if limit else [])}):
+        sizes = (sized(network, members, most, shape) for shape in shapes)
+        fitting = [family for family in sizes if family is not None and far(family) < FAR]
+        rows = sorted(fitting, key=lambda family: (max(far(family), NEAR), -family.trunk))[:tries]
+        if limits.budget_params is None:  # what is refitted is stored for each member
+            rows += [replace(family, refit=True) for family in rows[: tries // 3]]
+            costs = {cut: cost(network, cut, members) / whole for cut in cuts}
+            rows += [cut for cut in cuts if below < costs[cut] <= most][: max(tries // 3, tries - len(rows))]
+        below = most
+        if rows:
+            tried[f"{most:g}x"] = rows
+    return tried
 
 
 def thinned_members(
-    build: BuildOptions, thin: Thinning, id_data: Given, reading: Reading, *, network: Given, fused: Made
+    build: BuildOptions, thin: Family, id_data: Given, reading: Reading, *, network: Given, fused: Made
 ) -> list[Stage]:
     """Returns the commands that make members without some heads and units, and fuse them.
 
     Args:
         id_data: labelled, to score units on.
     """
-    scores, numbers = Made("work/units.json"), range(build.choice.members)
+    numbers = range(build.choice.members)
     thinned, members = ([Made(f"work/{name}{m}.safetensors") for m in numbers] for name in ("units", "member"))
-    limit, compute = min(reading.limit or SAMPLES, SAMPLES), replace(build.compute, dtype=None)
-    score = ScoreHeads(
-        model=network,
-        method=Taylor(id_data, units=True),
-        reading=replace(reading, limit=limit),
-        compute=compute,
-        output=scores,
-    )
     units = Prune(
         network,
-        method=ByScores(scores, Spread("layer", trunk=thin.trunk)),
+        method=ByScores(SCORES, Spread("layer", trunk=thin.trunk)),
         unit_cut=UnitCut(str(thin.units), members=build.choice.members),
         output=Made("work/units{member}.safetensors"),
     )
@@ -145,20 +194,26 @@ def thinned_members(
         Prune(thinned[m], str(thin.heads), AtRandom(spread), seed=build.seed + m, output=members[m]) for m in numbers
     ]
     return [
-        Stage(score, (scores,)),
+        _unit_scores(build, Taylor(id_data, units=True), reading, network),
         Stage(units, tuple(thinned)),
         *(Stage(prune, (member,)) for prune, member in zip(heads, members, strict=True)),
         Stage(Fuse(members, output=fused), (fused,)),
     ]
 
 
+def _unit_scores(build: BuildOptions, method: Taylor | Deviation, reading: Reading, network: Given) -> Stage:
+    reading = replace(reading, limit=min(reading.limit or SAMPLES, SAMPLES))
+    compute = replace(build.compute, dtype=None)
+    return Stage(ScoreHeads(model=network, method=method, reading=reading, compute=compute, output=SCORES), (SCORES,))
+
+
 def plan(
     build: BuildOptions,
     limits: Limits,
     trunks: str,
-    thin: Thinning | None = None,
+    thin: Family | None = None,
     *,
-    cuts: Sequence[tuple[int, int]] = (),
+    tried: Mapping[str, Sequence[Family]] = MappingProxyType({}),
     chooses_score: bool = True,
     taught: bool = False,
     mixed: bool = False,
@@ -171,7 +226,7 @@ def plan(
     Args:
         trunks: the trunk depths to try.
         thin: what members lose if they lose MLP units; nothing is searched or selected then.
-        cuts: trunks, and heads that members lose above them, of members that are refitted where none trains.
+        tried: the families to try without training, by cost.
         chooses_score: whether OOD data choose the OOD score.
         taught: whether the teachers are evaluated too, as one network.
         mixed: whether the mean of the teachers' weights is evaluated too.
@@ -184,10 +239,10 @@ def plan(
             build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED
         )
     else:
-        refitted = [] if build.data.train_data is not None else _refits(build, cuts)
         stages = [_search(build)] if _searches(build) else []
-        stages += refitted
-        stages.append(_selection(build, limits, trunks, [Made(name) for stage in refitted for name in stage.makes]))
+        drawn = _searches(build) or bool(build.choice.random) or not tried
+        stages += [_selection(build, limits, trunks, "drawn" if tried else "selected")] if drawn else []
+        stages += _untrained(build, limits, tried, [Made("work/drawn.safetensors")] if drawn else []) if tried else []
     last = SELECTED
     if build.data.train_data is not None:
         # Members train together where they must keep sharing what a trunk or a budget makes them share.
@@ -209,7 +264,17 @@ def plan(
             systems["soup"] = mean, SOUP
     ood_data = _ood_data(build, 2) if chooses_score else []
     calibrations = [_calibration(build, *pair, ood_data) for pair in systems.values()]
-    return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
+    evaluation = _evaluation(build, {name: made for name, (_, made) in systems.items()}, REPORT)
+    front = _front(build, list(tried), BASELINE if chooses_score else None) if tried else []
+    return [*stages, *calibrations, *front, evaluation]
+
+
+def _front(build: BuildOptions, costs: Sequence[str], score: str | None) -> list[Stage]:
+    """Returns the commands that calibrate the best untrained Hydra of each cost, and compare them with the network."""
+    made = {most: Made(f"hydra-{most}.safetensors") for most in costs}
+    calibrations = [_calibration(build, _best(most), made[most], []) for most in costs]
+    compared = {"network": NETWORK, **{f"hydra-{most}": made[most] for most in costs}}
+    return [*calibrations, _evaluation(build, compared, FRONT, score)]
 
 
 def _searches(build: BuildOptions) -> bool:
@@ -258,41 +323,87 @@ def _search(build: BuildOptions) -> Stage:
     return Stage(step, tuple(CIRCUITS.values()))
 
 
-def refit_cuts(network: Checkpoint) -> list[tuple[int, int]]:
-    """Returns trunks of members that are refitted, and the heads that each loses above: a sixth, or a third of them.
+def _best(most: str) -> Made:
+    """Returns the file of the best Hydra that costs so much at most."""
+    return Made(f"work/hydra-{most}.safetensors")
 
-    The trunks have no layer, and half and two thirds of them.
+
+def _untrained(
+    build: BuildOptions, limits: Limits, tried: Mapping[str, Sequence[Family]], others: Sequence[Made]
+) -> list[Stage]:
+    """Returns the commands that make families, and choose the best of each cost and of all.
+
+    Args:
+        others: Hydras made otherwise, to choose among as well.
     """
-    depth, heads = max(tower.layers for tower in network.spec.towers), member_heads(network.heads, 0)
-    trunks = sorted({0, depth // 2, 2 * depth // 3})
-    above = {trunk: sum(head.layer >= trunk for head in heads) for trunk in trunks}
-    return sorted({(trunk, max(count // part, 1)) for trunk, count in above.items() for part in (6, 3)})
+    every = [family for rows in tried.values() for family in rows]
+    scores = Deviation(_id_data(build, 1), units=True)
+    stages = [_unit_scores(build, scores, _reading(build), _network(build))] if any(f.units for f in every) else []
+    for family in {family.name: family for family in every}.values():
+        stages.append(_members(build, family))
+    for family in dict.fromkeys(every):
+        files = [*([_network(build)] if family.network else []), *map(Made, _member_files(build, family))]
+        stages.append(Stage(Fuse(files, output=_fused(family)), (_fused(family),)))
+    for most, rows in tried.items():
+        stages.append(_choice(build, None, [_fused(family) for family in rows], _best(most)))
+    return [*stages, _choice(build, limits, [*map(_best, tried), *others], SELECTED)]
 
 
-def _refits(build: BuildOptions, cuts: Sequence[tuple[int, int]]) -> list[Stage]:
-    """Returns the commands that draw members above trunks and refit them, on the part of the data for circuits."""
-    reading = replace(_reading(build), limit=min(build.reading.limit or ENOUGH, ENOUGH))
-    stages = []
-    for trunk, heads in cuts:
-        name = f"work/refit-trunk{trunk}-{heads}-{{member}}.safetensors"
-        step = Prune(
-            _network(build),
-            str(heads),
-            AtRandom(Spread(trunk=trunk or None)),
-            unit_cut=UnitCut(members=build.choice.members if build.choice.members > 1 else None),
-            refitting=RefitOptions(_id_data(build, 1)),
-            seed=build.seed,
-            reading=reading,
-            compute=replace(build.compute, dtype=None),
-            output=Made(name),
-        )
-        stages.append(Stage(step, tuple(Made(name.format(member=m)) for m in range(build.choice.members))))
-    return stages
+def _member_files(build: BuildOptions, family: Family) -> list[str]:
+    return [f"work/{family.name}-{number}.safetensors" for number in range(build.choice.members)]
 
 
-def _selection(build: BuildOptions, limits: Limits, trunks: str, members: Sequence[Made] = ()) -> Stage:
-    draws = build.choice.draws
-    sources = Candidates(list(members), random=build.choice.random or 0)
+def _fused(family: Family) -> Made:
+    return Made(f"work/{family.name}{'-network' * family.network}.safetensors")
+
+
+def _members(build: BuildOptions, family: Family) -> Stage:
+    """Returns the command that makes the members of a family, refitted on the part of the data for circuits."""
+    spread = Spread("layer" if family.units else None, trunk=family.trunk or None)
+    step = Prune(
+        _network(build),
+        str(family.heads) if family.heads else None,
+        ByScores(SCORES, spread) if family.units else AtRandom(spread),
+        unit_cut=UnitCut(str(family.units) if family.units else None, members=build.choice.members),
+        seed=build.seed,
+        compute=replace(build.compute, dtype=None),
+        output=Made(f"work/{family.name}-{{member}}.safetensors"),
+    )
+    if family.refit:
+        reading = replace(_reading(build), limit=min(build.reading.limit or ENOUGH, ENOUGH))
+        step = replace(step, refitting=RefitOptions(_id_data(build, 1)), reading=reading)
+    return Stage(step, tuple(_member_files(build, family)))
+
+
+def _choice(build: BuildOptions, limits: Limits | None, hydras: Sequence[Made], best: Made) -> Stage:
+    """Returns the command that chooses a Hydra: by NLL at the temperature of each, unless an objective is given.
+
+    Args:
+        limits: of the Hydra that is built; None for the best of a cost.
+    """
+    objective = build.choice.objective
+    artifact = Made(best.replace(".safetensors", ".json"))
+    step = Select(
+        model=_network(build),
+        candidates=Candidates(list(hydras), without_dense=True),
+        objective="calibrated" if objective == "nll" else objective,
+        members="1",
+        max_accuracy_drop=None if limits is None else build.choice.max_accuracy_drop,
+        limits=limits or Limits(),
+        id_data=_id_data(build, 2),
+        ood_data=_ood_data(build, 2) if objective in ("ood", "avg") else None,
+        reading=_reading(build),
+        compute=build.compute,
+        output=artifact,
+        hydra=best,
+        resume=True,
+    )
+    return Stage(step, (artifact, best))
+
+
+def _selection(build: BuildOptions, limits: Limits, trunks: str, name: str) -> Stage:
+    draws, artifact, hydra = build.choice.draws, Made(f"work/{name}.json"), Made(f"work/{name}.safetensors")
+    sources = Candidates(random=build.choice.random or 0)
     if _searches(build):
         sources = replace(sources, circuit=list(CIRCUITS.values()))
     if _searches(build) and draws:
@@ -311,11 +422,11 @@ def _selection(build: BuildOptions, limits: Limits, trunks: str, members: Sequen
         ood_data=_ood_data(build, 2) or None,
         reading=_reading(build),
         compute=build.compute,
-        output=Made("work/selection.json"),
-        hydra=SELECTED,
+        output=artifact,
+        hydra=hydra,
         resume=True,
     )
-    return Stage(step, ("work/selection.json", SELECTED))
+    return Stage(step, (artifact, hydra))
 
 
 def _training(build: BuildOptions, together: bool) -> list[Stage]:
@@ -376,13 +487,14 @@ def _calibration(build: BuildOptions, model: Made | Given, output: Made, ood_dat
     return Stage(step, (output,))
 
 
-def _evaluation(build: BuildOptions, systems: dict[str, Made]) -> Stage:
+def _evaluation(build: BuildOptions, systems: dict[str, Made], report: Made, score: str | None = None) -> Stage:
     step = Evaluate(
         systems,
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
-        procedure=Procedure(bootstrap=1000, compare="hydra" if len(systems) > 2 else None),
+        settings=Settings(ood_score=score if build.data.ood_data or build.data.eval_ood_data else None),
+        procedure=Procedure(bootstrap=1000, compare="hydra" if "hydra" in systems and len(systems) > 2 else None),
         reading=_reading(build),
         compute=build.compute,
-        outputs=Outputs(report=REPORT),
+        outputs=Outputs(report=report),
     )
-    return Stage(step, (REPORT,))
+    return Stage(step, (report,))

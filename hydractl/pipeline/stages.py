@@ -145,12 +145,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.{1 if seconds < 600 else 0}f} minutes"
 
 
-def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
+def makefile(stages: Sequence[Stage], folder: Path, goals: Sequence[str]) -> str:
     """Returns the pipeline as a Makefile that makes the same bytes wherever it runs.
 
     Args:
         folder: the folder of the Makefile; paths are relative to it.
-        goal: the default target.
+        goals: what it makes unless told.
     """
     variables = {place.variable: place for stage in stages for place in stage.places if isinstance(place, Given)}
     made = {name for stage in stages for name in stage.makes}
@@ -161,7 +161,7 @@ def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
         "",
         # `make -n` writes nothing.
         "$(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(shell mkdir -p work))",
-        f".PHONY: all\nall: {goal}",
+        f".PHONY: all\nall: {' '.join(goals)}",
     ]
     for stage in stages:
         needs = [place for place in stage.places if place in made - set(stage.makes)]

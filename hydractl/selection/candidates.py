@@ -12,8 +12,9 @@ from hydractl.checkpoint.heads import Head, in_candidate_order, number_of_heads
 from hydractl.errors import OptionError
 from hydractl.surgery.choose import at_random, by_ranking
 
-#: The mean negative log-likelihood of the labels, the ID accuracy, the AUROC of MSP, the mean of the latter two.
-SelectionObjective = Literal["nll", "acc", "ood", "avg"]
+#: The mean negative log-likelihood of the labels, the ID accuracy, the AUROC of MSP, the mean of the latter two; and
+#: the negative log-likelihood at the temperature that fits these labels best.
+SelectionObjective = Literal["nll", "acc", "ood", "avg", "calibrated"]
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.circuit.objective import Measure, measure
+from hydractl.circuit.objective import Loss, Measure, Objective, measure
 from hydractl.data.samples import Labels
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import FloatArray, IntArray, sample_chunks, scaled_logits
-from hydractl.selection.candidates import SelectionObjective, require_measurable
-from hydractl.tasks.task import Judged, Task
+from hydractl.selection.candidates import require_measurable
+from hydractl.tasks.task import Answers, Judged, Task
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]
@@ -24,13 +25,14 @@ Cost = Callable[[Sequence[int]], int]
 
 @dataclass(frozen=True, eq=False)
 class CandidateLogits:
-    """The logits of K candidates on the selection samples."""
+    """The logits of candidates with K members in all on the selection samples."""
 
     task: Task
     inside: NDArray[np.floating]  # `[K,N,C]` of the ID samples, or of the words of all
     labels: Labels  # `[N]` of these, or `[N,C]`
     outside: Sequence[NDArray[np.floating]] = ()  # `[K,N',C]` of the samples of each OOD set
-    temperature: float = 1.0  # of all candidates, as they are the same network's
+    temperature: float | None = 1.0  # of all candidates, as they are the same network's; None for the best of each
+    members: Sequence[int] = ()  # how many each candidate has; none if each has one
     words: Sequence[IntArray] = ()  # how many each ID sample has, and each of every OOD set; empty for other tasks
 
     @cached_property
@@ -38,16 +40,36 @@ class CandidateLogits:
         """The variance of labels that are numbers, `[C]`."""
         return self.task.variance(self.labels)
 
-    def judged(self, chosen: Sequence[int], number: int = 0) -> Iterator[Judged]:
+    @property
+    def candidates(self) -> int:
+        """The number of candidates."""
+        return len(self.members) or len(self.inside)
+
+    def rows(self, chosen: Sequence[int]) -> list[int]:
+        """Returns the places of the members of some candidates."""
+        if not self.members:
+            return list(chosen)
+        ends = list(accumulate(self.members))
+        return [row for number in chosen for row in range(ends[number] - self.members[number], ends[number])]
+
+    def temperature_of(self, chosen: Sequence[int]) -> float:
+        """Returns the temperature of the mean of the chosen candidates."""
+        if self.temperature is not None:
+            return self.temperature
+        return self.task.fit(
+            Answers(task=self.task, member_logits=self.inside[self.rows(chosen)], truth=np.asarray(self.labels))
+        ).temperature
+
+    def judged(self, chosen: Sequence[int], temperature: float, number: int = 0) -> Iterator[Judged]:
         """Yields how good the mean of the chosen candidates is, chunk by chunk of the ID samples or of an OOD set.
 
         Args:
             number: of the OOD set, from 1 on; 0 for the ID samples.
         """
-        answers, labels = (self.inside, *self.outside)[number][list(chosen)], None if number else self.labels
+        answers, labels = (self.inside, *self.outside)[number][self.rows(chosen)], None if number else self.labels
         uncut = [slice(0, answers.shape[1])]  # chunks would cut sentences
         for samples in uncut if self.words else sample_chunks(answers, least=1):
-            scaled = scaled_logits(answers, samples, self.temperature)
+            scaled = scaled_logits(answers, samples, temperature)
             judged = self.task.judge(scaled, None if labels is None else labels[samples], self.variance)
             yield judged.of_sentences(self.words[number]) if self.words else judged
 
@@ -56,7 +78,7 @@ class CandidateLogits:
 class Goal:
     """The objective of a choice, and the accuracy that members together may not fall below (None: any)."""
 
-    objective: SelectionObjective
+    objective: Objective | Loss
     least_accuracy: Fraction | None = None
 
     def standing(self, quality: Measure) -> tuple[bool, float]:
@@ -118,7 +140,7 @@ def select(
             cost that so many members cannot keep to.
         DataError: a logit is not finite, or a set is empty.
     """
-    among = range(len(logits.inside)) if among is None else among
+    among = range(logits.candidates) if among is None else among
     require_enough(members, len(among))
     require_measurable(goal.objective, bool(logits.outside))
     low, high = members
@@ -155,15 +177,15 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
     count = len(logits.words[0]) if logits.words else logits.inside.shape[1]
     if not count:
         raise DataError("the selection data holds no ID samples")
-    qualities, confidence, nll = [], [np.zeros(0)], 0.0
-    for judged in logits.judged(chosen):
+    qualities, confidence, nll, temperature = [], [np.zeros(0)], 0.0, logits.temperature_of(chosen)
+    for judged in logits.judged(chosen, temperature):
         assert judged.quality is not None and judged.loss is not None
         qualities.append(judged.quality)
         confidence += [] if judged.confidence is None else [judged.confidence]
         nll += float(judged.loss.sum())
     ood_confidences = [
-        np.concatenate([judged.confidence for judged in logits.judged(chosen, number) if judged.confidence is not None])
-        for number in range(1, 1 + len(logits.outside))
+        np.concatenate([judged.confidence for judged in judgements if judged.confidence is not None])
+        for judgements in (logits.judged(chosen, temperature, number) for number in range(1, 1 + len(logits.outside)))
     ]
     return measure(
         np.concatenate(qualities), np.concatenate(confidence), ood_confidences, nll / count, parts=logits.task.parts

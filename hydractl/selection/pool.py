@@ -97,7 +97,9 @@ class CandidatePool:
         """Returns what its members keep, and which tensors these share."""
         if self.files_among(chosen):
             members = [self.checkpoint(candidate) for candidate in chosen]
-            if any(member.units for member in members):
+            if len(members) == 1:
+                return members[0].layout
+            if any(member.units or member.members > 1 for member in members):
                 return self.fused(chosen).layout
             return fused_layout(members, [self.marked(candidate) for candidate in chosen])
         # Members of one network differ where their heads do: nothing has to be read.
@@ -179,12 +181,13 @@ class Criteria:
 
     def goal(self, network: Measure) -> Goal:
         """Returns what members together aim at, given the quality of the network."""
+        objective = "nll" if self.objective == "calibrated" else self.objective
         if self.max_accuracy_drop is None:
-            return Goal(self.objective)
+            return Goal(objective)
         least = Fraction(network.correct, network.id_samples) - Fraction(self.max_accuracy_drop).limit_denominator(
             10**6
         )
-        return Goal(self.objective, least)
+        return Goal(objective, least)
 
     def allows(self, candidates: CandidatePool, chosen: Sequence[int], trunk: int | None = None) -> bool:
         """Returns True if members together keep within the limits on cost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BytesIO
 from itertools import accumulate
@@ -61,7 +61,7 @@ def answer(
     device: torch.device,
     *,
     task: Task,
-    temperature: float = 1.0,
+    temperature: float | None = 1.0,
     store: Store | None = None,
     on_batch: Callable[[int], None] = lambda samples: None,
 ) -> CandidateLogits:
@@ -196,21 +196,22 @@ class SelectionRun:
         require_varied(self.data.variance)
         material, store, dropped = self.material, self.store(pool), [candidate.dropped for candidate in pool.dropped]
         networks: list[Answering] = [CandidateNetworks(material.model, dropped, self.data.prompts)]
+        dtype, members = next(material.model.parameters()).dtype, [file.members for file in pool.files]
         if pool.files:
             joined = pool.files[0] if len(pool.files) == 1 else fuse(pool.files, ["all"])
-            dtype = next(material.model.parameters()).dtype
             networks.append(MemberNetworks(load_checkpoint(joined, material.device, dtype)))
         with self.watch.progress("select", self.samples) as advance:
             try:
-                return answer(
+                logits = answer(
                     networks,
                     self.data,
                     material.device,
                     task=material.model.task,
-                    temperature=material.model.temperature,
+                    temperature=None if self.options.get("objective") == "calibrated" else material.model.temperature,
                     store=store,
                     on_batch=advance,
                 )
+                return replace(logits, members=[*[1] * len(dropped), *members])
             except DataError:
                 self.remove_state()  # the next attempt will ask for something else: nothing may be in its way
                 raise

@@ -23,6 +23,7 @@ from hydractl.pipeline.build_options import (
     BUILD_TOML,
     BuildOptions,
     begun,
+    effort_of,
     is_build_file,
     passes,
     read_build_file,
@@ -31,7 +32,7 @@ from hydractl.pipeline.build_options import (
     sizes_of,
     written,
 )
-from hydractl.pipeline.plan import HYDRA, NETWORK, REPORT, TRAINED, plan, refit_cuts, thinning
+from hydractl.pipeline.plan import FRONT, HYDRA, NETWORK, REPORT, TRAINED, families, plan, thinning
 from hydractl.pipeline.stages import Stage, makefile, run_stages
 from hydractl.selection.candidates import counts, require_measurable
 from hydractl.steps.evaluate import Evaluate
@@ -39,7 +40,7 @@ from hydractl.training.request import Hyperparameters
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.results import Results
+    from hydractl.evaluation.results import Results, SystemResult
     from hydractl.tasks.task import Task
 
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
@@ -55,6 +56,7 @@ class Built(Result):
         stages: the commands that made it, in order.
         folder: the folder of all files.
         report: the evaluation as plain JSON; None after a dry run.
+        front: that of the best Hydra of each cost, beside the network; None where members train.
         verdict: gains and losses in a sentence.
         advice: which file to deploy, how the Hydra compares with the network trained as long and with teachers, what
             these gain over the network, what to try if the Hydra gains nothing, and the command that uses the file.
@@ -63,6 +65,7 @@ class Built(Result):
     stages: Sequence[Stage]
     folder: Path
     report: Mapping[str, Any] | None = None
+    front: Mapping[str, Any] | None = None
     verdict: str = ""
     advice: Sequence[str] = field(default_factory=tuple)
 
@@ -77,6 +80,7 @@ class Built(Result):
             "version": 1,
             "steps": [stage.line() for stage in self.stages],
             "hydra": f"../{HYDRA}",  # as seen from this file
+            **({} if self.front is None else {"front": f"../{FRONT}/report.json"}),
             "verdict": self.verdict or None,
             "advice": list(self.advice),
         }
@@ -98,9 +102,9 @@ class Build(BuildOptions):
     Divides the data by the content of its samples into one part each to search circuits, select members, fit a
     temperature and evaluate. Searches three circuits if there are OOD data, tries members of several sizes and draws,
     keeps those that do best together, and fine-tunes them if there are training data, so that they become uncertain on
-    the OOD data, except the last of several sets, which decides the verdict. Without training data it refits some. Then
-    fuses them, fits a temperature and an OOD score to the Hydra and to the network, and evaluates both on unseen
-    samples.
+    the OOD data, except the last of several sets, which decides the verdict. Without training data it tries members
+    that lose MLP units above a trunk, at several costs. Then fuses them, fits a temperature and an OOD score to the
+    Hydra and to the network, and evaluates both on unseen samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
@@ -110,12 +114,13 @@ class Build(BuildOptions):
 
     Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
     build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the
-    rest. After an interruption, the same command continues. Prints the verdict, which of the two files to deploy,
-    gains, losses and cost.
+    rest. If nothing trains, hydra-1.3x.safetensors and others are the best of each cost, which front/ compares. After
+    an interruption, the same command continues. Prints the verdict, which of the two files to deploy, gains, losses and
+    cost.
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
-    >>> [stage.command for stage in planned.stages if stage.command != "prune"]
-    ['extract-circuit', 'select', 'calibrate', 'calibrate', 'evaluate']
+    >>> list(dict.fromkeys(stage.command for stage in planned.stages))
+    ['extract-circuit', 'select', 'score-heads', 'prune', 'fuse', 'calibrate', 'evaluate']
 
     Raises:
         CheckpointError: the network cannot be read.
@@ -140,8 +145,9 @@ class Build(BuildOptions):
         if thin is None:
             limits.require_possible(network, self.choice.members)
         sizes = sizes_of(self, network)
+        tried = families(self, network, limits, effort_of(self).untrained)
         if planned is None:
-            planned = settled(self, sizes, thin is not None, watch)
+            planned = settled(self, sizes, thin is not None, watch, untrained=sum(map(len, tried.values())))
         if thin is not None:
             watch.note(
                 f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "
@@ -155,7 +161,7 @@ class Build(BuildOptions):
             limits,
             trunks,
             thin,
-            cuts=refit_cuts(network),
+            tried=tried,
             chooses_score=task.tells_ood == "scores",
             taught=taught,
             mixed=mixed,
@@ -166,7 +172,8 @@ class Build(BuildOptions):
             watch.note(without_ood_data(task))
         self._refuse_leaks(stages[-1].step, network, taught=taught)
         self._begin(planned)
-        return self._built(stages, passes(planned, network, sizes, trunks), watch)
+        refitted = [family.refit for rows in tried.values() for family in rows]
+        return self._built(stages, passes(planned, network, sizes, trunks, refitted=refitted), watch)
 
     def _check(self) -> None:
         """Raises OptionError or OutputError for what a step would refuse hours later."""
@@ -254,9 +261,10 @@ class Build(BuildOptions):
         from hydractl.reports.verdict import next_command, own_score, recommended, rivalries, verdicts
         from hydractl.tasks.all_tasks import find_task
 
-        folder = self.folder
+        folder, front = self.folder, any(FRONT in stage.makes for stage in stages)
         with claim(folder):
-            write_bytes(folder / "Makefile", makefile(stages, folder, REPORT).encode(), force=True)
+            goals = [FRONT, REPORT] if front else [REPORT]
+            write_bytes(folder / "Makefile", makefile(stages, folder, goals).encode(), force=True)
             run_stages(stages, folder, counted, watch)
             report = read_report(str(folder / REPORT / "report.json"))
             found = verdicts(report.models)
@@ -269,6 +277,9 @@ class Build(BuildOptions):
                     advice += own_score(file, report.models[Path(file).stem])
             advice += [one.sentence() for one in (*rivalries(report.models), *others)]
             advice += cautions(report)
+            if front:
+                compared = read_report(str(folder / FRONT / "report.json"))
+                advice += [*front_lines(compared.models), f"The front of costs: {folder / FRONT / 'index.html'}"]
             if not verdict.gains:
                 # In words, not by names of options, which a shell and Python spell differently.
                 last = stages[-1].step
@@ -277,12 +288,15 @@ class Build(BuildOptions):
                 more = f"smaller budgets of heads, {data}"
                 more += "" if self.data.train_data else ", training data to fine-tune members on"
                 more = "longer training, or more multiply-adds" if "trained" in found else more
+                if front:
+                    advice.append("Members that lose parts and are not trained lose more here than they gain together.")
                 advice.append(f"For a Hydra that gains more, try {more}.")
             used = [one.reference for one in report.models[chosen].networks or ()]
             prompt = find_task(as_member(self.model).spec.task).template(self.reading.template)
             classes = "" if prompt is None else f" --classes {quote(str(self.reading.classes or 'FILE'))}"
             advice.append(f"Next: {next_command(used)}{classes}")
-            built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice)
+            shown = report_json(compared) if front else None
+            built = Built(stages, folder, report_json(report), front=shown, verdict=verdict.sentence(), advice=advice)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
 
@@ -313,6 +327,16 @@ def without_ood_data(task: Task) -> str:
         return f"note: {lost}: {task.name} has no confidence that OOD data could be told apart by"
     unsure = "" if not task.outliers_teach else ", and members do not learn to be uncertain"
     return f"note: without OOD data, {lost}{unsure}; give `ood_data` for these"
+
+
+def front_lines(models: Mapping[str, SystemResult]) -> Iterator[str]:
+    """Yields a line for each Hydra of the front: its cost, and what it gains over the network in NLL and AUROC."""
+    from hydractl.reports.verdict import verdicts
+
+    for name, verdict in verdicts(models).items():
+        told = (each for each in verdict.judgements if each.key in ("nll", "mean_auroc", "loss"))
+        gains = "; ".join(f"{each.metric} {each.text}" for each in told)
+        yield f"{name}.safetensors at {verdict.multiply_adds or 0:.2f} times the multiply-adds: {gains}"
 
 
 def cautions(report: Results) -> Iterator[str]:

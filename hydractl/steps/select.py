@@ -76,7 +76,7 @@ class Candidates:
 
     files: Annotated[
         Sequence[ModelLike],
-        Option("Existing members, as further candidates.", "Model", "FILE...", positional=True, remembered=False),
+        Option("Members and Hydras, as further candidates.", "Model", "FILE...", positional=True, remembered=False),
     ] = ()
     circuit: Annotated[
         Sequence[CircuitLike],
@@ -135,7 +135,8 @@ class Select:
 
     Candidates are the network itself, the network without a circuit's first heads at each budget, random draws from
     these heads or from all heads, and files. Nothing is written for them, and layers that they share are computed once.
-    Members join one by one: each time the candidate with which the mean of all members' probabilities is best.
+    A Hydra's file is one of them. Members join one by one: each time the candidate with which the mean of all members'
+    probabilities is best.
 
     Example: hydractl select vit --circuit circuit.json --budgets 2,3 --id-data data/pets -o chosen.json --hydra hydra
 
@@ -166,7 +167,11 @@ class Select:
         ),
     ] = ""
     objective: Annotated[
-        SelectionObjective, Option("What members are selected for: NLL, accuracy, AUROC, or the mean of the last two.")
+        SelectionObjective,
+        Option(
+            "What members are selected for: NLL, accuracy, AUROC, or the mean of the last two; or NLL at the best "
+            "temperature of the members together."
+        ),
     ] = "nll"
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[

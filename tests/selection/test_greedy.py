@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import get_args
@@ -8,7 +9,8 @@ import pytest
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score, log_loss, r2_score
 
-from hydractl.selection.candidates import SelectionObjective
+from hydractl.circuit.objective import Loss, Objective
+from hydractl.metrics.arrays import FloatArray
 from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
 from hydractl.tasks.all_tasks import find_task
 from tests.circuit.naive import quality as naive_quality
@@ -47,9 +49,9 @@ def naive_greedy(answers: CandidateLogits, objective: str, members: int) -> list
     return chosen
 
 
-@pytest.mark.parametrize("objective", get_args(SelectionObjective))
+@pytest.mark.parametrize("objective", ["nll", *get_args(Objective)])
 @pytest.mark.parametrize("seed", range(3))
-def test_choices_are_those_of_a_naive_greedy_search(objective: SelectionObjective, seed: int) -> None:
+def test_choices_are_those_of_a_naive_greedy_search(objective: Objective | Loss, seed: int) -> None:
     answers = random_answers(seed)
     found = select(answers, Goal(objective), (4, 4), costs)
     assert list(found.chosen) == naive_greedy(answers, objective, 4)
@@ -103,3 +105,23 @@ def test_members_together_are_measured_as_their_task_is() -> None:
     least = [[one[own].max(1).min() for own in rows] for one, rows in ((p, parts), (odd, [[0, 1], [2, 3, 4]]))]
     ordered = np.mean([(a > b) + (a == b) / 2 for a in least[0] for b in least[1]])
     assert found.auroc == pytest.approx(ordered, abs=1e-12)
+
+
+def test_hydras_are_compared_each_at_the_temperature_that_fits_it() -> None:
+    answers = replace(random_answers(0), temperature=None, members=[1, 2, 3])
+    answers.inside[0, np.arange(N), answers.labels] += 2  # the network is sure, and mostly right
+    for chosen, rows in [([0], [0]), ([1], [1, 2]), ([2, 0], [3, 4, 5, 0])]:
+        logits = answers.inside[rows].astype(float)
+
+        def nll(temperature: float, logits: FloatArray = logits) -> float:
+            return float(
+                log_loss(answers.labels, softmax(logits / temperature, axis=-1).mean(0), labels=range(CLASSES))
+            )
+
+        found = quality(answers, chosen)
+        best = min(np.geomspace(0.05, 100, 800), key=nll)
+        assert found.nll == pytest.approx(nll(best), abs=1e-4)
+        right = softmax(logits / best, axis=-1).mean(0).argmax(-1) == answers.labels
+        assert found.accuracy == pytest.approx(right.mean(), abs=1 / N)
+    curve = select(answers, Goal("nll"), (1, 1), costs)
+    assert curve.chosen == (0,)

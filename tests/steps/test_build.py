@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
@@ -18,15 +18,21 @@ import pytest
 from PIL import Image
 
 import hydractl as library
+from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.output import mark
+from hydractl.families.load import read_checkpoint
+from hydractl.inputs.members import Limits
 from hydractl.inputs.result import Result
 from hydractl.options import Option
 from hydractl.pipeline import stages as pipeline
+from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.plan import cost, families
 from hydractl.pipeline.stages import Given, Made, Stage, makefile
 from hydractl.steps.build import cautions
 from hydractl.text import printable
 from hydractl.watch import Watcher
 from tests.cli.conftest import LABELS, Command, save_vit
+from tests.conftest import build_reference
 from tests.hostile import FRAGMENTS
 
 
@@ -49,6 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+BUILD = BuildOptions(model="vit")
 ARGUMENTS = ["build", "vit", "--id-data", "pets", "--ood-data", "near/noise=noise", "--ood-data", "far/grey=grey",
              "--budgets", "1,2", "--draws", "1", "--members", "2", "--device", "cpu", "-o", "built"]  # fmt: skip
 
@@ -62,16 +69,18 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     assert path == "built/hydra.safetensors"
     gains = "hydra against network: better in" in verdict
     assert advice[0].startswith("Deploy hydra.safetensors" if gains else "Deploy network.safetensors: ")
-    *own, few = advice[1:] if gains else advice[1:-1]
+    front = [line for line in advice if line.startswith("hydra-") or "front/index.html" in line]
+    *own, few = [line for line in (advice[1:] if gains else advice[1:-2]) if line not in front]
     assert "samples cannot tell" in few
     assert all(one.startswith("network.safetensors: ") for one in own) and len(own) < 2
     deployed = "hydra" if gains else "network"
     assert following == f"Next: hydractl predict built/{deployed}.safetensors INPUT"
     built = here / "built"
     assert f"hydractl predict ../{deployed}.safetensors INPUT" in (built / "report" / "index.html").read_text()
-    assert {"hydra.safetensors", "network.safetensors", "report", "build.toml", "Makefile", "work"} == {
-        name for name in os.listdir(built) if name[0] != "."
-    }
+    files = {name for name in os.listdir(built) if name[0] != "."}
+    best = {line.split(" at ")[0] for line in front[:-1]}
+    others = {"hydra.safetensors", "network.safetensors", "report", "front", "build.toml", "Makefile", "work"}
+    assert best and files == best | others
     assert json.loads((built / "work" / "build.json").read_text())["verdict"] == verdict
     other = here / "elsewhere"
     other.mkdir()
@@ -137,7 +146,7 @@ def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path)
     }
     for recipe in ("mine.toml", "sst2"):
         planned = library.build("vit", **asked, recipe=recipe, output="built", dry_run=True)
-        made[recipe] = makefile(planned.stages, here / "built", "report")
+        made[recipe] = makefile(planned.stages, here / "built", ["report"])
     assert "\nRECIPE ?= $(HERE)../mine.toml\n" in made["mine.toml"] and '--recipe "$(RECIPE)"' in made["mine.toml"]
     assert " --recipe sst2 " in made["sst2"]
     assert "\nID_DATA ?= $(HERE)../pets%1-8/9?image=image\n" in made["sst2"]
@@ -160,7 +169,7 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
 
     monkeypatch.setattr(pipeline.Stage, "run", interrupted)
     assert hydractl(*ARGUMENTS, "--quiet").code == 130
-    assert [command for command in done if command != "prune"] == ["extract-circuit", "select"]
+    assert (done[0], done[-1]) == ("extract-circuit", "select")
     monkeypatch.setattr(pipeline.Stage, "run", run)
     refused = hydractl(*ARGUMENTS, "--quiet", "--seed", "1")
     assert (refused.code, "began with --seed not given, now it is 1" in refused.err) == (1, True)
@@ -182,14 +191,40 @@ def test_the_lines_of_a_dry_run_do_what_the_build_does(hydractl: Command, here: 
     assert (here / "built" / "hydra.safetensors").read_bytes() == made
 
 
-def test_without_training_members_are_refitted_on_the_part_of_the_circuits(hydractl: Command, here: Path) -> None:
+def test_without_training_families_are_tried_by_their_cost(hydractl: Command, here: Path) -> None:
     lines = [line.split() for line in hydractl(*ARGUMENTS, "--dry-run", code=0).out.splitlines()[1:]]
-    search, select = (next(line for line in lines if line[1] == name) for name in ("extract-circuit", "select"))
-    prunes = [line for line in lines if line[1] == "prune"]
-    data = search[search.index("--id-data") + 1]
-    assert prunes and all(line[line.index("--refit") + 1] == data for line in prunes)
-    files = [word for word in select if "refit-" in word]
-    assert len(files) == 2 * len(prunes)  # members
+    by_command = {name: [line for line in lines if line[1] == name] for name in {line[1] for line in lines}}
+    data = [line[line.index("--id-data") + 1] for line in lines if "--id-data" in line]
+    refitted = [line[line.index("--refit") + 1] for line in by_command["prune"] if "--refit" in line]
+    assert refitted and {*refitted, data[0]} == {"pets%1/4"}  # of the circuits
+    drawn, *choices, last = by_command["select"]
+    assert "built/work/drawn.json" in drawn and "built/work/drawn.safetensors" in last
+    assert all("--objective calibrated --members 1 " in " ".join(line) for line in (*choices, last))
+    chosen = [word for line in choices for word in line if word.startswith("built/work/trunk")]
+    assert sorted(chosen) == sorted(line[line.index("--output") + 1] for line in by_command["fuse"])
+    front, report = by_command["evaluate"]
+    costs = [word.split("=")[0] for word in front if word.startswith("hydra-")]
+    assert len(costs) == len(choices) and not {"hydra=built/hydra.safetensors"} & set(front) and len(costs) > 1
+    assert "hydra=built/hydra.safetensors" in report
+    limited = hydractl(*ARGUMENTS, "--budget-macs=1.3x", "--dry-run", code=0).out
+    assert "hydra-1.3x" in limited and "hydra-1.9x" not in limited
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "clip"])
+def test_families_cost_what_they_may(name: str, tmp_path: Path) -> None:
+    network = read_checkpoint(build_reference(name).save(tmp_path))
+    tried = families(BUILD, network, Limits(), tries=3)
+    whole = plain_multiply_adds(network.spec, network.layout)
+    assert tried
+    for most, rows in tried.items():
+        assert len(set(rows)) == len(rows)
+        for family in rows:
+            assert bool(family.heads) != bool(family.units) and family.refit >= bool(family.heads)
+            assert cost(network, family, 3) <= float(most[:-1]) * whole or family.units
+            assert name != "clip" or not family.units
+    assert families(BUILD, network, Limits(budget_macs=1.2), tries=3).keys() <= {"1.1x", "1.2x"}
+    alone = replace(BUILD, choice=replace(BUILD.choice, members=1))
+    assert families(alone, network, Limits(), tries=3) == {}
 
 
 def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
@@ -235,7 +270,7 @@ def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: C
     without = selecting("--draws", "0", "--random", "0")
     assert not {"--random", "--pools", "--draws"} & set(without.split())
     hydractl(*ARGUMENTS, "--draws", "0", "--random", "1", "--quiet", code=0)
-    assert "random 1 seed 0" in json.loads((here / "built" / "work" / "selection.json").read_text())["candidates"]
+    assert "random 1 seed 0" in json.loads((here / "built" / "work" / "drawn.json").read_text())["candidates"]
 
 
 def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
@@ -289,7 +324,7 @@ def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     given = [Given(f"V{place}", text) for place, text in enumerate(texts)] + [Made(text) for text in texts]
     (tmp_path / "hydractl").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done > said\n')
     (tmp_path / "hydractl").chmod(0o755)
-    (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, "said"))
+    (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, ["said"]))
     before = sorted(tmp_path.iterdir())
     subprocess.run(["make", "-n"], cwd=tmp_path, check=True, capture_output=True)
     assert sorted(tmp_path.iterdir()) == before
