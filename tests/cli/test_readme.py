@@ -194,6 +194,11 @@ def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", TEXTS[name])) - flags - elsewhere == set()
 
 
+def test_the_first_page_is_short() -> None:
+    prose = re.sub(r"^```.*?^```$|^\|.*?$|\]\(.*?\)", "", TEXTS[README], flags=re.DOTALL | re.MULTILINE)
+    assert len(prose.split()) <= 600
+
+
 def test_every_link_to_a_file_leads_somewhere() -> None:
     for page_file in (ROOT / "README.md", *ROOT.glob(".github/*.md"), *ROOT.glob("hydractl/guide/*.md")):
         for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page_file.read_text(encoding="utf-8")):
