@@ -385,7 +385,10 @@ class Task(Protocol):
             names: the options that ask for them.
             by_class: whether each class should keep them by itself.
         """
-        others = f"promise `{'`, `'.join(self.promises)}`" if self.promises else self.or_else
+        promised = "`, `".join(self.promises)
+        others = (
+            f"promise `{promised}`" if promised else "train a classifier for it by finetune with `new_classifier` zeros"
+        )
         for name in names:
             if name not in self.promises:
                 problem = f"`{name}` cannot be promised of {self.answers}, this model is for {self.name}"
