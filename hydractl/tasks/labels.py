@@ -406,4 +406,6 @@ def _threshold(p: FloatArray, labels: IntArray) -> float:
     taken = np.bincount(ranks)[::-1].cumsum()[::-1]  # samples from each level on
     hits = np.bincount(ranks, weights=labels)[::-1].cumsum()[::-1]
     best = int(np.argmax(2 * hits / (taken + labels.sum())))
-    return float(levels[best] if best == 0 else (levels[best - 1] + levels[best]) / 2)
+    middle = (levels[max(best - 1, 0)] + levels[best]) / 2
+    # Between neighbouring floating-point numbers the middle is one of them, perhaps the lower.
+    return float(middle if best and middle > levels[best - 1] else levels[best])

@@ -80,7 +80,8 @@ def test_what_the_others_see_too_is_said_again(reference: Reference, tmp_path: P
     expected = answers(dense, reference.inputs)
     assert float((answers(pruned, reference.inputs) - expected).abs().max()) > 1e-6
     refitted = refit(from_checkpoint(dense), pruned, by_tower(more(reference.inputs)), Refitting(ridge=0))
-    assert_close(answers(refitted, reference.inputs), expected, rtol=0, atol=1e-10)
+    # Without a ridge the error grows with the condition of the sums, which rounding of the processor changes.
+    assert_close(answers(refitted, reference.inputs), expected, rtol=0, atol=1e-9)
     assert refitted.layout == pruned.layout
 
 
