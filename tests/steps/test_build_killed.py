@@ -19,7 +19,7 @@ KILLS = 4
 IMPORTED = ["datasets", "timm", "torchvision", "torch._dynamo", "matplotlib.pyplot",
             "transformers.image_processing_utils", "hydractl.steps.build", "hydractl.evaluation.comparison",
             "hydractl.reports.page"]  # fmt: skip
-MADE = ("hydra.safetensors", "network.safetensors", "work/selection.json", "work/circuit-avg.json", "Makefile")
+MADE = ("hydra.safetensors", "network.safetensors", "work/selected.json", "work/circuit-avg.json", "Makefile")
 
 
 def build(folder: str, output: str) -> None:

@@ -184,8 +184,8 @@ def write(key: str, folder: Path) -> dict[str, Any]:
         odd = [draw.choice(["in", "met", "Lee", "Berlin"], 3 + n % 5).tolist() for n in range(60)]
         datasets.Dataset.from_dict({"tokens": odd}).to_parquet(folder / "odd.parquet")
     else:
-        texts = [" ".join(draw.choice(WORDS[5:], 9)) for _ in range(80)]
-        rows = {"text": texts, "label": draw.normal(size=80).tolist()}
+        texts = [" ".join(draw.choice(WORDS[5:], 9)) for _ in range(160)]
+        rows = {"text": texts, "label": draw.normal(size=160).tolist()}
         datasets.Dataset.from_dict(rows).to_parquet(folder / "data.parquet")
         datasets.Dataset.from_dict({"text": texts[:9]}).to_parquet(folder / "odd.parquet")
     given = {"budgets": "1,2", "members": 2, "device": "cpu", "output": folder / "built"}
