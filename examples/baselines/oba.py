@@ -2,10 +2,9 @@
 
     python oba.py MODEL FOLDER --train SOURCE --keep 0.891 --id SOURCE --ood [near/|far/]NAME=SOURCE ...
 
-FOLDER then holds predictions for `hydractl evaluate oba=predictions:FOLDER`. The saliencies are those of the head
-scores `hydractl score-heads --method oba`.
+FOLDER then holds predictions for `hydractl evaluate oba=predictions:FOLDER`.
 
-Source: Sun et al. 2025, arXiv 2502.17941.
+Source: Sun et al. 2025, arXiv 2502.17941; order 3 is an extension of its authors.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from folder import add_data_options, batches, save_predictions
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hydractl
-from hydractl.checkpoint.slots import linear_weights
+from hydractl.checkpoint.slots import slots
 from hydractl.circuit.objective import ScoringData
-from hydractl.circuit.saliency import saliencies
+from hydractl.circuit.saliency import cross_entropies
 from hydractl.data.batching import make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
@@ -35,11 +35,40 @@ from hydractl.model.hydra import Hydra
 from hydractl.systems.cost import cost
 
 
+def saliencies(model: Hydra, data: ScoringData, order: int) -> dict[str, Tensor]:
+    """Returns the saliency of every weight of the linear maps before the classifier, of its shape in float64.
+
+    The saliency of a weight w_i is the share of the Taylor term that its own index accounts for: in order 2
+    `|w_i sum_j H_ij w_j|`, with H the Hessian of the mean cross-entropy over all samples; in order 3
+    `|w_i sum_jk T_ijk w_j w_k|`. The sums run over all these weights, whatever their layer. H is never stored: each
+    order takes one more backward pass.
+    """
+    linear = [
+        name
+        for name, slot in slots(model.spec).items()
+        if name.endswith((".embeddings.patch.weight", ".embeddings.projection.weight"))
+        or (name.endswith(".weight") and slot.group in ("attention", "mlp", "pooler", "projection") and slot.shape[1:])
+    ]
+    weights = [model.get_parameter(name).requires_grad_(True) for name in linear]
+    directions, total = [weight.detach().clone() for weight in weights], [0.0 * weight.double() for weight in weights]
+    for batch in data.id:
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # whose backward pass can be differentiated again
+            value = cross_entropies(model, batch, {}, weights[0].device).sum() / data.id_samples
+            for _ in range(order - 1):
+                parts = torch.autograd.grad(value, weights, create_graph=True, materialize_grads=True)
+                value = torch.stack([(part * to).sum() for part, to in zip(parts, directions, strict=True)]).sum()
+            gradients = torch.autograd.grad(value, weights, materialize_grads=True)
+        total = [old.detach() + new.double() for old, new in zip(total, gradients, strict=True)]
+    for weight in weights:
+        weight.requires_grad_(False)
+    return {name: (g * w.detach()).abs() for name, g, w in zip(linear, total, weights, strict=True)}
+
+
 def prune(model: Hydra, samples: Samples, options: argparse.Namespace) -> list[tuple[Tensor, Tensor]]:
     """Zeroes the weights of linear maps with the lowest saliencies; returns each tensor with the places that stay."""
     preprocessor = cast("Preprocessor", model.preprocessor)
     data = ScoringData(make_batches(samples, preprocessor, options.batch_size), len(samples), [], 0, {}, Ranks(), ())
-    found = saliencies(model, data, linear_weights(model.spec), options.order)
+    found = saliencies(model, data, options.order)
     total = sum(parameter.numel() for parameter in model.parameters())
     flat = torch.cat([saliency.flatten() for saliency in found.values()])
     count = round((1 - options.keep) * total)

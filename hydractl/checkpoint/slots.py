@@ -61,17 +61,6 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
     return table if spec.adapter is None else dict(_adapted(table, spec.adapter))
 
 
-def linear_weights(spec: ModelSpec) -> list[str]:
-    """Returns the names of the weights of all linear maps before the classifier, the patches' included."""
-    groups = ("attention", "mlp", "pooler", "projection")
-    return [
-        name
-        for name, slot in slots(spec).items()
-        if name.endswith((".embeddings.patch.weight", ".embeddings.projection.weight"))
-        or (name.endswith(".weight") and slot.group in groups and len(slot.shape) > 1)
-    ]
-
-
 def is_adapted(adapter: Adapter | None, name: str, slot: Slot) -> bool:
     """Returns whether a weight or bias belongs to a linear map that members adapt."""
     if adapter is None or (slot.layer is not None and slot.layer < adapter.first):

@@ -1,4 +1,4 @@
-"""The modes of a search: how a round is made up, and how its candidates are measured.
+"""The modes of a search: how the candidates of a round are measured.
 
 A new mode is a row here, a dataclass whose fields are its own options, and a file for what it computes.
 """
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from hydractl import bounds
-from hydractl.checkpoint.heads import layer_budgets
-from hydractl.circuit.ranking import Round, greedy_round
 from hydractl.errors import OptionError
 from hydractl.options import Option, option
 
@@ -37,8 +35,8 @@ class Exact:
 
     heads_per_step: HeadsPerStep = 1
 
-    def round(self, search: Search, done: int) -> Round:
-        return greedy_round(search, done, self.heads_per_step)
+    def count(self, left: int, *, first: bool) -> int:
+        return left
 
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
@@ -66,9 +64,8 @@ class Shortlist:
                 f"`shortlist` {self.shortlist} is shorter than `heads_per_step` {self.heads_per_step}: lengthen it"
             )
 
-    def round(self, search: Search, done: int) -> Round:
-        full = greedy_round(search, done, self.heads_per_step)
-        return full._replace(passes=min(1.0, self.shortlist / full.left)) if done else full
+    def count(self, left: int, *, first: bool) -> int:
+        return left if first else min(left, self.shortlist)
 
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
@@ -78,31 +75,7 @@ class Shortlist:
         return measure_shortlisted(search, network, data, growing=growing, progress=progress, size=self.shortlist)
 
 
-@dataclass(frozen=True)
-class HeadMap:
-    """Searches layer by layer.
-
-    Source: Wang et al. 2025.
-    """
-
-    name: ClassVar[str] = "headmap"
-    help: ClassVar[str] = "layer by layer, each giving up its share of the budget at once"
-
-    def round(self, search: Search, done: int) -> Round:
-        for place, share in layer_budgets(search.candidates, search.budget).items():
-            if done < share:
-                heads = tuple(head for head in search.candidates if (head.tower, head.layer) == place)
-                return Round(heads, len(heads), share)
-            done -= share
-        raise ValueError(f"all {search.budget} heads have left already")
-
-    def measure(
-        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-    ) -> Measured:
-        return Exact().measure(search, network, data, growing, progress=progress)
-
-
-MODES = (Exact, Shortlist, HeadMap)
+MODES = (Exact, Shortlist)
 
 
 def shortcut_account(ranking: Ranking) -> str | None:

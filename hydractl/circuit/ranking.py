@@ -80,23 +80,18 @@ class Ranking:
         return self.shortcut.gap / self.baseline.span(self.objective)
 
 
-class Round(NamedTuple):
-    """A round's candidates, planned before earlier drops are known."""
-
-    heads: tuple[Head, ...]  # those that the round chooses among, in candidate order; some may have left before
-    left: int  # how many of them have not
-    drops: int  # how many leave in this round
-    passes: float = 1.0  # how often each is measured, on average and as far as that can be foreseen
-
-
 class Mode(Protocol):
-    """One way to make up the rounds of a search and to measure their candidates."""
+    """One way to measure the candidates of a round."""
 
     name: ClassVar[str]
     help: ClassVar[str]
 
-    def round(self, search: Search, done: int) -> Round:
-        """Returns the round after so many heads have left."""
+    @property
+    def heads_per_step(self) -> int:
+        """How many heads leave in a round."""
+
+    def count(self, left: int, *, first: bool) -> int:
+        """Returns how many of the candidates left are measured in a round, as far as it can be foreseen."""
 
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
@@ -114,30 +109,24 @@ class Search:
 
     candidates: tuple[Head, ...]
     budget: int
-    mode: Mode  # how a round is made up, and how its candidates are measured
+    mode: Mode  # how the candidates of a round are measured
     tie_break: TieBreak = "order"  # among equals the first in candidate order, or the one with the lowest ID loss
 
-    def round(self, done: int) -> Round:
-        """Returns the round after so many heads have left."""
-        return self.mode.round(self, done)
+    def drops(self, done: int) -> int:
+        """Returns how many heads leave in the round after so many have."""
+        return min(self.mode.heads_per_step, self.budget - done)
 
-    def networks(self, done: int) -> float:
+    def networks(self, done: int) -> int:
         """Counts the networks with a head off that are measured after so many heads, as far as it can be foreseen."""
-        count = 0.0
+        count = 0
         while done < self.budget:
-            turn = self.round(done)
-            count, done = count + turn.left * turn.passes, done + turn.drops
+            count += self.mode.count(len(self.candidates) - done, first=not done)
+            done += self.drops(done)
         return count
 
     def left(self, dropped: frozenset[Head]) -> list[Head]:
         """Returns the candidates of the round after these have left, in candidate order."""
-        return [head for head in self.round(len(dropped)).heads if head not in dropped]
-
-
-def greedy_round(search: Search, done: int, heads_per_step: int) -> Round:
-    """Returns a round of Algorithm 1: every head that is left is a candidate, and the best of them leave."""
-    drops = min(heads_per_step, search.budget - done)
-    return Round(search.candidates, len(search.candidates) - done, drops)
+        return [head for head in self.candidates if head not in dropped]
 
 
 ALL = "all"

@@ -1,7 +1,6 @@
-"""Head scores from weights and gradients: magnitude, Taylor, OBA and gates; higher = keep.
+"""Head scores from weights and gradients: magnitude, Taylor and gates; higher = keep.
 
-Source: [HE] D.1.1, after Molchanov et al. 2019 (Taylor) and Michel et al. 2019 (gates); Sun et al. 2025,
-arXiv 2502.17941 (OBA, whose order 3 is the authors' extension).
+Source: [HE] D.1.1, after Molchanov et al. 2019 (Taylor) and Michel et al. 2019 (gates).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +9,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.checkpoint.layout import Layout, every_unit
-from hydractl.checkpoint.slots import linear_weights
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.replay import kept_counts, pooled
@@ -66,41 +63,6 @@ def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head] | None 
     return {
         head: float(torch.stack([part.mean() for part in _of_head(model, products, head, "qkv")]).mean())
         for head in heads
-    }
-
-
-def saliencies(model: Hydra, data: ScoringData, names: Sequence[str], order: int = 2) -> dict[str, Tensor]:
-    """Returns the OBA saliency of every weight in the named tensors, each of its tensor's shape in float64.
-
-    The saliency of a weight w_i is the share of the Taylor term that its own index accounts for: in order 2
-    `|w_i sum_j H_ij w_j|`, with H the Hessian of the mean cross-entropy over all samples; in order 3
-    `|w_i sum_jk T_ijk w_j w_k|`. The sums run over all named weights, whatever their layer. H is never stored: each
-    order takes one more backward pass.
-
-    Args:
-        model: of one member.
-        order: 2 as published, or 3.
-    """
-    weights = [model.get_parameter(name) for name in names]
-    directions = [weight.detach().clone() for weight in weights]
-
-    def along(loss: Tensor) -> Tensor:
-        for _ in range(order - 1):
-            parts = torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True)
-            loss = torch.stack([(part * to).sum() for part, to in zip(parts, directions, strict=True)]).sum()
-        return loss
-
-    with sdpa_kernel(SDPBackend.MATH):  # the one whose backward pass can be differentiated again
-        gradients = mean_gradients(model, data, weights, along)
-    return {name: (g * w.detach()).abs() for name, g, w in zip(names, gradients, weights, strict=True)}
-
-
-def oba_scores(model: Hydra, data: ScoringData, order: int = 2) -> dict[Head, float]:
-    """Returns the sum of the saliencies of each head's query, key, value and output weights."""
-    by_weight = saliencies(model, data, linear_weights(model.spec), order)
-    return {
-        head: float(torch.stack([part.sum() for part in _of_head(model, by_weight, head, "qkvo")]).sum())
-        for head in member_heads(model.heads, 0)
     }
 
 
@@ -264,20 +226,14 @@ def gate_scores(model: Hydra, data: ScoringData, tower: str) -> dict[Head, float
     }
 
 
-def mean_gradients(
-    model: Hydra, data: ScoringData, weights: Sequence[Tensor], of: Callable[[Tensor], Tensor] = lambda loss: loss
-) -> list[Tensor]:
-    """Returns the gradients, float64, of the mean cross-entropy over all samples; batches are added in their order.
-
-    Args:
-        of: what to differentiate instead of the loss, a linear function of it such as a derivative.
-    """
+def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the gradients, float64, of the mean cross-entropy over all samples; batches are added in their order."""
     device, prompts = weights[0].device, data.all_prompts
 
     def gradient(number: int) -> Tensor:
         with torch.enable_grad():
             loss = cross_entropies(model, data.id[number], prompts, device).sum() / data.id_samples
-            parts = torch.autograd.grad(of(loss), weights, materialize_grads=True)
+            parts = torch.autograd.grad(loss, weights, materialize_grads=True)
         return torch.cat([part.double().flatten() for part in parts])
 
     sizes = [weight.numel() for weight in weights]

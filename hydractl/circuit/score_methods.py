@@ -137,26 +137,6 @@ class Gate(ScoreMethod):
 
 
 @dataclass(frozen=True)
-class Oba(ScoreMethod):
-    """Scores by the saliencies of single weights."""
-
-    name = "oba"
-    help = "sum of the saliencies of the head's weights, by products of the loss's Hessian with all weights"
-    by_loss = True
-    per_tower = True
-
-    id_data: IdData
-    order: int = option(
-        2, "Order of the Taylor term of the saliencies: 2 as published, or 3.", minimum=2, maximum=3, rare=True
-    )
-
-    def score(self, scoring: Scoring) -> Scored:
-        from hydractl.circuit.saliency import oba_scores
-
-        return Scored(oba_scores(*scoring.network, self.order))
-
-
-@dataclass(frozen=True)
 class Magnitude(ScoreMethod):
     """Scores by the size of the weights."""
 
@@ -241,4 +221,4 @@ class Ablation(ScoreMethod):
         return Scored(ablation_scores(*scoring.network, self.objective))
 
 
-SCORE_METHODS = (Taylor, Deviation, Gate, Oba, Magnitude, Drawn, Separating, Ablation)
+SCORE_METHODS = (Taylor, Deviation, Gate, Magnitude, Drawn, Separating, Ablation)

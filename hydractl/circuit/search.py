@@ -186,7 +186,7 @@ def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
         return -measure.rank(ranking.objective), measure.nll if search.tie_break == "nll" else 0.0
 
     choice = [head for head in search.candidates if head in measures]
-    best = sorted(choice, key=badness)[: search.round(len(ranking.steps)).drops]
+    best = sorted(choice, key=badness)[: search.drops(len(ranking.steps))]
     steps = tuple(DroppedHead(head, measures[head]) for head in best)
     return replace(ranking, baseline=ranking.baseline or measures[None], steps=ranking.steps + steps)
 

@@ -3,7 +3,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.circuit import saliency
@@ -138,9 +137,6 @@ def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
     for tower in case.model.spec.towers:
         own = {head: score for head, score in expected.items() if head.tower == tower.name}
         assert saliency.gate_scores(pruned, case.data(5), tower.name) == pytest.approx(own, abs=1e-10)
-    assert saliency.oba_scores(pruned, case.data(5), 2) == pytest.approx(
-        {head: score for head, score in their_saliencies(case, 2).items() if head not in gone}, rel=1e-9, abs=1e-12
-    )
     of_heads, of_units = saliency.taylor_scores_of_activations(pruned, case.data(5))
     assert of_heads.keys() == set(left) and of_units
     assert separations(pruned, case.data(5)).keys() == {head for head in left if head.tower == left[0].tower}
@@ -184,32 +180,3 @@ def test_ablation(case: Case) -> None:
     for objective in OBJECTIVES:
         expected = {head: score(objective, *whole) - score(objective, *found) for head, found in without.items()}
         assert ablation_scores(case.model, case.data(), objective) == pytest.approx(expected, abs=1e-12)
-
-
-def their_saliencies(case: Case, order: int) -> dict[Head, float]:
-    """By derivatives of transformers' own loss with respect to all weights of its linear maps."""
-    outside = ("position", "word_embeddings", "token_type", "token_embedding", "cls_token", "classifier")
-    named = case.reference.model.named_parameters()
-    weights = [w for name, w in named if w.ndim > 1 and not any(part in name for part in outside)]
-    with sdpa_kernel(SDPBackend.MATH):
-        value = losses(case).mean()
-        for _ in range(order - 1):
-            gradients = torch.autograd.grad(value, weights, create_graph=True)
-            value = sum((g * w.detach()).sum() for g, w in zip(gradients, weights, strict=True))
-        gradients = torch.autograd.grad(value, weights)
-    sizes = {w: (g * w).detach().abs() for g, w in zip(gradients, weights, strict=True)}
-    scores = {}
-    for head in member_heads(case.model.heads, 0):
-        width = case.model.spec.tower(head.tower).head_width
-        places, total = slice(head.head * width, (head.head + 1) * width), 0.0
-        for part in "qkv":
-            total += float(sizes[their_map(case, head, part).weight][places].sum())
-        scores[head] = total + float(sizes[output_projection(case.reference, head).weight][:, places].sum())
-    return scores
-
-
-@pytest.mark.parametrize("order", [2, 3])
-def test_oba(case: Case, order: int) -> None:
-    assert saliency.oba_scores(case.model, case.data(5), order) == pytest.approx(
-        their_saliencies(case, order), rel=1e-9, abs=1e-12
-    )

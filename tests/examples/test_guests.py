@@ -8,10 +8,12 @@ from types import ModuleType
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.open import open_samples
+from tests.circuit.conftest import build_case
 from tests.cli.conftest import images as images
 from tests.cli.conftest import noise as noise
 from tests.cli.conftest import vit as vit
@@ -81,6 +83,23 @@ def test_bayesvlm_and_vilu_join_the_table(
     models = hydractl.evaluate({name: f"predictions:{tmp_path / name}" for name in ("bayesvlm", "vilu")}).models
     assert models["vilu"]["score"] == "own confidence"
     assert set(models["bayesvlm"]["ood"]) == set(models["vilu"]["ood"]) != set()
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_saliencies_are_derivatives_of_their_loss(order: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, others = build_case("vit", tmp_path), ("position", "cls_token", "classifier")
+    named = case.reference.model.named_parameters()
+    weights = [weight for name, weight in named if weight.ndim > 1 and not any(part in name for part in others)]
+    with sdpa_kernel(SDPBackend.MATH):
+        value = torch.nn.functional.cross_entropy(case.reference.model(**case.id_inputs).logits, case.labels)
+        for _ in range(order - 1):
+            gradients = torch.autograd.grad(value, weights, create_graph=True)
+            value = sum((g * w.detach()).sum() for g, w in zip(gradients, weights, strict=True))
+        gradients = torch.autograd.grad(value, weights)
+    theirs = torch.cat([(g * w).detach().abs().flatten() for g, w in zip(gradients, weights, strict=True)])
+    ours = script("oba", monkeypatch).saliencies(case.model, case.data(5), order)
+    found = torch.cat([saliency.flatten() for saliency in ours.values()])
+    torch.testing.assert_close(found.sort().values, theirs.sort().values, rtol=1e-9, atol=1e-12)
 
 
 def test_oba_keeps_its_zeros_through_training(
