@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from hydractl.calibration.promises import Recalled, Sure
+from hydractl.metrics.classification import ByClass
 from hydractl.metrics.scaling import ConformalMetrics
 from hydractl.schema import Checked, Items
 from hydractl.systems.system import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
@@ -261,6 +262,7 @@ class SystemResult:
     shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None  # by kind and severity
     shift_means: ShiftMeans | None = None
     conformal: ConformalMetrics | None = None
+    by_class: ByClass | None = None  # on the ID data; of several seeds each has its own
     temperature: SystemTemperature | None = None
     cost: Cost | None = field(default=None, metadata=NULL)
     curves: Curves | None = None

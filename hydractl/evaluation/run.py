@@ -22,7 +22,7 @@ from hydractl.checkpoint.calibration import Calibration, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
-from hydractl.metrics.classification import PredictionTable
+from hydractl.metrics.classification import ByClass, PredictionTable
 from hydractl.metrics.scaling import ConformalMetrics, FittedTemperature, prediction_sets
 from hydractl.model.answering import OodHead
 from hydractl.ood.fit import fitted_scorer, score_samples
@@ -56,6 +56,7 @@ class SystemPredictions:
     own_confidence: bool = False  # whether scores are minus the system's own confidence
     own_fit: OodFit | None = None  # the score that the system's file brings, if it is scored by it
     flagged: float | None = None  # the share of the ID samples that this score flags; None without one
+    by_class: ByClass | None = None  # of the in-distribution data; None without classes or logits
 
     @cached_property
     def with_msp(self) -> Mapping[SetKey, PredictionTable]:
@@ -116,25 +117,24 @@ def predict_sets(
         scorer = partial(by_head, head)
         reads = "logits" if predictor.scores_itself else reads
     measured: dict[SetKey, _Measured] = {}
-    promises: dict[str, Any] = {}
+    of_id: dict[str, Any] = {}
     for key in keys:
         if key.role != "calibration":
             answers_to_set = replace(answered(key, reads), calibration=calibration)
             measured[key] = _measure(answers_to_set, scorer)
             if key.role == "id":
-                promises = _measured_promises(answers_to_set, predictor, chosen)
-    id_part = next((part for key, part in measured.items() if key.role == "id"), None)
+                of_id = _measured_promises(answers_to_set, predictor, chosen)
+                of_id |= _measured_classes(answers_to_set, measured[key], head)
     return SystemPredictions(
         predictor.task,
         calibration,
         fitted,
         {key: part.table for key, part in measured.items() if part.table is not None},
         scores={key: part.scores for key, part in measured.items()},
-        **promises,
+        **of_id,
         correct={key: part.correct for key, part in measured.items() if part.correct is not None},
         own_confidence=predictor.own_confidence,
         own_fit=None if head is None else head.fit,
-        flagged=None if head is None or id_part is None else float(flags_of(head, id_part.scores).mean()),
     )
 
 
@@ -233,6 +233,13 @@ def _measured_promises(answers: Answers, predictor: System, settings: Settings) 
         p, labels, names = labelled.probabilities, labelled.labels, labelled.names
         sets = prediction_sets(p, labels, promised.least, promised.coverage, classes=names)
     return {"sets": sets, "sure": sure, "recall": measure_recall(answers)}
+
+
+def _measured_classes(answers: Answers, measured: _Measured, head: OodHead | None) -> dict[str, Any]:
+    """Returns the share of in-distribution samples that look OOD and the numbers of each class, as fields."""
+    flags, table = None if head is None else flags_of(head, measured.scores), measured.table
+    by_class = None if table is None else answers.task.class_numbers(table, answers.names, flags)
+    return {"flagged": None if flags is None else float(flags.mean()), "by_class": by_class}
 
 
 def _measure(answers: Answers, scorer: Scorer) -> _Measured:

@@ -71,10 +71,10 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> SystemResul
     for key in predictions.scores:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions)
-    by_class = id_set in predictions.with_msp or id_set in predictions.correct
+    has_outcomes = id_set in predictions.with_msp or id_set in predictions.correct
     return SystemResult(
         id=replace(_labelled(id_set, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
-        selective=_selective(predictions) if by_class else None,
+        selective=_selective(predictions) if has_outcomes else None,
         score=OWN if predictions.own_confidence else None if predictions.own_fit is None else predictions.own_fit.score,
         typicality=_typicality(predictions),
         sure=predictions.sure,
@@ -84,7 +84,8 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> SystemResul
         shift=shift or None,
         shift_means=shift_means(shift),
         conformal=predictions.sets,
-        temperature=_temperature(predictions) if by_class else None,
+        by_class=predictions.by_class,
+        temperature=_temperature(predictions) if has_outcomes else None,
         cost=cost,
     )
 
@@ -350,7 +351,7 @@ def aggregate(systems: Sequence[SystemResult]) -> SystemResult:
     means = {name: combined(_mean, *(getattr(system, name) for system in systems)) for name in MEASURED}
     spread = {name: combined(_deviation, *(getattr(system, name) for system in systems)) for name in MEASURED}
     seeds = tuple(replace(system, curves=None) for system in systems)
-    return replace(systems[0], **means, std=SystemResult(**spread), seeds=seeds)
+    return replace(systems[0], **means, by_class=None, std=SystemResult(**spread), seeds=seeds)
 
 
 class _Estimate(NamedTuple):

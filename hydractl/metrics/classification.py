@@ -1,8 +1,9 @@
 """Quality of classification: the per-sample quantities of an ensemble, accuracy, and calibration."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,11 @@ from hydractl.metrics.arrays import (
     sample_chunks,
     scaled_logits,
 )
+from hydractl.schema import Checked
 
 T = TypeVar("T")
+_Count = Annotated[int, Checked(ge=0)]
+_Share = Annotated[float, Checked(ge=0, le=1)]
 BINS = 15  # of confidence, for both calibration errors
 
 
@@ -153,6 +157,74 @@ def too_few_right(right: int, samples: int, classes: int) -> bool:
     from scipy.special import bdtr
 
     return bool(bdtr(right, samples, (1 + 1 / classes) / 2) < 1e-4)
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """The answers to the samples of one class, label or tag; a share of no samples is None."""
+
+    samples: _Count  # with this label
+    recall: _Share | None = None  # share of them that are answered with it
+    precision: _Share | None = None  # share of the answers with it that are right
+    confidence: _Share | None = None  # mean probability of their answers; of several labels, of this label
+    flagged: _Share | None = None  # share of them that look OOD to the file's own score; None without one
+    answers: Mapping[str, _Count] | None = None  # how often each class is their answer; None of several labels
+
+
+ByClass = Mapping[str, ClassNumbers]  #: by the name of the class, label or tag
+
+
+def numbers_of_classes(table: PredictionTable, names: Sequence[str], flags: BoolArray | None) -> ByClass:
+    """Returns the numbers of each class that is a label or an answer, by name.
+
+    Args:
+        names: [C].
+        flags: [N], whether each sample looks OOD; None if nothing tells.
+    """
+    labels, size = table.required_outcomes().labels, len(names)
+    answers: dict[int, dict[str, int]] = defaultdict(dict)
+    pairs, counts = np.unique(labels * size + table.prediction, return_counts=True)
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        answers[pair // size][names[pair % size]] = count
+
+    def total(of: Any) -> NDArray[Any]:
+        return np.bincount(labels, of, size)
+
+    sums = {"recall": total(table.prediction == labels), "confidence": total(table.msp)}
+    sums |= {} if flags is None else {"flagged": total(flags)}
+    samples, answered = (np.bincount(classes, minlength=size) for classes in (labels, table.prediction))
+    return shares_by_class(names, samples, answered, sums=sums, answers=answers)
+
+
+def shares_by_class(
+    names: Sequence[str],
+    samples: IntArray,
+    answered: IntArray,
+    *,
+    sums: Mapping[str, NDArray[Any]],
+    answers: Mapping[int, Mapping[str, int]] | None = None,
+) -> ByClass:
+    """Returns the numbers of each class that is a label or an answer, by name.
+
+    Args:
+        names: [C].
+        samples, answered: [C], how often each class is the label, and how often it is answered.
+        sums: [C] over the samples of each class, of what `recall` and others are means of.
+        answers: how often each class is answered, for those of each class by its number.
+    """
+
+    def share(total: float, count: int) -> float | None:
+        return float(total / count) if count else None
+
+    return {
+        names[at]: ClassNumbers(
+            int(samples[at]),
+            precision=share(sums["recall"][at], answered[at]),
+            answers=None if answers is None else answers.get(at, {}),
+            **{name: share(values[at], samples[at]) for name, values in sums.items()},
+        )
+        for at in np.flatnonzero(samples + answered).tolist()
+    }
 
 
 @dataclass(frozen=True)

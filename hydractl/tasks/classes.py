@@ -24,7 +24,13 @@ from hydractl.metrics.arrays import (
     member_probabilities,
 )
 from hydractl.metrics.bootstrap import classification_replicates
-from hydractl.metrics.classification import PredictionTable, classification_metrics, tabulate
+from hydractl.metrics.classification import (
+    ByClass,
+    PredictionTable,
+    classification_metrics,
+    numbers_of_classes,
+    tabulate,
+)
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 from hydractl.ood.ood_scores import DEFAULT
 from hydractl.tasks.task import (
@@ -104,6 +110,9 @@ class Classes(Task):
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return classification_replicates(table, draws, seed)
+
+    def class_numbers(self, table: Any, names: Sequence[str], flags: BoolArray | None) -> ByClass | None:
+        return numbers_of_classes(table, names, flags)
 
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
         return fit_temperature(*answers.labelled)

@@ -27,6 +27,7 @@ from hydractl.metrics.arrays import (
 from hydractl.metrics.bootstrap import by_field, draw_places
 from hydractl.metrics.classification import (
     BINS,
+    ByClass,
     ClassificationMetrics,
     Outcomes,
     PredictionTable,
@@ -34,6 +35,7 @@ from hydractl.metrics.classification import (
     equal_mass_bins,
     equal_width_bins,
     in_order,
+    shares_by_class,
 )
 from hydractl.metrics.detection import least_answers, metrics_of_counts, sure_from
 from hydractl.metrics.scaling import FittedLabels, FittedTemperature, lowest_temperature
@@ -107,6 +109,12 @@ class Labels(Task):
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return label_set_replicates(table, draws, seed)
+
+    def class_numbers(self, table: Any, names: Sequence[str], flags: BoolArray | None) -> ByClass | None:
+        there, answered = table.required_outcomes().labels, table.prediction
+        sums = {"recall": (there * answered).sum(0), "confidence": (there * table.probabilities).sum(0)}
+        sums |= {} if flags is None else {"flagged": flags @ there}
+        return shares_by_class(names, there.sum(0), answered.sum(0), sums=sums)
 
     def choices(self, answers: Answers) -> tuple[BoolArray, int] | None:
         logits, labels = answers.labelled

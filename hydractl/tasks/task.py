@@ -17,6 +17,7 @@ from hydractl.checkpoint.calibration import INTERVAL, NOT_CALIBRATED, Calibratio
 from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
+from hydractl.metrics.classification import ByClass
 from hydractl.metrics.scaling import FittedTemperature
 from hydractl.ood.score import FitSamples, flagged
 
@@ -359,6 +360,16 @@ class Task(Protocol):
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         """Returns resampled values `[draws]` of these numbers."""
+
+    def class_numbers(self, table: Any, names: Sequence[str], flags: BoolArray | None) -> ByClass | None:
+        """Returns the numbers of each class, label or tag by name; None where answers hold none.
+
+        Args:
+            table: of labelled samples.
+            names: `[C]`.
+            flags: `[N]`, whether each sample looks OOD; None if nothing tells.
+        """
+        return None
 
     # Calibration.
 

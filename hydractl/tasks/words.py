@@ -14,6 +14,7 @@ from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mea
 from hydractl.metrics.bootstrap import draw_places
 from hydractl.metrics.classification import (
     BINS,
+    ByClass,
     ClassificationMetrics,
     Outcomes,
     PredictionTable,
@@ -88,6 +89,11 @@ class Words(Classes):
 
     def metrics(self, table: Any) -> dict[str, Any]:
         return asdict(word_metrics(table)) if isinstance(table, WordTable) else super().metrics(table)
+
+    def class_numbers(self, table: Any, names: Sequence[str], flags: BoolArray | None) -> ByClass | None:
+        if isinstance(table, WordTable):
+            table, flags = table.words, None  # it is sentences that look OOD
+        return super().class_numbers(table, names, flags)
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return word_replicates(table, draws, seed)

@@ -54,6 +54,24 @@ def test_a_page_draws_the_profiles_of_the_oddest_samples(hydractl: Command, plac
     assert page.count('class="profile"') == profiles
     assert page.count("Least typical of ood/far/n, by network") == 1
     assert page.count("<rect") >= profiles * len(oddest[0]["profile"])
+    assert page.count('class="matrix"') == 2
+
+
+def test_the_classes_of_a_report_add_up_to_its_numbers(hydractl: Command, place: Path) -> None:
+    hydractl("calibrate", "vit", "--id-data=pets", "-o", "network.safetensors", code=0)
+    hydractl("evaluate", "vit", "network=network.safetensors", "--id-data=held-out", "--json=report.json", code=0)
+    models = json.loads(Path("report.json").read_text())["models"]
+    for name, numbers in models.items():
+        by_class, samples = numbers["by_class"].values(), numbers["id"]["samples"]
+        assert sum(one["samples"] for one in by_class) == samples
+        assert sum(sum(one["answers"].values()) for one in by_class) == samples
+        assert sum(one["samples"] * one.get("recall", 0) for one in by_class) / samples == pytest.approx(
+            numbers["id"]["accuracy"]
+        )
+        if name == "network":
+            odd = sum(one["samples"] * one.get("flagged", 0) for one in by_class) / samples
+            assert 1 - odd == pytest.approx(numbers["typicality"]["coverage"])
+    assert "flagged" not in json.dumps(models["vit"]["by_class"])
 
 
 def test_several_reports_make_one_table(hydractl: Command, place: Path) -> None:

@@ -7,7 +7,7 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.evaluation.results import Difference, LabelledMetrics, Resampled, SystemResult
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
-from hydractl.metrics.classification import tabulate
+from hydractl.metrics.classification import ClassNumbers, tabulate
 from hydractl.metrics.detection import ood_metrics
 from hydractl.systems.saved_file import SAVED
 from hydractl.systems.system import Cost, SetKey, plain
@@ -104,6 +104,10 @@ def test_seeds_are_a_mean_and_a_deviation() -> None:
     assert found.std.id.accuracy == pytest.approx(np.std(accuracies, ddof=1))
     assert [seed.id.accuracy for seed in found.seeds] == accuracies
     assert (found.ood["a"].group, found.id.samples) == ("near", 60)
+    by_class = {"cat": ClassNumbers(60)}
+    seeds = [replace(part, system=replace(part.system, by_class=by_class)) for part in parts]
+    both = assemble(seeds)["m"]
+    assert both.by_class is None and [seed.by_class for seed in both.seeds] == 3 * [by_class]
     low, high = found.intervals.id["accuracy"]
     assert low < found.id.accuracy < high
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from hydractl.errors import DataError
@@ -15,6 +16,7 @@ from hydractl.metrics.classification import (
     classification_metrics,
     equal_width_bins,
     in_order,
+    numbers_of_classes,
     reliability_diagram,
     tabulate,
 )
@@ -193,3 +195,26 @@ def test_reliability_diagram_by_hand():
     assert diagram.counts.tolist() == [3, 1]
     assert diagram.confidence == pytest.approx([1.4 / 3, 1], abs=1e-15)
     assert diagram.accuracy == pytest.approx([2 / 3, 1], abs=1e-15)
+
+
+def test_numbers_by_class_equal_scikit_learn():
+    draw = np.random.default_rng(0)
+    labels, names = draw.integers(0, 4, 200), ("cat", "dog", "fox", "cow", "owl", "never")
+    logits = draw.normal(size=(2, 200, 6)) + 2 * np.eye(6)[labels]
+    logits[..., 5] = -9
+    table, flags = tabulate(logits, labels), draw.random(200) < 0.1
+    found = numbers_of_classes(table, names, flags)
+    assert list(found) == list(names[:5])  # an owl is answered, and never right
+    counts = confusion_matrix(labels, table.prediction, labels=range(5))
+    assert [[one.answers.get(name, 0) for name in names[:5]] for one in found.values()] == counts.tolist()
+    precision, recall, _, samples = precision_recall_fscore_support(
+        labels, table.prediction, labels=range(5), zero_division=0
+    )
+    assert [one.samples for one in found.values()] == samples.tolist()
+    assert [one.precision for one in found.values()] == pytest.approx(precision)
+    assert [one.recall for one in list(found.values())[:4]] == pytest.approx(recall[:4])
+    assert (found["owl"].recall, found["owl"].confidence, found["owl"].flagged) == (None, None, None)
+    for label in range(4):
+        assert found[names[label]].confidence == pytest.approx(table.msp[labels == label].mean())
+        assert found[names[label]].flagged == pytest.approx(flags[labels == label].mean())
+    assert numbers_of_classes(table, names, None)["cat"].flagged is None

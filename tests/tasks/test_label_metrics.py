@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.metrics import average_precision_score, f1_score, log_loss, precision_score, recall_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    log_loss,
+    precision_recall_fscore_support,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.labels import (
@@ -42,6 +50,23 @@ def test_equals_scikit_learn(answered: tuple[np.ndarray, np.ndarray]) -> None:
     places = np.clip(np.ceil(p * 15) - 1, 0, 14)
     gaps = [abs((labels - p)[places == one].sum()) for one in range(15)]
     assert found.ece == pytest.approx(sum(gaps) / p.size)
+
+
+def test_numbers_of_each_label_equal_scikit_learn(answered: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = answered
+    task, flags = find_task("multi-label-image-classification"), np.arange(80) < 20
+    table = tabulate_label_sets(logits, labels)
+    found = task.class_numbers(table, "abcd", flags)
+    assert found is not None
+    precision, recall, _, samples = precision_recall_fscore_support(labels, table.prediction, zero_division=0)
+    assert [one.samples for one in found.values()] == samples.tolist()
+    assert [one.precision for one in found.values()] == pytest.approx(precision)
+    assert [one.recall for one in found.values()][:3] == pytest.approx(recall[:3]) and found["d"].recall is None
+    for at, name in enumerate("abc"):
+        there = labels[:, at] == 1
+        assert found[name].confidence == pytest.approx(table.probabilities[there, at].mean())
+        assert found[name].flagged == pytest.approx(flags[there].mean())
+        assert found[name].answers is None
 
 
 def test_per_sample_quantities() -> None:

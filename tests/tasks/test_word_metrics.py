@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hydractl.metrics.classification import classification_metrics, tabulate
+from hydractl.metrics.classification import ClassNumbers, classification_metrics, tabulate
+from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.words import find_spans, span_ranges, span_tags, tabulate_words, word_metrics, word_replicates
 
 metrics = pytest.importorskip("seqeval.metrics")
@@ -41,6 +42,16 @@ def test_words_have_the_numbers_of_samples_of_one_class() -> None:
     wanted = classification_metrics(tabulate(logits, labels, 1.3))
     assert {name: getattr(found, name) for name in vars(wanted)} == pytest.approx(vars(wanted))
     assert found.span_f1 is None
+
+
+def test_numbers_of_each_tag_are_over_words() -> None:
+    table = tabulate_words(np.log(P)[None], LABELS, 1.0, PLACES, names=NAMES)
+    found = find_task("token-classification").class_numbers(table, NAMES, np.array([True, True]))
+    assert found == {
+        "O": ClassNumbers(2, 0.5, 1.0, pytest.approx(0.65), answers={"O": 1, "B-X": 1}),
+        "B-X": ClassNumbers(2, 1.0, pytest.approx(2 / 3), pytest.approx(0.65), answers={"B-X": 2}),
+        "I-X": ClassNumbers(1, 1.0, 1.0, pytest.approx(0.6), answers={"I-X": 1}),
+    }
 
 
 @pytest.mark.parametrize("letters", ["BI", "IE", "BIES"])
