@@ -98,12 +98,12 @@ def _promises(checkup: Checkup) -> Iterator[Table]:
     if not shown:
         return
     columns = (
-        ("state", [_cell(each.state, None) for each in shown]),
-        ("promised %", [_cell(f"{100 * each.promised:g}", each.promised) for each in shown]),
+        ("state", [Cell(each.state, None) for each in shown]),
+        ("promised %", [Cell(f"{100 * each.promised:g}", each.promised) for each in shown]),
         ("here % (95 %)", [_share(each.seen) for each in shown]),
-        ("by chance from %", [_cell(f"{100 * each.least:.1f}", each.least) for each in shown]),
-        ("cases", [_cell(f"{each.cases:,}", each.cases) for each in shown]),
-        ("it takes", [_cell("-" if each.needed is None else f"{each.needed:,}", each.needed) for each in shown]),
+        ("by chance from %", [Cell(f"{100 * each.least:.1f}", each.least) for each in shown]),
+        ("cases", [Cell(f"{each.cases:,}", each.cases) for each in shown]),
+        ("it takes", [Cell("-" if each.needed is None else f"{each.needed:,}", each.needed) for each in shown]),
     )
     notes = [f"The {SHOWN} worst of {len(worst)} promises."] if len(worst) > len(shown) else []
     notes.append(
@@ -125,14 +125,14 @@ def _quality(checkup: Checkup) -> Iterator[Table]:
             factor, digits = (100, 2) if share else (1, 3)
             names.append(NAMES.get(name, name) + " %" * share)
             number, *ends = (f"{factor * each:.{digits}f}" for each in (value, low, high))
-            cells.append(_cell(f"{number} ({' to '.join(ends)})", value))
+            cells.append(Cell(f"{number} ({' to '.join(ends)})", value))
     if names:
         yield Table(tuple(names), (("", (("here (95 %)", cells),)),), (), (), head="quality")
 
 
 def _rows(checkup: Checkup) -> Iterator[Table]:
     rows = checkup.rows
-    columns: list[tuple[str, Sequence[Cell]]] = [("inputs", [_cell(f"{row.samples:,}", row.samples) for row in rows])]
+    columns: list[tuple[str, Sequence[Cell]]] = [("inputs", [Cell(f"{row.samples:,}", row.samples) for row in rows])]
     if any(row.right is not None for row in rows):
         columns.append(("right %", [_only(row.right) for row in rows]))
     if any(row.confidence is not None for row in rows):
@@ -154,12 +154,8 @@ def _title(row: Row) -> str:
     return f"{row.name} ({row.help})"
 
 
-def _cell(text: str, value: float | None) -> Cell:
-    return Cell(text, value, False, None, None, None)
-
-
 def _number(value: float | None) -> Cell:
-    return _cell("-" if value is None else f"{100 * value:.1f}", value)
+    return Cell("-" if value is None else f"{100 * value:.1f}", value)
 
 
 def _only(share: ShareEstimate | None) -> Cell:
@@ -168,8 +164,8 @@ def _only(share: ShareEstimate | None) -> Cell:
 
 def _share(share: ShareEstimate | None) -> Cell:
     if share is None:
-        return _cell("-", None)
-    return _cell(f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})", share.value)
+        return Cell("-", None)
+    return Cell(f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})", share.value)
 
 
 def _percent(share: float) -> str:

@@ -20,11 +20,11 @@ class Cell:
 
     text: str  # with the standard deviation over seeds where there are several
     value: float | None  # the number itself; None where the system has none
-    best: bool  # whether it wins its column
-    outcome: Outcome | None  # how it compares with the first system's number; None where that is unknown
+    best: bool = False  # whether it wins its column
+    outcome: Outcome | None = None  # how it compares with the first system's number; None where that is unknown
     # interval, difference: its interval, and its paired difference to the first system; None where not computed
-    interval: str | None
-    difference: str | None
+    interval: str | None = None
+    difference: str | None = None
 
     @property
     def mark(self) -> str:

@@ -91,10 +91,10 @@ def _layers(findings: Findings) -> Iterator[Table]:
         return
     odd = [_percent(layer.odd) for layer in findings.layers]
     typical = [
-        Cell(f"{(at := layer.typicality).value:.2f} ({at.low:.2f} to {at.high:.2f})", at.value, False, None, None, None)
+        Cell(f"{(at := layer.typicality).value:.2f} ({at.low:.2f} to {at.high:.2f})", at.value)
         for layer in findings.layers
     ]
-    moved = [Cell("yes" if layer.moved else "", None, False, None, None, None) for layer in findings.layers]
+    moved = [Cell("yes" if layer.moved else "", None) for layer in findings.layers]
     names = tuple(f"layer {layer.layer}" for layer in findings.layers)
     note = "Since the change. Odd, in %: inputs that a layer finds odder than 95 % of the calibration samples."
     columns = (("mean typicality", typical), ("odd", odd), ("beyond chance", moved))
@@ -120,10 +120,10 @@ def _classes(findings: Findings) -> Iterator[Table]:
 
 def _percent(share: ShareEstimate | None, interval: bool = True) -> Cell:
     if share is None:
-        return Cell("-", None, False, None, None, None)
+        return Cell("-", None)
     wide = f"{100 * share.low:.1f} to {100 * share.high:.1f}" if interval else None
     text = f"{100 * share.value:.1f}"
-    return Cell(f"{text} ({wide})" if wide else text, share.value, False, None, None, None)
+    return Cell(f"{text} ({wide})" if wide else text, share.value)
 
 
 def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], force: bool) -> Path:

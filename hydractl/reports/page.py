@@ -15,6 +15,7 @@ from hydractl.drawing import inline, png, svg
 from hydractl.errors import ArtifactError, require
 from hydractl.evaluation.results import DataInfo, Results, Sample, SystemResult
 from hydractl.reports.figures import TITLES, pictures, told_apart
+from hydractl.reports.mistakes import by_class_of, class_table, mistakes_of
 from hydractl.reports.table import latex_table, markdown_table, result_table
 from hydractl.reports.verdict import next_command, recommended, rivalries, verdicts
 from hydractl.schema import document
@@ -182,7 +183,7 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
     first = next(iter(models))
     clear = bool(by_first) and (len(by_first) == 1 or bool(rivals))
     best, why = recommended(models) if clear else (first, "")
-    listed = list(_samples(models))
+    listed, by_class = list(_samples(models)), by_class_of(models, best)
     used = [network["reference"] for network in content["models"][best].get("networks") or ()]
     return template.render(
         report=content,
@@ -194,6 +195,8 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         next=next_command(used) if clear or len(models) == 1 else "",
         compared=bool(by_first),
         caption=main.caption,
+        mistakes=list(mistakes_of(by_class)),
+        classes=class_table(by_class) if by_class else None,
         pictures=[(TITLES[name], Markup(drawn[name])) for name in TITLES if name in drawn],
         shown=len(shown),
         chosen_by=chosen_by,

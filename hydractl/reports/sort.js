@@ -1,11 +1,11 @@
-for (const table of document.querySelectorAll("table")) {
+for (const table of document.querySelectorAll("table:not(.matrix)")) {
   const heads = [...table.tHead.rows[1].cells];
   const sort = (place) => {
     const head = heads[place], body = table.tBodies[0];
     const down = head.getAttribute("aria-sort") !== "descending";
     heads.forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = (row) => row.cells[place].dataset.value;
+    const key = (row) => row.cells[place].dataset.value ?? row.cells[place].textContent;
     const order = (a, b) => {
       const x = key(a), y = key(b);
       if (x === "" || y === "") return (x === "") - (y === "");
