@@ -38,7 +38,8 @@ OWN = ("output", "dry_run")
 FILES = ("model", "teacher", "recipe", "classes")
 PLACES = (*FILES, "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data")
 #: What the effort of a build decides where the user does not.
-PLANNED = ("search", "search_samples", "draws", "random", "limit", "train_samples", "settings")
+DRAWING = ("search", "search_samples", "draws", "random")
+PLANNED = (*DRAWING, "limit", "train_samples", "settings")
 REMEDY = "correct it: its names are those of the options, with _ for -"
 EPOCHS = 10  # that training takes at most where its length is not given
 OBJECTIVES = 3  # that circuits are searched for
@@ -317,13 +318,13 @@ def settled(build: B, sizes: Sizes, thin: bool, watch: Watcher, *, untrained: in
 
     Args:
         thin: whether members lose MLP units, so that nothing is searched or selected.
-        untrained: how many Hydras are tried without training.
+        untrained: how many Hydras are tried without training; circuits and draws join them only if an option asks.
     """
-    effort = effort_of(build)
-    searched = bool(sizes.outside) and not thin and build.search != NO_CIRCUITS
-    drawn = searched or not (thin or untrained)
-    names = [*(["search", "search_samples", "draws"] if searched else []), *(["random"] if drawn else [])]
-    options = flat(build)
+    effort, options = effort_of(build), flat(build)
+    asked = any(options[name] not in (None, 0, NO_CIRCUITS) for name in DRAWING)
+    drawn = not thin and (not untrained or asked or build.choice.budgets != MemberChoice().budgets)
+    searched = drawn and bool(sizes.outside) and build.search != NO_CIRCUITS
+    names = [name for name in DRAWING if searched or (drawn and name == "random")]
     chosen = {name: getattr(effort, name) if options[name] is None else options[name] for name in names}
     parts = []
     if searched:

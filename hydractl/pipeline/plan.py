@@ -278,7 +278,7 @@ def _front(build: BuildOptions, costs: Sequence[str], score: str | None) -> list
 
 
 def _searches(build: BuildOptions) -> bool:
-    return bool(build.data.ood_data) and build.search != NO_CIRCUITS
+    return bool(build.data.ood_data) and build.search not in (None, NO_CIRCUITS)
 
 
 def _reading(build: BuildOptions) -> Reading:

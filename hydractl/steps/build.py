@@ -100,11 +100,12 @@ class Build(BuildOptions):
     """Build the Hydra worth keeping, and report what it gains.
 
     Divides the data by the content of its samples into one part each to search circuits, select members, fit a
-    temperature and evaluate. Searches three circuits if there are OOD data, tries members of several sizes and draws,
-    keeps those that do best together, and fine-tunes them if there are training data, so that they become uncertain on
-    the OOD data, except the last of several sets, which decides the verdict. Without training data it tries members
-    that lose MLP units above a trunk, at several costs. Then fuses them, fits a temperature and an OOD score to the
-    Hydra and to the network, and evaluates both on unseen samples.
+    temperature and evaluate. With training data, it searches three circuits if there are OOD data, tries members of
+    several sizes and draws, keeps those that do best together, and fine-tunes them, so that they become uncertain on
+    the OOD data, except the last of several sets, which decides the verdict. Without training data, it tries members
+    that lose MLP units or heads above a trunk, at several costs; `search`, `draws`, `random` or `budgets` adds circuits
+    and draws. Then fuses them, fits a temperature and an OOD score to the Hydra and to the network, and evaluates both
+    on unseen samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
@@ -120,7 +121,7 @@ class Build(BuildOptions):
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
     >>> list(dict.fromkeys(stage.command for stage in planned.stages))
-    ['extract-circuit', 'select', 'score-heads', 'prune', 'fuse', 'calibrate', 'evaluate']
+    ['score-heads', 'prune', 'fuse', 'select', 'calibrate', 'evaluate']
 
     Raises:
         CheckpointError: the network cannot be read.
@@ -169,7 +170,7 @@ class Build(BuildOptions):
         if self.dry_run:
             return Built(stages, folder)
         if not self.data.ood_data:
-            watch.note(without_ood_data(task))
+            watch.note(without_ood_data(task, trained=self.data.train_data is not None))
         self._refuse_leaks(stages[-1].step, network, taught=taught)
         self._begin(planned)
         refitted = [family.refit for rows in tried.values() for family in rows]
@@ -320,12 +321,12 @@ class Build(BuildOptions):
 build = function(Build)
 
 
-def without_ood_data(task: Task) -> str:
+def without_ood_data(task: Task, *, trained: bool) -> str:
     """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one."""
-    lost = "heads are drawn at random, no circuit is searched"
+    lost = "heads are drawn at random, no circuit is searched" if trained else "detection is not measured"
     if task.objective == "acc":
         return f"note: {lost}: {task.name} has no confidence that OOD data could be told apart by"
-    unsure = "" if not task.outliers_teach else ", and members do not learn to be uncertain"
+    unsure = ", and members do not learn to be uncertain" if trained and task.outliers_teach else ""
     return f"note: without OOD data, {lost}{unsure}; give `ood_data` for these"
 
 

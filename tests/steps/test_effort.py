@@ -31,6 +31,13 @@ def test_what_has_no_effect_is_not_decided() -> None:
     assert settled(with_options(BUILD, {"search": "none"}), SIZES, False, LOG).choice.draws is None
 
 
+def test_circuits_join_what_needs_no_training_only_if_asked() -> None:
+    assert settled(BUILD, SIZES, False, LOG, untrained=3).search is None
+    for option, value in {"search": "exact", "draws": 1, "random": 1, "budgets": "3"}.items():
+        asked = settled(with_options(BUILD, {option: value}), SIZES, False, LOG, untrained=3)
+        assert (asked.search, asked.choice.random) == ("exact", 1 if option == "random" else 12)
+
+
 def test_training_is_bounded_by_its_steps_and_not_by_the_limit_of_an_effort() -> None:
     sizes = Sizes(9000, [], [9000], training=400_000)
     found = settled(BUILD, sizes, False, LOG)
