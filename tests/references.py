@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 #: The modules of variants beside the tests of families, named like those of families (taggers have one of their own).
 #: Their libraries are imported when a variant of theirs is built.
-MODULES = (
-    *("vit", "bert", "bert_kin", "clip", "modernbert", "token_classification"),
-    *("timm_vit", "open_clip"),
-)
+MODULES = (*("vit", "bert", "bert_kin", "clip", "modernbert", "token_classification"), *("timm_vit", "open_clip"))
 
 #: Sizes of every variant; tests of other sizes put theirs in for a while.
 CLASSES = 5

@@ -12,7 +12,6 @@ from hydractl.metrics.arrays import mean_probabilities
 @pytest.mark.parametrize("members", [1, 3, 7])
 def test_uniform_logits_give_exactly_one_over_c(members, classes):
     probabilities = mean_probabilities(np.full((members, 2, classes), -3.5, dtype=np.float32))
-
     assert (probabilities == 1 / classes).all()
 
 
@@ -26,7 +25,6 @@ def test_uniform_logits_give_exactly_one_over_c(members, classes):
 )
 def test_any_finite_logits_give_a_distribution(logits, temperature):
     probabilities = mean_probabilities(logits, temperature)
-
     assert (probabilities >= 0).all()
     np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=0, atol=1e-12)
 
@@ -34,7 +32,6 @@ def test_any_finite_logits_give_a_distribution(logits, temperature):
 def test_a_logit_that_is_not_finite_is_named():
     logits = np.zeros((1, 3_000, 1_000), dtype=np.float32)
     logits[0, 2_999, 7] = np.nan
-
     with pytest.raises(DataError, match="sample 2999, class 7"):
         mean_probabilities(logits)
 

@@ -24,7 +24,6 @@ def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, s
     logits, labels = ensemble[0][:1, :samples].round(), ensemble[1][:samples]
     table = tabulate(logits, labels)
     ours = classification_replicates(table, replicates=20, seed=3)
-
     drawn = [positions for (positions,) in draw_places([samples], 20, seed=3)]
     resampled = [classification_metrics(tabulate(logits[:, positions], labels[positions])) for positions in drawn]
     expected = [list(asdict(one).values()) for one in resampled]

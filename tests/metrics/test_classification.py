@@ -38,7 +38,6 @@ def test_two_members_by_hand():
     logits = np.array([[[0.0, 0.0]], [[math.log(3), 0.0]]])
     table = tabulate(logits, np.array([1]))
     mean_entropy = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
-
     assert table.prediction.tolist() == [0]
     assert table.msp == pytest.approx([0.625], abs=1e-15)
     assert table.expected_entropy == pytest.approx([mean_entropy], abs=1e-15)
@@ -63,7 +62,6 @@ def test_equals_torch_and_scipy_in_float64(ensemble):
     mean = members.mean(0)
     target = torch.nn.functional.one_hot(torch.from_numpy(labels), 10)
     nll = torch.nn.functional.nll_loss(mean.log(), torch.from_numpy(labels), reduction="none")
-
     np.testing.assert_array_equal(table.prediction, mean.argmax(-1))
     np.testing.assert_array_equal(table.outcomes.correct, mean.argmax(-1).numpy() == labels)
     np.testing.assert_allclose(table.msp, mean.amax(-1), rtol=0, atol=1e-14)
@@ -80,7 +78,6 @@ def test_the_split_into_chunks_and_calls_changes_no_bit(ensemble, monkeypatch):
     whole = tabulate(logits, labels)
     parts = [tabulate(logits[:, part], labels[part]) for part in (slice(0, 1), slice(1, 130), slice(130, 400))]
     assert_same_bits(whole, in_order(parts, np.arange(400)))
-
     monkeypatch.setattr(probabilities, "_CHUNK_ELEMENTS", 3 * 10 * 7)
     assert_same_bits(whole, tabulate(logits, labels))
 
@@ -89,27 +86,23 @@ def test_the_split_into_chunks_and_calls_changes_no_bit(ensemble, monkeypatch):
 def test_copies_of_a_network_are_that_network(ensemble, members):
     single, labels = ensemble[0][:1], ensemble[1]
     copies = tabulate(np.repeat(single, members, axis=0), labels)
-
     assert_same_bits(copies, tabulate(single, labels))
     assert (copies.mutual_information == 0).all()
 
 
 def test_disagreement_is_the_share_of_pairs():
     logits = np.eye(4)[np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [0, 1, 3]])]
-
     assert tabulate(logits).disagreement == pytest.approx([0, 4 / 6, 1], abs=1e-15)
 
 
 def test_an_offset_common_to_all_classes_costs_no_digits():
     table = tabulate(np.array([[[131072.0, 131072.0]]], dtype=np.float32), np.array([1]))
-
     assert table.outcomes.nll == pytest.approx([math.log(2)], abs=1e-15)
 
 
 def test_many_members_never_leave_the_range(generator):
     logits = generator.normal(scale=30, size=(11, 2000, 5))
     table = tabulate(logits, logits.mean(0).argmax(-1))
-
     assert table.msp.max() <= 1
     assert table.mutual_information.min() >= 0
     assert not np.signbit(table.outcomes.nll).any()
@@ -139,7 +132,6 @@ def metrics_of(confidence, correct, bins=15):
 def test_ece_by_hand():
     confidence = np.array([0.95, 0.95, 0.55, 0.55])
     correct = np.array([True, False, True, True])
-
     # Two bins of two: |0.5 - 0.95| and |1 - 0.55|, each half of the samples.
     assert metrics_of(confidence, correct).ece == pytest.approx(0.45, abs=1e-15)
 
@@ -155,7 +147,6 @@ def test_bins_are_closed_on_the_right(confidence, expected):
 def test_adaptive_ece_by_hand():
     confidence = np.array([0.9, 0.8, 0.7, 0.6])
     correct = np.array([True, False, True, True])
-
     # Two bins of equal mass: 0.6, 0.7 (gap 0.4 + 0.3) and 0.8, 0.9 (gap -0.8 + 0.1).
     assert metrics_of(confidence, correct, bins=2).adaptive_ece == pytest.approx(1.4 / 4, abs=1e-15)
 
@@ -163,7 +154,6 @@ def test_adaptive_ece_by_hand():
 def test_adaptive_ece_keeps_ties_together():
     confidence = np.array([0.5, 0.8, 0.8, 0.8])
     correct = np.array([True, True, False, True])
-
     # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
     assert metrics_of(confidence, correct, bins=2).adaptive_ece == pytest.approx(0.1 / 4, abs=1e-15)
 
@@ -179,7 +169,6 @@ def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):
         "ece": torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15),
         "adaptive_ece": torch_uncertainty.AdaptiveCalibrationError(task="multiclass", num_classes=10, num_bins=15),
     }
-
     for name, metric in their.items():
         metric.update(mean, target)
         # They sum in float32.
@@ -190,7 +179,6 @@ def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):
 
 def test_reliability_diagram_by_hand():
     diagram = reliability_diagram(np.array([1.0, 0.5, 0.5, 0.4]), np.array([True, True, False, True]), bins=2)
-
     assert diagram.edges.tolist() == [0, 0.5, 1]
     assert diagram.counts.tolist() == [3, 1]
     assert diagram.confidence == pytest.approx([1.4 / 3, 1], abs=1e-15)

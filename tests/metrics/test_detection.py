@@ -18,7 +18,6 @@ SAMPLES = st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans(
 
 def test_by_hand_with_a_tie():
     metrics = ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]))
-
     # Pairs in order: 4 above 1, 2, 3; 2 above 1, ties 2, below 3.
     assert metrics.auroc == pytest.approx(4.5 / 6, abs=1e-15)
     # Thresholds 4 (1 of 1) and 2 (2 of 4).
@@ -35,7 +34,6 @@ def test_fpr95_keeps_at_least_95_percent_and_no_more_than_needed(count, kept):
     ood_scores = np.arange(count, dtype=float)
     threshold = ood_scores[count - kept]
     id_scores = np.array([threshold, np.nextafter(threshold, -1)])
-
     assert ood_metrics(id_scores, ood_scores).fpr95 == 0.5
 
 
@@ -44,7 +42,6 @@ def test_equals_scikit_learn(id_scores, ood_scores):
     ours = ood_metrics(np.array(id_scores), np.array(ood_scores))
     is_ood, scores = np.repeat([0, 1], [len(id_scores), len(ood_scores)]), np.concatenate([id_scores, ood_scores])
     false_positive, true_positive, _ = sklearn_metrics.roc_curve(is_ood, scores, drop_intermediate=False)
-
     assert ours.auroc == pytest.approx(sklearn_metrics.roc_auc_score(is_ood, scores), abs=1e-12)
     aupr_out = sklearn_metrics.average_precision_score(is_ood, scores)
     assert ours.aupr_out == pytest.approx(aupr_out, abs=1e-12)
@@ -57,7 +54,6 @@ def test_equals_scikit_learn(id_scores, ood_scores):
 def test_the_area_under_the_roc_curve_is_the_auroc(id_scores, ood_scores):
     curve = roc_curve(np.array(id_scores), np.array(ood_scores))
     area = np.trapezoid(curve.true_positive_rate, curve.false_positive_rate)
-
     assert curve.false_positive_rate[0] == curve.true_positive_rate[0] == 0
     assert curve.false_positive_rate[-1] == curve.true_positive_rate[-1] == 1
     assert area == pytest.approx(ood_metrics(np.array(id_scores), np.array(ood_scores)).auroc, abs=1e-12)
@@ -75,7 +71,6 @@ def test_by_hand():
     confidence, correct = np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True])
     curve = risk_coverage(confidence, correct)
     shares = accuracy_at_coverage(confidence, correct, (0.25, 0.5, 0.51, 1.0))
-
     assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1]
     assert curve.risk == pytest.approx([0, 1 / 2, 1 / 3, 1 / 4], abs=1e-15)
     assert aurc(confidence, correct) == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 4, abs=1e-15)
@@ -85,7 +80,6 @@ def test_by_hand():
 def test_a_share_that_is_not_exact_answers_no_sample_too_many():
     # 0.07 * 100 is 7.000000000000001: the eighth sample is the only error.
     confidence = np.linspace(0.99, 0.51, 100)
-
     assert accuracy_at_coverage(confidence, np.arange(100) != 7, (0.07, 0.08)) == {0.07: 1, 0.08: 7 / 8}
 
 
@@ -97,14 +91,12 @@ def test_ties_enter_in_the_mean_over_all_their_orders(samples):
             errors = np.cumsum([not correct for _, correct in order])
             risks.append(errors / np.arange(1, len(order) + 1))
     curve = risk_coverage(np.array([s[0] for s in samples]), np.array([s[1] for s in samples]))
-
     np.testing.assert_allclose(curve.risk, np.mean(risks, axis=0), rtol=0, atol=1e-12)
 
 
 def test_errors_equal_scikit_learn(generator):
     confidence = generator.uniform(size=500).round(2)
     correct = generator.uniform(size=500) < confidence
-
     found = error_metrics(-confidence, correct)
     false_positive, true_positive, _ = sklearn_metrics.roc_curve(~correct, -confidence, drop_intermediate=False)
     assert found.misclassification_auroc == pytest.approx(roc_auc_score(~correct, -confidence), abs=1e-12)

@@ -26,7 +26,6 @@ def test_by_hand():
     # Right three times in four at logits 2 to 0: p = 3/4 needs 2 / T = log 3.
     logits = np.tile([2.0, 0.0], (1, 4, 1))
     fitted = fit_temperature(logits, np.array([0, 0, 0, 1]))
-
     assert fitted.temperature == pytest.approx(2 / math.log(3), rel=1e-6)
     assert fitted.nll_after == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25), abs=1e-12)
     assert not fitted.at_bound
@@ -39,7 +38,6 @@ def test_one_member_equals_scikit_learn(ensemble):
     identity = LogisticRegression()
     identity.classes_, identity.coef_, identity.intercept_ = np.arange(10), np.eye(10), np.zeros(10)
     theirs = CalibratedClassifierCV(FrozenEstimator(identity), method="temperature").fit(logits, labels)
-
     temperature = fit_temperature(logits[None], labels).temperature
     ours = mean_probabilities(logits[None], temperature)
     np.testing.assert_allclose(ours, theirs.predict_proba(logits), rtol=0, atol=1e-5)
@@ -70,7 +68,6 @@ def test_the_deepest_of_several_valleys_is_found(right, wrong, small, large, val
     bold = np.array([[large, 0.0]] * right + [[0.0, large]] * wrong)
     logits, labels = np.array([timid, bold]), np.array([1] * wrong + [0] * right)
     fitted = fit_temperature(logits, labels)
-
     losses = [classification_metrics(tabulate(logits, labels, t)).nll for t in np.geomspace(*BOUNDS, 600)]
     assert sum(a > b < c for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)) == 2
     assert fitted.nll_after <= min(losses)
@@ -80,7 +77,6 @@ def test_the_deepest_of_several_valleys_is_found(right, wrong, small, large, val
 def test_separable_data_leave_the_temperature_alone_and_say_so():
     logits = np.array([[[0.01, 0.0], [0.0, 0.01]]])
     fitted = fit_temperature(logits, np.array([0, 1]))
-
     assert fitted.at_bound
     assert fitted.temperature == 1
     assert fitted.nll_after == fitted.nll_before > 0

@@ -17,7 +17,6 @@ def scores(logits, name, temperature=1.0):
 
 def test_values_by_hand():
     logits = np.array([[[math.log(3), 0.0]], [[0.0, 0.0]]])
-
     assert scores(logits, "msp") == pytest.approx([math.log(0.375)], abs=1e-15)
     assert scores(logits, "max-logit") == pytest.approx([-math.log(3) / 2], abs=1e-15)
     assert scores(logits, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)

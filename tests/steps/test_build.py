@@ -126,7 +126,6 @@ def test_its_folder_moves_with_its_data_or_says_what_is_gone(
     assert '--id-data "pets=built here/../pets 50%%1-8/9?image=image&only=built here/../of mine/' in dry.stdout
     make(moved).check_returncode()
     assert (moved / "hydra.safetensors").read_bytes() == whole
-
     alone = moved.rename(here / "sub")
     assert "sub/../pets 50%" in hydractl("build", "sub/build.toml", "--quiet", code=1).err
     (alone / "hydra.safetensors").unlink()
@@ -138,12 +137,7 @@ def test_its_folder_moves_with_its_data_or_says_what_is_gone(
 def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path) -> None:
     (here / "mine.toml").write_text("steps = 2\noutlier_weight = 0\n")
     made = {}
-    asked = {
-        "id_data": "pets%1-8/9?image=image",
-        "train_data": "pets",
-        "settings": ["steps=2"],
-        "members": 2,
-    }
+    asked = {"id_data": "pets%1-8/9?image=image", "train_data": "pets", "settings": ["steps=2"], "members": 2}
     for recipe in ("mine.toml", "sst2"):
         planned = library.build("vit", **asked, recipe=recipe, output="built", dry_run=True)
         made[recipe] = makefile(planned.stages, here / "built", ["report"])

@@ -42,10 +42,7 @@ def test_members_learn_to_be_unsure_of_the_ood_data_but_of_those_that_decide(hyd
     sets = [word for word in shlex.split(training("--set", "epochs=1")) if "OOD" in word]
     assert sets == ["$(OOD_1)%1/3", "$(OOD_1)%2/3"]  # the last set is kept for the verdict
     others = training("--set", "epochs=1", "--eval-ood-data", "grey")
-    assert [word for word in shlex.split(others) if "OOD_2" in word] == [
-        "$(OOD_2)%1/2",
-        "$(OOD_2)%2/2",
-    ]
+    assert [word for word in shlex.split(others) if "OOD_2" in word] == ["$(OOD_2)%1/2", "$(OOD_2)%2/2"]
     assert "--outlier-data" not in training("--set", "epochs=1", "--set", "outlier_weight=0")
 
 

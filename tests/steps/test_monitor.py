@@ -80,7 +80,6 @@ def test_a_state_goes_on_and_merges(hydractl: Command, here: Path) -> None:
     assert Path("parts.json").read_bytes() == Path("whole.json").read_bytes()
     assert library.monitor("model", state="parts.json").findings.inputs == 60
     assert Path("parts.json").read_bytes() == Path("whole.json").read_bytes()
-
     library.monitor("model", "grey", state="other.json")
     merged = library.monitor("model", merge=["whole.json", "other.json"], state="both.json").findings
     assert (merged.inputs, merged.streams) == (120, 2)

@@ -271,11 +271,7 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
     page = hydractl.evaluate(fused, id_data=data, report=tmp_path / "page")
     assert page is not None and (tmp_path / "page" / "index.html").is_file()
     fitted = hydractl.evaluate(
-        here / "m0",
-        id_data=data,
-        ood_data=[tmp_path / "other.csv"],
-        calib_data=here / "texts.csv",
-        ood_score="layers",
+        here / "m0", id_data=data, ood_data=[tmp_path / "other.csv"], calib_data=here / "texts.csv", ood_score="layers"
     )
     assert fitted.report.models["m0"].ood["other"].samples == 20
     with pytest.raises(OptionError, match="embeddings tell no OOD"):

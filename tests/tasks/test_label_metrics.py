@@ -14,12 +14,7 @@ from sklearn.metrics import (
 )
 
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.labels import (
-    fit_label_sets,
-    label_set_metrics,
-    label_set_replicates,
-    tabulate_label_sets,
-)
+from hydractl.tasks.labels import fit_label_sets, label_set_metrics, label_set_replicates, tabulate_label_sets
 
 
 @pytest.fixture

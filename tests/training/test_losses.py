@@ -68,7 +68,6 @@ def test_equals_a_hand_written_loop(
     data = TrainingData(train, outliers=outliers if exposed else None)
     known = Teachers.load(others, torch.device("cpu")) if weight else None
     ours = fit(float64(checkpoint), Training(data, recipe, Seeds(3), teachers=known), batch_size=batch_size)
-
     model, *teachers = (kind.from_pretrained(one.name).double().eval() for one in (checkpoint, *others))
     preprocess = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, family)
     order = outlier_seeds(Seeds(3)).order

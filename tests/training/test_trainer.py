@@ -78,7 +78,6 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(vit: Checkpoint,
     train = image_samples(20)
     training = Training(TrainingData(train), recipe, Seeds(3))
     ours = fit(float64(vit), training, batch_size=2)
-
     model = ViTForImageClassification.from_pretrained(vit.name).double().train()
     decaying = [p for name, p in model.named_parameters() if not name.endswith(".bias") and "layernorm" not in name]
     rest = [p for name, p in model.named_parameters() if name.endswith(".bias") or "layernorm" in name]
