@@ -1,8 +1,9 @@
 """Options as values: a command is a frozen dataclass, and its fields are what a shell and Python may set.
 
-A field is one option by `option(default, help)`, or by an `Option` in its type where the type is shared, has rows or
-must be given. A field whose type is a dataclass is a group: its options stand among the
-command's own. A field with `Rows` chooses one of several dataclasses by name; the chosen one's fields are options too.
+A field is one option by `option(default, help)`, by `field(metadata=required(help))` where it must be given, or by an
+`Option` in its type where the type is shared or has rows. A field whose type is a dataclass is a group: its options
+stand among the command's own. A field with `Rows` chooses one of several dataclasses by name; the chosen one's fields
+are options too.
 """
 
 import inspect
@@ -69,8 +70,14 @@ def _with_default(describe: Callable[P, Option]) -> Callable[Concatenate[T, P], 
     return option
 
 
+def _as_metadata(describe: Callable[P, Option]) -> Callable[P, dict[str, Option]]:
+    return lambda *args, **kwargs: {OPTION: describe(*args, **kwargs)}
+
+
 #: Declares a field as an option: its default, then what `Option` takes.
 option = _with_default(Option)
+#: The metadata of a field without a default, an option that must be given: what `Option` takes.
+required = _as_metadata(Option)
 
 
 @dataclass(frozen=True)

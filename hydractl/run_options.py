@@ -120,9 +120,15 @@ Workers = Annotated[
     ),
 ]
 Seed = Annotated[int, Option("Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)]
-Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=("--output", "-o"), remembered=False)]
+OUTPUT_FLAGS = ("--output", "-o")
+Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=OUTPUT_FLAGS, remembered=False)]
 Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
 Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
+
+
+def output_option(about: str, metavar: str | None = None) -> str | Path | None:
+    """Declares a file or folder to write, which has something special about it."""
+    return option(None, about, "Output", metavar, flags=OUTPUT_FLAGS, remembered=False)
 
 
 def ratio_option(about: str, metavar: str) -> float | None:

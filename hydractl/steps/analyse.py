@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
@@ -16,7 +16,7 @@ from hydractl.inputs.members import named_circuits
 from hydractl.inputs.models import Model, PlotOptions, as_member
 from hydractl.inputs.result import Finding, Result
 from hydractl.inputs.search_data import LabelledData, open_material, origin_of
-from hydractl.options import Option, function, option, remembered
+from hydractl.options import Option, function, option, remembered, required
 from hydractl.run_options import Compiled, Compute, Device, DtypeLike, choose_device, choose_dtype
 from hydractl.watch import Watcher
 
@@ -203,27 +203,26 @@ class AnalyseSpeed:
         OptionError: two models of one name, or bad options.
     """
 
-    models: Annotated[
-        Models,
-        Option(
+    models: Models = field(
+        metadata=required(
             "Models; A+B+C run one after the other, as one system.",
             "Model",
             "[NAME=]MODEL[+MODEL...]...",
             positional=True,
-        ),
-    ]
-    batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", "Compute", "N,...")] = "1,4,32"
-    dtypes: Annotated[Dtypes, Option("Precisions.", "Compute", "fp32,bf16,fp16")] = "fp32"
+        )
+    )
+    batch_sizes: Sizes = option("1,4,32", "Samples per forward pass.", "Compute", "N,...")
+    dtypes: Dtypes = option("fp32", "Precisions.", "Compute", "fp32,bf16,fp16")
     compiled: Compiled = False
-    graphs: Annotated[bool, Option("Record each model's forward pass as a CUDA graph.", "Compute", rare=True)] = False
-    transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False
-    seconds: Annotated[
-        float, Option("Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400, rare=True)
-    ] = 10
-    tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20, rare=True)] = 128
-    processor_time: Annotated[
-        bool, Option("Measure processor time of one thread, for a busy machine.", heading="Compute", rare=True)
-    ] = False
+    graphs: bool = option(False, "Record each model's forward pass as a CUDA graph.", "Compute", rare=True)
+    transformers: bool = option(False, "Time transformers' own forward of Hugging Face folders too.")
+    seconds: float = option(
+        10, "Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400, rare=True
+    )
+    tokens: int = option(128, "Length of texts.", minimum=1, maximum=2**20, rare=True)
+    processor_time: bool = option(
+        False, "Measure processor time of one thread, for a busy machine.", "Compute", rare=True
+    )
     device: Device = "auto"
 
     def run(self, watch: Watcher) -> Speeds:

@@ -19,7 +19,7 @@ from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
-from hydractl.options import Option, function, remembered
+from hydractl.options import Option, function, option, remembered
 from hydractl.run_options import Compute, Force, Output, Resume, Workers
 from hydractl.systems.system import Running
 from hydractl.text import span
@@ -215,10 +215,9 @@ class Calibrate:
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     shift_data: Annotated[DataSetsLike | None, SHIFT_SETS] = None
     promises: Promises = Promises()
-    ood_score: Annotated[
-        ScoreName | None,
-        Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else layers."),
-    ] = None
+    ood_score: ScoreName | None = option(
+        None, "What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else layers."
+    )
     reading: Reading = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()

@@ -13,7 +13,7 @@ from hydractl.errors import OptionError
 from hydractl.inputs.models import ModelLike
 from hydractl.inputs.result import WIDTH, Result
 from hydractl.inputs.search_data import OOD_SETS
-from hydractl.options import Option, function, option
+from hydractl.options import function, option, required
 from hydractl.run_options import Compute, Force, Seed, Workers
 from hydractl.steps.evaluate import named_systems
 from hydractl.watch import Watcher
@@ -109,19 +109,19 @@ class Check:
         OutputError: the report exists and `force` is not set, or the disk refuses it.
     """
 
-    model: Annotated[
-        ModelLike,
-        Option(
+    model: ModelLike = field(
+        metadata=required(
             "A file of hydractl, an ONNX file, a folder of transformers, timm or OpenCLIP, or a hub id.",
             "Model",
             "MODEL",
             positional=True,
             remembered=False,
-        ),
-    ]
-    id_data: Annotated[
-        DataLike, Option("ID data that the model has not seen, with labels.", "Data", "SOURCE[:SPLIT]")
-    ] = field(kw_only=True)
+        )
+    )
+    id_data: DataLike = field(
+        kw_only=True,
+        metadata=required("ID data that the model has not seen, with labels.", "Data", "SOURCE[:SPLIT]"),
+    )
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     probes: int = option(200, "Samples that each probe is made from; 0 for no probes.", minimum=0, maximum=10**6)
     report: str | Path | None = option(None, "Write a page with an example of each probe.", "Output", "FOLDER")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from hydractl.data.reading import DEFAULT_TEMPLATE, Reading
 from hydractl.errors import OptionError
 from hydractl.evaluation.settings import NO_DATA, Procedure, Sets, Settings
 from hydractl.inputs.result import Outputs, Reported, SuiteLike, SuiteReported
-from hydractl.options import Option, flat, function, make, option
+from hydractl.options import flat, function, make, option, required
 from hydractl.run_options import Compiled, Compute, Workers, dtype_name
 from hydractl.systems.spelling import SYSTEM_KINDS
 from hydractl.watch import Watcher
@@ -47,16 +47,15 @@ class Evaluate:
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
 
-    systems: Annotated[
-        Systems,
-        Option(
+    systems: Systems = field(
+        metadata=required(
             f"What to evaluate, each perhaps as NAME=: {SPELLINGS}.",
             "Model",
             "[NAME=]SYSTEM...",
             positional=True,
             repeated=True,
-        ),
-    ]
+        )
+    )
     suite: SuiteLike | None = option(
         None,
         "Evaluate on each task of a suite, built-in or a file; see hydractl list suites.",

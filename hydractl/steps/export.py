@@ -104,12 +104,8 @@ class Graph:
 class EightBits:
     """Data and limits of a graph of eight bits."""
 
-    id_data: Annotated[
-        DataLike | None, Option("ID data to fit on; a fifth is kept to measure.", "Data", "SOURCE[:SPLIT]")
-    ] = None
-    eval_data: Annotated[
-        DataLike | None, Option("Labelled ID data to measure on in its place.", "Data", "SOURCE[:SPLIT]")
-    ] = None
+    id_data: DataLike | None = option(None, "ID data to fit on; a fifth is kept to measure.", "Data", "SOURCE[:SPLIT]")
+    eval_data: DataLike | None = option(None, "Labelled ID data to measure on in its place.", "Data", "SOURCE[:SPLIT]")
     ood_data: Annotated[DataSetsLike | None, replace(OOD_SETS, help="OOD data to measure on; repeat it.")] = None
     max_accuracy_drop: float | None = option(
         None,

@@ -19,8 +19,8 @@ from hydractl.errors import OptionError
 from hydractl.inputs.models import Model, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import LABELLED, OOD_SETS, TASKS, TasksLike, open_tasks, origin_of, parse_tasks
-from hydractl.options import Option, Rows, function, option, remembered
-from hydractl.run_options import Compute, Force, Resume
+from hydractl.options import Option, Rows, function, option, remembered, required
+from hydractl.run_options import Compute, Force, Resume, output_option
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class ExtractCircuit:
     id_data: Annotated[DataLike | None, LABELLED] = None
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     task: Annotated[TasksLike | None, TASKS] = None
-    budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")] = field(kw_only=True)
+    budget: Budget = field(kw_only=True, metadata=required("Heads to rank, over the whole model.", metavar="N|all"))
     objective: str | None = option(
         None,
         "What to keep: ID accuracy, AUROC, or their mean. Default: avg; acc where answers have no confidence.",
@@ -130,14 +130,7 @@ class ExtractCircuit:
     ] = Exact()
     reading: Reading = Reading()
     compute: Compute = Compute()
-    output: str | Path | None = option(
-        None,
-        "File to write; {objective} in it stands for each objective.",
-        "Output",
-        "FILE|-",
-        flags=("--output", "-o"),
-        remembered=False,
-    )
+    output: str | Path | None = output_option("File to write; {objective} in it stands for each objective.", "FILE|-")
     resume: Resume = False
     force: Force = False
 

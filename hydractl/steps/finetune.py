@@ -16,7 +16,7 @@ from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.models import as_checkpoint, as_several
 from hydractl.inputs.result import Result
-from hydractl.options import Option, Rows, Without, function, option
+from hydractl.options import Option, Rows, Without, function, option, required
 from hydractl.run_options import choose_device
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
@@ -51,12 +51,10 @@ class Finetune:
         TrainingError: the loss or a weight is not finite.
     """
 
-    models: Annotated[
-        Models, Option("One network, or members to train each.", "Model", "MODEL...", positional=True, repeated=True)
-    ]
-    train_data: Annotated[DataLike, Option("Labelled training data.", "Data", metavar="SOURCE[:SPLIT]")] = field(
-        kw_only=True
+    models: Models = field(
+        metadata=required("One network, or members to train each.", "Model", "MODEL...", positional=True, repeated=True)
     )
+    train_data: DataLike = field(kw_only=True, metadata=required("Labelled training data.", "Data", "SOURCE[:SPLIT]"))
     hyperparameters: Hyperparameters = Hyperparameters()
     apart: bool = option(False, "Train each member of a Hydra on its own.", rare=True)
     joint: bool = option(False, "Train a Hydra as it is fused, on the mean of its members' losses.")

@@ -15,7 +15,7 @@ from hydractl.errors import OptionError
 from hydractl.inputs.models import Model
 from hydractl.inputs.result import Result
 from hydractl.inputs.rows import STDIN, lines_as_they_come
-from hydractl.options import Option, Without, function, option
+from hydractl.options import Without, function, option
 from hydractl.run_options import Compute, Force
 from hydractl.steps.predict import Predict, several
 from hydractl.watch import Watcher
@@ -114,9 +114,9 @@ class MonitorInputs:
     )
     data: Any = option((), "A data set under any name; repeat it for several.", "Data", "SOURCE[:SPLIT]", repeated=True)
     state: str | Path | None = option(None, "Go on from this file, and write it.", "Output", "FILE")
-    merge: Annotated[
-        Sequence[str | Path], Option("Put the state files of several processes together.", "Data", "FILE", rare=True)
-    ] = ()
+    merge: Sequence[str | Path] = option(
+        (), "Put the state files of several processes together.", "Data", "FILE", rare=True
+    )
     alpha: str = option("1%", "Probability of ever giving a false alarm, as 0.01 or 1%.", metavar="SHARE")
     labels: str | Path | None = option(None, "Table with the right classes of some inputs.", "Data", "FILE.csv")
     pick: int | None = option(

@@ -26,8 +26,8 @@ from hydractl.inputs.rows import (
     text_rows,
 )
 from hydractl.inputs.search_data import tell_oddities
-from hydractl.options import Option, Without, function, option, remembered
-from hydractl.run_options import Compute, Force, Resume
+from hydractl.options import Without, function, option, remembered
+from hydractl.run_options import Compute, Force, Resume, output_option
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -108,18 +108,12 @@ class Predict:
     id_column: str | None = option(None, "Column of data sets whose values name the rows.", "Data", "NAME", rare=True)
     keep: Names = option(None, "Columns of data sets to copy to the answers.", "Data", "NAME,...")
     skip_bad: SkipBad = False
-    embed: Annotated[
-        Literal["image", "text"] | None,
-        Option("Give embeddings in place of classes: those a zero-shot model compares, or what a classifier reads."),
-    ] = None
+    embed: Literal["image", "text"] | None = option(
+        None, "Give embeddings in place of classes: those a zero-shot model compares, or what a classifier reads."
+    )
     no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output", rare=True)
-    output: str | Path | None = option(
-        None,
-        "Write .csv, .jsonl or .parquet part by part, in level memory, instead of printing.",
-        "Output",
-        "FILE",
-        flags=("--output", "-o"),
-        remembered=False,
+    output: str | Path | None = output_option(
+        "Write .csv, .jsonl or .parquet part by part, in level memory, instead of printing.", "FILE"
     )
     workers: int | None = option(
         None,

@@ -22,7 +22,7 @@ from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import open_material
 from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.reports.summary import pruning_line
-from hydractl.run_options import Compute, Force, Seed, dtype_name
+from hydractl.run_options import Compute, Force, Seed, dtype_name, output_option
 from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.surgery.choose import heads_leaving, units_leaving
 from hydractl.surgery.provenance import headless, samples_behind, telling_name, with_provenance
@@ -173,13 +173,9 @@ class Prune:
     refitting: RefitOptions = RefitOptions()
     reading: Reading = Reading()
     compute: Compute = Compute()
-    output: str | Path | None = option(
-        None,
+    output: str | Path | None = output_option(
         "File to write, or a folder for a file whose name says how it was made. Several members need a folder, or "
-        "a name with {member}.",
-        "Output",
-        flags=("--output", "-o"),
-        remembered=False,
+        "a name with {member}."
     )
     force: Force = False
 

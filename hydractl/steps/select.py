@@ -21,9 +21,9 @@ from hydractl.inputs.members import Limits, UnitLoss, existing_members, named_ci
 from hydractl.inputs.models import Model, ModelLike, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
-from hydractl.options import Option, function, remembered
+from hydractl.options import function, option, remembered
 from hydractl.reports.describe import curve_lines
-from hydractl.run_options import Compute, Force, Resume, Seed
+from hydractl.run_options import Compute, Force, Resume, Seed, output_option
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
 from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.surgery.provenance import SEEN, samples_behind
@@ -70,34 +70,25 @@ def _if_given(value: Any) -> Any:
     return value or None
 
 
+def _listed(about: str, metavar: str) -> str:
+    """Declares numbers with commas between, by default none."""
+    return option("", about, metavar=metavar, plain=_if_given, rare=True)
+
+
 @dataclass(frozen=True)
 class Candidates:
     """Candidates for members: from circuits, draws and files."""
 
-    files: Annotated[
-        Sequence[ModelLike],
-        Option("Members and Hydras, as further candidates.", "Model", "FILE...", positional=True, remembered=False),
-    ] = ()
-    circuit: Annotated[
-        Sequence[CircuitLike],
-        Option("Circuit that candidates follow; repeat it for several.", metavar="FILE", remembered=False),
-    ] = ()
-    pools: Annotated[
-        str,
-        Option(
-            "Draw candidates from the first N heads of each circuit, for each N.",
-            metavar="25,40",
-            plain=_if_given,
-            rare=True,
-        ),
-    ] = ""
-    draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000, rare=True)] = 4
-    random: Annotated[
-        int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000, plain=_if_given)
-    ] = 0
-    without_dense: Annotated[
-        bool, Option("Do not take the network itself as a member.", plain=_if_given, rare=True)
-    ] = False
+    files: Sequence[ModelLike] = option(
+        (), "Members and Hydras, as further candidates.", "Model", "FILE...", positional=True, remembered=False
+    )
+    circuit: Sequence[CircuitLike] = option(
+        (), "Circuit that candidates follow; repeat it for several.", metavar="FILE", remembered=False
+    )
+    pools: str = _listed("Draw candidates from the first N heads of each circuit, for each N.", "25,40")
+    draws: int = option(4, "Draws for each circuit, budget and pool.", minimum=1, maximum=1000, rare=True)
+    random: int = option(0, "Draws from all heads for each budget.", minimum=0, maximum=1000, plain=_if_given)
+    without_dense: bool = option(False, "Do not take the network itself as a member.", plain=_if_given, rare=True)
 
     @property
     def unused(self) -> Sequence[str]:
@@ -157,55 +148,26 @@ class Select:
 
     model: Model
     candidates: Candidates = Candidates()
-    budgets: Annotated[
-        str,
-        Option(
-            "Heads that candidates drop, as numbers or shares of all above the trunk.",
-            metavar="6,12,33%",
-            plain=_if_given,
-            rare=True,
-        ),
-    ] = ""
-    objective: Annotated[
-        SelectionObjective,
-        Option(
-            "What members are selected for: NLL, accuracy, AUROC, or the mean of the last two; or NLL at the best "
-            "temperature of the members together."
-        ),
-    ] = "nll"
-    members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
-    max_accuracy_drop: Annotated[
-        float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True)
-    ] = None
+    budgets: str = _listed("Heads that candidates drop, as numbers or shares of all above the trunk.", "6,12,33%")
+    objective: SelectionObjective = option(
+        "nll",
+        "What members are selected for: NLL, accuracy, AUROC, or the mean of the last two; or NLL at the best "
+        "temperature of the members together.",
+    )
+    members: str = option("3", "Number of members, or the range to choose it from.", metavar="M|A-B")
+    max_accuracy_drop: float | None = option(
+        None, "Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True
+    )
     limits: Limits = Limits()
     unit_loss: UnitLoss = UnitLoss()
-    trunks: Annotated[
-        str,
-        Option(
-            "Trunk depths to try: below layer L all candidates keep the same heads.",
-            metavar="0,2,4",
-            plain=_if_given,
-            rare=True,
-        ),
-    ] = ""
+    trunks: str = _listed("Trunk depths to try: below layer L all candidates keep the same heads.", "0,2,4")
     seed: Seed = 0
     id_data: LabelledData
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     reading: Reading = Reading()
     compute: Compute = Compute()
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File for the selection, which prune and fuse read.",
-            "Output",
-            "SELECTION.json",
-            flags=("--output", "-o"),
-            remembered=False,
-        ),
-    ] = None
-    hydra: Annotated[str | Path | None, Option("File for the fused members.", "Output", "FILE", remembered=False)] = (
-        None
-    )
+    output: str | Path | None = output_option("File for the selection, which prune and fuse read.", "SELECTION.json")
+    hydra: str | Path | None = option(None, "File for the fused members.", "Output", "FILE", remembered=False)
     resume: Resume = False
     force: Force = False
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.artifacts import file_of_ours
 from hydractl.inputs.models import ModelLike, as_checkpoint
 from hydractl.inputs.result import Finding, Outputs, Reported
-from hydractl.options import Option, Without, function, option
+from hydractl.options import Without, function, option, required
+from hydractl.run_options import output_option
 from hydractl.text import aligned
 from hydractl.watch import Watcher
 
@@ -43,15 +44,11 @@ class Inspect:
         CheckpointError: the model cannot be read.
     """
 
-    model: Annotated[
-        ModelLike,
-        Option(
-            "A model, circuit, score file, selection, report, build or recipe.",
-            heading="Model",
-            metavar="MODEL|FILE",
-            positional=True,
-        ),
-    ]
+    model: ModelLike = field(
+        metadata=required(
+            "A model, circuit, score file, selection, report, build or recipe.", "Model", "MODEL|FILE", positional=True
+        )
+    )
 
     def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
         file = file_of_ours(str(self.model)) if isinstance(self.model, str | Path) else None
@@ -90,13 +87,12 @@ class Report:
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
 
-    files: Annotated[
-        Sequence[str | Path],
-        Option("Reports of `hydractl evaluate`, or their folders; - is stdin.", "Model", "REPORT...", positional=True),
-    ]
-    output: Annotated[
-        str | Path | None, Option("Write a page, figures and tables.", "Output", "FOLDER", flags=("--output", "-o"))
-    ] = None
+    files: Sequence[str | Path] = field(
+        metadata=required(
+            "Reports of `hydractl evaluate`, or their folders; - is stdin.", "Model", "REPORT...", positional=True
+        )
+    )
+    output: str | Path | None = output_option("Write a page, figures and tables.", "FOLDER")
     outputs: Annotated[Outputs, Without("report")] = Outputs()
 
     def run(self, watch: Watcher) -> Reported:

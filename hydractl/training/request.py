@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.reading import DataLike, DataSetsLike
-from hydractl.options import Option, option
-from hydractl.run_options import Device, Force, Precision, Resume, Workers
+from hydractl.options import option
+from hydractl.run_options import Device, Force, Precision, Resume, Workers, output_option
 
 if TYPE_CHECKING:
     from hydractl.training.recipe import Recipe
@@ -62,27 +62,19 @@ class Hyperparameters:
         return changed(changed(chosen, settings, "`settings`"), changes, where)
 
 
+def _seed_of(draws: str) -> int | None:
+    """Declares the seed of some draws, which all members share."""
+    about = f"Seed of {draws}, for all members. Default: each member's own seed."
+    return option(None, about, "Compute", minimum=0, maximum=bounds.SEED, rare=True)
+
+
 @dataclass(frozen=True)
 class Seeds:
     """The seeds of a run's draws; each may be varied alone ([HE] B.5)."""
 
     seed: int = option(0, "Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)
-    order_seed: int | None = option(
-        None,
-        "Seed of the samples' order, for all members. Default: each member's own seed.",
-        "Compute",
-        minimum=0,
-        maximum=bounds.SEED,
-        rare=True,
-    )
-    noise_seed: int | None = option(
-        None,
-        "Seed of dropout and augmentation, for all members. Default: each member's own seed.",
-        "Compute",
-        minimum=0,
-        maximum=bounds.SEED,
-        rare=True,
-    )
+    order_seed: int | None = _seed_of("the samples' order")
+    noise_seed: int | None = _seed_of("dropout and augmentation")
 
     @property
     def order(self) -> int:
@@ -145,12 +137,7 @@ class Execution:
         rare=True,
     )
     workers: Workers = 0
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File to write; for several members a folder, or a name with {member}.", "Output", flags=("--output", "-o")
-        ),
-    ] = None
+    output: str | Path | None = output_option("File to write; for several members a folder, or a name with {member}.")
     resume: Resume = False
     save_every: int | None = option(
         None,
