@@ -121,7 +121,7 @@ def run_stages(stages: Sequence[Stage], folder: Path, passes: Mapping[str, float
                 )
             begun = time.monotonic()
             stage.run(folder, watch)
-            spent[stage.trains] += time.monotonic() - begun
+            spent[stage.trains] += time.monotonic() - begun if count else 0.0  # a step without passes foretells none
             done[stage.trains] += count
             left[stage.trains] -= count
 

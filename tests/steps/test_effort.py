@@ -82,15 +82,15 @@ def test_a_step_longer_than_all_others_says_so_before_it_starts(
 
 
 def test_the_time_left_is_told_once_its_kind_of_step_has_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch, clock = Notes(), iter([0.0, 10.0, 10.0, 40.0, 40.0, 70.0, 70.0, 75.0])
-    steps = (First(), Finetune(), Finetune(), Second())
-    stages = [Stage(step, (name,)) for step, name in zip(steps, "abcd", strict=True)]
+    watch, clock = Notes(), iter([0.0, 10.0, 99.0, 100.0, 130.0, 130.0, 160.0, 160.0, 165.0])
+    steps = (First(), Third(), Finetune(), Finetune(), Second())
+    stages = [Stage(step, (name,)) for step, name in zip(steps, "abcde", strict=True)]
     monkeypatch.setattr(Stage, "run", lambda stage, folder, watch: None)
     monkeypatch.setattr("hydractl.pipeline.stages.time.monotonic", lambda: next(clock))
     run_stages(stages, tmp_path, {"first": 10, "finetune": 30, "second": 5}, watch)
-    # A pass of either kind takes a second: 30 and 5 are left, then 5.
+    # A pass of either kind takes a second: 30 and 5 are left, then 5. The third step has none, and foretells nothing.
     assert [note.partition(", ")[2] for note in watch.notes if note.startswith("[")] == [
-        "", "", "about 35 seconds left", "about 5 seconds left"
+        "", "", "", "about 35 seconds left", "about 5 seconds left"
     ]  # fmt: skip
 
 
