@@ -28,9 +28,9 @@ from hydractl.families.load import read_checkpoint
 from tests.checkpoint.test_sentences import save_reranker
 from tests.conftest import build_reference
 from tests.damage import edit_json
+from tests.factories import save_encoder
 from tests.hostile import within_limits
 from tests.references import Reference
-from tests.tasks.encoders import save_encoder
 
 FOREIGN = {
     "tf_model.h5": "from_tf=True",

@@ -20,7 +20,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import save_bert
 from tests.damage import edit_json
-from tests.tasks.encoders import save_encoder
+from tests.factories import save_encoder
 
 LONG = "a good film owl bad good a film owl bad a a good"
 TANH, SOFTMAX = "torch.nn.modules.activation.Tanh", "torch.nn.modules.activation.Softmax"

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -30,10 +30,17 @@ from tests.data.tokenizers_and_processors import clip_files
 
 LABELS = ("cat", "dog", "owl")
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
-NAMED = {"id2label": dict(enumerate(LABELS)), "label2id": {label: i for i, label in enumerate(LABELS)}}
 HYDRACTL = [sys.executable, "-m", "hydractl"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "hydractl"]
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film", "owl")
+
+
+def named(*labels: str) -> dict[str, Any]:
+    """What a config says of the names of its classes."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: at for at, label in enumerate(labels)}}
+
+
+NAMED = named(*LABELS)
 
 
 @dataclass(frozen=True)
@@ -85,13 +92,18 @@ def save_vit(folder: Path, seed: int = 0, **changes: object) -> Path:
     return folder
 
 
-def save_bert(folder: Path, seed: int = 0) -> Path:
+def save_bert(folder: Path, seed: int = 0, **changes: object) -> Path:
     """A random BERT with a vocabulary of a few words."""
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=16, **SIZES, **NAMED)
+    config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=16, **{**SIZES, **NAMED, **changes})
     BertForSequenceClassification(config).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
-    BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(folder)
+    return save_tokenizer(folder, WORDS, model_max_length=16)
+
+
+def save_tokenizer(folder: Path, words: Sequence[str], **settings: int) -> Path:
+    """A tokenizer of these words and pieces."""
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizer(str(folder / "vocab.txt"), **settings).save_pretrained(folder)
     return folder
 
 

@@ -19,7 +19,7 @@ from hydractl.cli.app import COMMANDS
 from hydractl.cli.derive import options_of
 from hydractl.errors import OptionError
 from hydractl.options import declared, flags_of
-from tests.cli.conftest import Command, save_circuit, save_images, save_vit
+from tests.cli.conftest import Command, named, save_circuit, save_images, save_vit
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def texts() -> None:
 
 
 def two_classes() -> None:
-    save_vit(Path("two"), id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1})
+    save_vit(Path("two"), **named("cat", "dog"))
 
 
 def nothing() -> None:

@@ -22,9 +22,8 @@ from hydractl.options import flags_of
 from hydractl.steps.guide import TOPICS, page
 from tests.cli.conftest import Command, save_clip, save_images, save_vit
 from tests.conftest import build_reference
+from tests.factories import save_encoder, save_tagger, save_texts, sentences
 from tests.references import family_variants
-from tests.tasks.corpus import save_tagger, sentences
-from tests.tasks.encoders import save_encoder, save_texts
 
 ROOT = Path(__file__).parents[2]
 README = "README"

@@ -13,7 +13,7 @@ from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.options import Declared, declared, make
 from tests.cli.conftest import Command as Run
-from tests.cli.conftest import circuit, save_circuit, save_images, save_vit
+from tests.cli.conftest import circuit, named, save_circuit, save_images, save_vit
 from tests.test_options import anything
 
 EXTRACT = "extract-circuit vit --id-data=pets --ood-data=noise"
@@ -130,8 +130,7 @@ def folder(
         (here / name).symlink_to(target)
     members = [library.prune(vit, method="random", budget=1, seed=seed, output=here / f"m{seed}") for seed in (0, 1)]
     library.fuse(members, output=here / "both")
-    names = dict(enumerate(("cat", "dog", "yak")))
-    save_vit(here / "yak", id2label=names, label2id={label: place for place, label in names.items()})
+    save_vit(here / "yak", **named("cat", "dog", "yak"))
     (here / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     texts = {"empty.csv": "image,label\n", "empty.txt": "\n", "classes": "cat\n", "r.json": "{"}
     texts["suite.toml"] = "[tasks.pets]\nid_data = 'pets'\n"

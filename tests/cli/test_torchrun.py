@@ -11,8 +11,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.output import StateFolder
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import TORCHRUN, Command, contents, half_known, save_images
-from tests.tasks.corpus import save_tagger, sentences
-from tests.tasks.encoders import save_encoder, save_texts
+from tests.factories import save_encoder, save_tagger, save_texts, sentences
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,9 @@ from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.systems.onnx_file import open_onnx
-from tests.cli.conftest import LABELS, save_bert, save_vit
+from tests.cli.conftest import save_bert
+from tests.factories import CROSS_ENCODER, EMBEDDINGS, NUMBERS, SEVERAL, Kind, save_tagger, sentences, texts
 from tests.references import uneven_members
-from tests.tasks.corpus import save_tagger, sentences
-from tests.tasks.encoders import save_encoder
-from tests.tasks.test_regression import CROSS_ENCODER, with_config
 
 FITTED, MEASURED = 160, 120  # samples to fit on, and to measure on
 
@@ -49,55 +47,35 @@ def warmed(folder: Path, table: datasets.Dataset, metrics: tuple[str, ...], **mo
     return Case(warm, parts[1], fresh, metrics, **more)
 
 
-def images(draw: np.random.Generator, name: str, values: list[Any], kind: Any) -> datasets.Dataset:
-    pixels = [draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in values]
-    features = datasets.Features({"image": datasets.Image(), name: kind})
-    return datasets.Dataset.from_dict({"image": pixels, name: values}, features=features)
+def of_kind(kind: Kind, folder: Path, metrics: tuple[str, ...], **more: Any) -> Case:
+    table = kind.labelled(kind.save(folder / "network"), np.random.default_rng(3), 2 * FITTED + MEASURED)
+    return warmed(folder / "network", table, metrics, reading=kind.reading, **more)
 
 
-def unlike(draw: np.random.Generator) -> list[str]:
-    """Texts, no two alike."""
-    rows = [" ".join(draw.choice(["a", "good", "bad", "film", "owl"], 9)) for _ in range(4 * FITTED + MEASURED)]
-    return list(dict.fromkeys(rows))[: 2 * FITTED + MEASURED]
-
-
-def labels(folder: Path, draw: np.random.Generator) -> Case:
-    vit = save_vit(folder / "vit", problem_type="multi_label_classification", initializer_range=0.3)
-    tags = [[LABELS[at] for at in np.flatnonzero(draw.integers(0, 2, 3))] for _ in range(2 * FITTED + MEASURED)]
-    table = images(draw, "tags", tags, datasets.List(datasets.Value("string")))
-    answers = library.predict(vit, table.select_columns(["image"])).labels
-    tags[::2] = [list(answer) for answer in answers[::2]]  # so that it knows something
-    table = table.remove_columns("tags").add_column("tags", tags, feature=table.features["tags"])
-    named = {"label_column": "tags"}
+def labels(folder: Path) -> Case:
     promise: dict[str, Any] = {
         "options": {"recall": "80%", "by_class": True},
-        "kept": lambda one: (one.calibration.thresholds, one.calibration.recall),
+        "kept": lambda model: (model.calibration.thresholds, model.calibration.recall),
     }
-    return warmed(vit, table, ("macro_f1", "label_auroc", "nll"), reading=named, **promise)
+    return of_kind(SEVERAL, folder, ("macro_f1", "label_auroc", "nll"), **promise)
 
 
-def numbers(folder: Path, draw: np.random.Generator) -> Case:
-    vit = save_vit(folder / "vit", id2label={0: "age"}, label2id={"age": 0}, initializer_range=0.3)
-    table = images(draw, "age", draw.normal(size=2 * FITTED + MEASURED).tolist(), datasets.Value("float64"))
-    return warmed(
-        vit,
-        table,
-        ("mse", "coverage", "width"),
-        kept=lambda one: one.calibration.intervals,
-        reading={"label_column": "age"},
-        options={"interval": "80%"},
+def numbers(folder: Path) -> Case:
+    promise: dict[str, Any] = {"options": {"interval": "80%"}, "kept": lambda model: model.calibration.intervals}
+    return of_kind(NUMBERS, folder, ("mse", "coverage", "width"), **promise)
+
+
+def whether(folder: Path) -> Case:
+    relevant = replace(
+        NUMBERS,
+        save=lambda folder: save_bert(folder, initializer_range=0.3, **CROSS_ENCODER),
+        labels=lambda draw, table: draw.integers(0, 2, len(table)).tolist(),
+        answered=lambda answers: (answers.values[:, 0] >= 0.5).astype(int).tolist(),
     )
+    return of_kind(relevant, folder, ("label_auroc", "brier"), kept=lambda model: model.calibration.temperature)
 
 
-def whether(folder: Path, draw: np.random.Generator) -> Case:
-    bert = with_config(save_bert(folder / "bert"), **CROSS_ENCODER, initializer_range=0.3)
-    texts = unlike(draw)
-    table = datasets.Dataset.from_dict({"text": texts, "relevant": draw.integers(0, 2, len(texts)).tolist()})
-    named = {"label_column": "relevant"}
-    return warmed(bert, table, ("label_auroc", "brier"), kept=lambda one: one.calibration.temperature, reading=named)
-
-
-def words(folder: Path, draw: np.random.Generator) -> Case:
+def words(folder: Path) -> Case:
     table = sentences(2 * FITTED + MEASURED + 60, 0).shuffle(seed=0)
     settings = {"lr": 3e-3, "batch": 8}
     tail = table.select(range(2 * FITTED + MEASURED, len(table)))
@@ -111,15 +89,13 @@ def words(folder: Path, draw: np.random.Generator) -> Case:
     return warmed(folder / "tuned", table, ("accuracy", "span_f1", "span_ece"), **promise)
 
 
-def embeddings(folder: Path, draw: np.random.Generator) -> Case:
-    save_encoder(folder / "st")
-    return warmed(folder / "st", datasets.Dataset.from_dict({"text": unlike(draw)}), ("neighbours",))
+def embeddings(folder: Path) -> Case:
+    return of_kind(EMBEDDINGS, folder, ("neighbours",))
 
 
 @pytest.fixture(scope="module", params=[labels, numbers, whether, words, embeddings], ids=lambda make: make.__name__)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    make: Callable[[Path, np.random.Generator], Case] = request.param
-    return make(tmp_path_factory.mktemp(make.__name__), np.random.default_rng(3))
+    return request.param(tmp_path_factory.mktemp("int8"))
 
 
 def export(case: Case, output: Path, **given: Any) -> Any:
@@ -164,7 +140,7 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
 
 
 def test_a_network_that_was_not_calibrated_is_fitted_first(tmp_path: Path) -> None:
-    case = numbers(tmp_path, np.random.default_rng(0))
+    case = numbers(tmp_path)
     bare = replace(case.warm, calibration=replace(case.warm.calibration, ood=None, intervals=None), provenance={})
     export(replace(case, warm=bare), tmp_path / "m.onnx")
     new = open_onnx(tmp_path / "m.onnx").checkpoint
@@ -176,16 +152,16 @@ def test_a_network_that_was_not_calibrated_is_fitted_first(tmp_path: Path) -> No
 
 
 def test_what_is_kept_out_to_measure_is_not_among_the_rest(tmp_path: Path) -> None:
-    texts = unlike(np.random.default_rng(0))[:100]
-    table = datasets.Dataset.from_dict({"text": [*texts, *texts[:20]]})
-    done = library.export(save_encoder(tmp_path / "st"), output=tmp_path / "m.onnx", int8=True, id_data=table)
+    rows = texts(np.random.default_rng(0), 100)["text"]
+    table = datasets.Dataset.from_dict({"text": [*rows, *rows[:20]]})
+    done = library.export(EMBEDDINGS.save(tmp_path / "st"), output=tmp_path / "m.onnx", int8=True, id_data=table)
     assert done.report.models["float"].id.neighbours == 1 and 0 < done.report.models["int8"].id.neighbours < 1
     assert 10 < done.report.data.id.samples < 24
 
 
 def test_a_limit_of_accuracy_is_refused_where_answers_are_not_right_or_wrong(tmp_path: Path) -> None:
     for make in (numbers, embeddings):
-        case = make(tmp_path / make.__name__, np.random.default_rng(0))
+        case = make(tmp_path / make.__name__)
         wanted = rf"`max_accuracy_drop` is for answers .* {case.warm.spec.task}: leave it out"
         with pytest.raises(OptionError, match=wanted):
             export(case, tmp_path / "m.onnx", max_accuracy_drop=1)

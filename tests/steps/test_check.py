@@ -1,6 +1,5 @@
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from hydractl.errors import DataError, OptionError, OutputError
 from hydractl.evaluation.probes import IMAGE_PROBES, TEXT_PROBES
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from tests.cli.conftest import WORDS, Command, half_known, save_bert, save_clip, save_images, save_vit
-from tests.tasks.corpus import save_tagger, sentences
-from tests.tasks.encoders import save_encoder
+from tests.factories import KINDS, NUMBERS, Kind, pixels
 
 IMAGES, TEXTS = ({probe.name for probe in probes} for probes in (IMAGE_PROBES, TEXT_PROBES))
 
@@ -115,74 +113,32 @@ def test_an_onnx_file_and_an_ensemble_are_checked_and_saved_answers_refused(plac
         library.check(f"predictions:{tmp_path}/saved/model", id_data=place / "fresh")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A network, data to calibrate and to check it on, and how they are read."""
-
-    model: Path
-    known: Any
-    fresh: Any
-    promised: set[str]
-    probes: set[str]
-    reading: dict[str, Any] = field(default_factory=dict)
-    calibrate: dict[str, Any] = field(default_factory=dict)
+@pytest.mark.parametrize("kind", KINDS[1:], ids=lambda kind: kind.name)
+def test_every_task_has_its_promises_and_probes(kind: Kind, tmp_path: Path) -> None:
+    network, draw = kind.save(tmp_path / "network"), np.random.default_rng(7)
+    known, fresh = (kind.labelled(network, draw, 60) for _ in range(2))
+    promised = {"accept", "interval"} if kind is NUMBERS else {"accept"}
+    probes = IMAGES if "image" in fresh.column_names else TEXTS
+    probed_and_promised(network, known, fresh, (promised, probes), tmp_path, **kind.reading)
 
 
-def pictures(draw: np.random.Generator, count: int = 60) -> list[Any]:
-    return [draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(count)]
+def test_a_network_that_is_told_its_classes_has_the_promise_and_probes_of_images(tmp_path: Path) -> None:
+    draw = np.random.default_rng(7)
+    known, fresh = pixels(draw, 60), [(image, at % 3) for at, image in enumerate(pixels(draw, 60))]
+    (tmp_path / "classes").write_text("a\nb\nc\n")
+    reading = {"classes": tmp_path / "classes", "template": "{label}", "match_labels": "index"}
+    probed_and_promised(save_clip(tmp_path / "clip"), known, fresh, ({"accept"}, IMAGES), tmp_path, **reading)
 
 
-def labels(folder: Path, draw: np.random.Generator) -> Case:
-    more: Any = {"problem_type": "multi_label_classification", "initializer_range": 0.5}
-    vit = save_vit(folder / "vit", **more)
-
-    def data() -> list[Any]:
-        images = pictures(draw)
-        return [(image, list(tags)) for image, tags in zip(images, library.predict(vit, images).labels, strict=True)]
-
-    return Case(vit, data(), data(), {"accept"}, IMAGES)
-
-
-def numbers(folder: Path, draw: np.random.Generator) -> Case:
-    vit = save_vit(folder / "vit", id2label={0: "age"}, label2id={"age": 0}, initializer_range=0.5)
-    known, fresh = ([(image, float(draw.normal())) for image in pictures(draw)] for _ in range(2))
-    return Case(vit, known, fresh, {"accept", "interval"}, IMAGES)
-
-
-def words(folder: Path, draw: np.random.Generator) -> Case:
-    table = sentences(120, 0)
-    known = table.select(range(60)).select_columns(["tokens"])  # a random tagger knows no tags
-    return Case(save_tagger(folder / "bert"), known, table.select(range(60, 120)), {"accept"}, TEXTS)
-
-
-def embeddings(folder: Path, draw: np.random.Generator) -> Case:
-    def texts() -> Any:
-        rows = [" ".join(draw.choice(WORDS[5:], draw.integers(1, 5))) for _ in range(200)]
-        return datasets.Dataset.from_dict({"text": sorted({*rows})})
-
-    known, fresh = texts(), texts()
-    fresh = fresh.filter(lambda row: row["text"] not in known["text"], load_from_cache_file=False)
-    return Case(save_encoder(folder / "st"), known, fresh, {"accept"}, TEXTS)
-
-
-def prompts(folder: Path, draw: np.random.Generator) -> Case:
-    known, fresh = ([(image, at % 3) for at, image in enumerate(pictures(draw))] for _ in range(2))
-    (folder / "classes").write_text("a\nb\nc\n")
-    reading = {"classes": folder / "classes", "template": "{label}", "match_labels": "index"}
-    return Case(save_clip(folder / "clip"), [image for image, _ in known], fresh, {"accept"}, IMAGES, reading)
-
-
-@pytest.mark.parametrize("make", [labels, numbers, words, embeddings, prompts], ids=lambda make: make.__name__)
-def test_every_task_has_its_promises_and_probes(
-    make: Callable[[Path, np.random.Generator], Case], tmp_path: Path
+def probed_and_promised(
+    network: Path, known: Any, fresh: Any, expected: tuple[set[str], set[str]], folder: Path, **reading: Any
 ) -> None:
-    case = make(tmp_path, np.random.default_rng(7))
-    library.calibrate(case.model, id_data=case.known, output=tmp_path / "model", **case.reading)
-    checked = library.check(tmp_path / "model", id_data=case.fresh, probes=5, report=tmp_path / "page", **case.reading)
-    assert {each.name for each in checked.checkup.promises} == case.promised
-    assert {row.name for row in checked.checkup.of("probe")} == case.probes
-    assert (tmp_path / "page" / "index.html").exists() and repr(checked)
-    assert library.check(case.model, id_data=case.fresh, probes=3, **case.reading).checkup.promises == ()
+    library.calibrate(network, id_data=known, output=folder / "model", **reading)
+    checked = library.check(folder / "model", id_data=fresh, probes=5, report=folder / "page", **reading)
+    assert {each.name for each in checked.checkup.promises} == expected[0]
+    assert {row.name for row in checked.checkup.of("probe")} == expected[1]
+    assert (folder / "page" / "index.html").exists() and repr(checked)
+    assert library.check(network, id_data=fresh, probes=3, **reading).checkup.promises == ()
 
 
 def test_texts_and_pairs_of_texts_are_probed(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -19,85 +18,51 @@ from hydractl.errors import ArtifactError, DataError, OptionError
 from hydractl.inputs.models import as_checkpoint
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.tasks.task import OneAnswer
-from tests.cli.conftest import LABELS, Command, save_vit
-from tests.tasks.corpus import save_tagger, sentences
-from tests.tasks.encoders import save_encoder
+from tests.cli.conftest import Command, named, save_vit
+from tests.factories import CLASSES, EMBEDDINGS, NUMBERS, SEVERAL, SEVERAL_LABELS, TAGGED, Kind, some_labels
 
 TAGS = ("salt, pepper", "=salt", 'say "salt"')  # which lists of labels and CSV must tell apart
 COUNT = 300  # calibration samples, and those of each stream
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A calibrated file, inputs like those it knows, and others."""
 
     model: Path
-    same: Any
-    other: Any
-    modality: str = "image"
+    same: list[Any]
+    other: list[Any]
 
 
-def pictures(draw: np.random.Generator) -> list[np.ndarray[Any, Any]]:
-    return [draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(COUNT)]
+def make(kind: Kind, folder: Path) -> Case:
+    draw = np.random.default_rng(7)
+    table = kind.labelled(kind.save(folder / "network"), draw, COUNT)
+    library.calibrate(folder / "network", id_data=table, output=folder / "model", **kind.reading)
+    return Case(folder / "model", plain(kind.inputs(draw, COUNT)), others(table.column_names[0]))
 
 
-def grey() -> list[np.ndarray[Any, Any]]:
-    return [np.full((8, 8, 3), at % 256, dtype=np.uint8) for at in range(COUNT)]
+def plain(table: datasets.Dataset) -> list[Any]:
+    """Images or texts, those of words joined."""
+    return [" ".join(row) if isinstance(row, list) else row for row in table[table.column_names[0]]]
 
 
-def classes(folder: Path, draw: np.random.Generator) -> Case:
-    vit, images = save_vit(folder / "vit", initializer_range=0.5), pictures(draw)
-    answers = list(library.predict(vit, images).labels)
-    answers[::2] = draw.choice(LABELS, len(answers[::2])).tolist()
-    library.calibrate(vit, id_data=list(zip(images, answers, strict=True)), output=folder / "model")
-    return Case(folder / "model", pictures(draw), grey())
+def others(modality: str) -> list[Any]:
+    """Grey images, or texts of words that the network does not know."""
+    if modality == "image":
+        return [Image.new("RGB", (8, 8), (at % 256,) * 3) for at in range(COUNT)]
+    return [" ".join(["yak"] * (1 + at % 9)) for at in range(COUNT)]
 
 
-def labels(folder: Path, draw: np.random.Generator) -> Case:
-    more: Any = {"problem_type": "multi_label_classification", "initializer_range": 0.5}
-    vit = save_vit(
-        folder / "vit", **more, id2label=dict(enumerate(TAGS)), label2id={tag: at for at, tag in enumerate(TAGS)}
-    )
-    images = pictures(draw)
-    tags = [list(answer) for answer in library.predict(vit, images).labels]
-    tags[::2] = [[TAGS[at] for at in np.flatnonzero(draw.integers(0, 2, 3))] for _ in tags[::2]]
-    features = datasets.Features(image=datasets.Image(), tags=datasets.List(datasets.Value("string")))
-    table = datasets.Dataset.from_dict({"image": images, "tags": tags}, features=features)
-    library.calibrate(vit, id_data=table, label_column="tags", output=folder / "model")
-    return Case(folder / "model", pictures(draw), grey())
+LISTED = replace(
+    SEVERAL,
+    save=lambda folder: save_vit(folder, initializer_range=0.3, **SEVERAL_LABELS, **named(*TAGS)),
+    labels=lambda draw, table: some_labels(draw, table, TAGS),
+)
+WATCHED = [CLASSES, LISTED, NUMBERS, TAGGED, EMBEDDINGS]
 
 
-def numbers(folder: Path, draw: np.random.Generator) -> Case:
-    vit = save_vit(folder / "vit", id2label={0: "age"}, label2id={"age": 0}, initializer_range=0.5)
-    data = [(image, float(draw.normal())) for image in pictures(draw)]
-    library.calibrate(vit, id_data=data, output=folder / "model")
-    return Case(folder / "model", pictures(draw), grey())
-
-
-def words(folder: Path, draw: np.random.Generator) -> Case:
-    table = sentences(3 * COUNT, 0).shuffle(seed=0)
-    known = table.select(range(COUNT)).select_columns(["tokens"])  # a random tagger knows no tags
-    library.calibrate(save_tagger(folder / "bert"), id_data=known, output=folder / "model")
-    same, rest = ([" ".join(row) for row in table["tokens"][at * COUNT : (at + 1) * COUNT]] for at in (1, 2))
-    return Case(folder / "model", same, [" ".join(draw.permutation(text.split())) for text in rest], "text")
-
-
-def embeddings(folder: Path, draw: np.random.Generator) -> Case:
-    def texts(words: list[str]) -> list[str]:
-        return [" ".join(draw.choice(words, draw.integers(1, 5))) for _ in range(COUNT)]
-
-    save_encoder(folder / "st")
-    library.calibrate(folder / "st", id_data=data(texts(["a", "good", "bad"])), output=folder / "model")
-    return Case(folder / "model", texts(["a", "good", "bad"]), texts(["film", "owl"]), "text")
-
-
-OTHERS = [labels, numbers, words, embeddings]
-
-
-@pytest.fixture(scope="module", params=[classes, *OTHERS], ids=lambda make: make.__name__)
+@pytest.fixture(scope="module", params=WATCHED, ids=lambda kind: kind.name)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    make: Callable[[Path, np.random.Generator], Case] = request.param
-    return make(tmp_path_factory.mktemp(make.__name__), np.random.default_rng(7))
+    return make(request.param, tmp_path_factory.mktemp("watched"))
 
 
 def data(samples: list[Any]) -> Any:
@@ -121,11 +86,11 @@ def test_other_inputs_alarm_and_the_same_do_not(case: Case) -> None:
 
 
 def test_what_answers_lack_is_left_out(case: Case, tmp_path: Path) -> None:
-    given = data(case.other)
-    if case.modality == "image":  # which a table can only name where it is a file
+    given, modality = data(case.other), "text" if isinstance(case.other[0], str) else "image"
+    if modality == "image":  # which a table can only name where it is a file
         (given := tmp_path / "grey").mkdir()
         for at, image in enumerate(case.other):
-            Image.fromarray(image).save(given / f"{at:03}.png")
+            image.save(given / f"{at:03}.png")
     found = library.monitor(case.model, data=given, pick=2, picked=tmp_path / "look.csv", report=tmp_path / "page")
     plain, monitor, several = found.to_json(), library.Monitor(case.model), has_labels(case)
     monitor.update(library.load(case.model).predict(case.other))
@@ -139,7 +104,7 @@ def test_what_answers_lack_is_left_out(case: Case, tmp_path: Path) -> None:
     assert page.count("<figure>") == 2 + several and page.count("Layers that moved") == 1
     header, *rows = csv.reader((tmp_path / "look.csv").open())
     assert header == [
-        *(case.modality, "label"),
+        *(modality, "label"),
         *["predicted"] * several,
         "typicality",
         *["confidence"] * several,
@@ -180,7 +145,7 @@ def test_an_onnx_file_is_watched_as_its_source(case: Case, tmp_path: Path) -> No
         assert len(found.findings.layers) == len(expected.findings.layers)
 
 
-@pytest.mark.parametrize("case", OTHERS, indirect=True, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("case", WATCHED[1:], indirect=True, ids=lambda kind: kind.name)
 def test_classes_are_not_asked_of_it(case: Case, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("text,label\na,cat\n")
     with pytest.raises(OptionError, match="`labels`"):
@@ -188,11 +153,11 @@ def test_classes_are_not_asked_of_it(case: Case, tmp_path: Path) -> None:
 
 
 def test_unreadable_rows_count_for_nothing(tmp_path: Path) -> None:
-    for make, told in ((words, "unreadable"), (embeddings, "unreadable")):
-        case = make(tmp_path / make.__name__, np.random.default_rng(0))
+    for kind in (TAGGED, EMBEDDINGS):
+        case = make(kind, tmp_path / kind.name)
         (tmp_path / "texts.txt").write_text("\n".join([*case.same[:3], "", *case.same[3:6]]))
         found = library.predict(case.model, tmp_path / "texts.txt")
-        assert any(told in line for line in found.lines())
+        assert any("unreadable" in line for line in found.lines())
         (tmp_path / "a.csv").write_text(found.to_csv())
         (tmp_path / "a.tsv").write_text("\n".join([*found.lines(), ""]))
         for name in ("texts.txt", "a.csv", "a.tsv"):
@@ -200,7 +165,7 @@ def test_unreadable_rows_count_for_nothing(tmp_path: Path) -> None:
 
 
 def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path: Path) -> None:
-    case = labels(tmp_path, np.random.default_rng(7))
+    case = make(LISTED, tmp_path)
     found = library.monitor(case.model, data=data(case.same), full=True)
     tags = library.predict(case.model, data=data(case.same)).labels
     for one in found.findings.classes:
@@ -220,7 +185,7 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
         model = as_checkpoint(case.model)
         other_thresholds = replace(model.calibration, thresholds=(0.1, 0.5, 0.5))
         library.Monitor(replace(model, calibration=other_thresholds), state=tmp_path / "state.json")
-    other = embeddings(tmp_path / "other", np.random.default_rng(0))
+    other = make(EMBEDDINGS, tmp_path / "other")
     predictions = library.load(other.model).predict(other.same)
     for wrong in (OneAnswer(0.5, 0.5, (TAGS[0], "cow")), OneAnswer(0.5, 0.5, TAGS[0]), *predictions.each()):
         with pytest.raises(OptionError, match="the model has no class"):

@@ -17,11 +17,8 @@ from hydractl.errors import DataError, OptionError
 from hydractl.pipeline.stages import Stage
 from hydractl.steps.build import without_ood_data
 from hydractl.tasks.all_tasks import TASKS, find_task
-from tests.cli.conftest import LABELS, WORDS, save_vit
-from tests.tasks.corpus import save_tagger, sentences
-from tests.tasks.encoders import save_encoder, save_texts
-from tests.tasks.test_regression import REGRESSION, save_bert, with_config
-from tests.tasks.test_several_labels import PROBLEM
+from tests.cli.conftest import WORDS
+from tests.factories import EMBEDDINGS, NUMBERS, SEVERAL, TAGGED, save_texts, sentences
 
 
 @dataclass(frozen=True)
@@ -41,29 +38,21 @@ class Place:
         return {"id_data": self.data, **({} if self.odd is None else {"ood_data": self.odd})}
 
 
+OF_KEYS = {"f1": SEVERAL, "r2": NUMBERS, "token_accuracy": TAGGED, "similarity": EMBEDDINGS}
+COLUMNS = {key: kind.reading for key, kind in OF_KEYS.items()}
+
+
 def place(key: str, folder: Path) -> Place:
-    draw = np.random.default_rng(0)
+    kind, odd = OF_KEYS[key], None
+    data = kind.labelled(kind.save(folder / key), np.random.default_rng(0), 14)
     if key == "f1":
-        hot = draw.integers(0, 2, (14, 3))
-        rows = {"tags": [[LABELS[at] for at in np.flatnonzero(row)] for row in hot]}
-        pixels = list(draw.integers(0, 256, (14, 8, 8, 3), dtype=np.uint8))
-        features = datasets.Features({"image": datasets.Image(), "tags": datasets.List(datasets.Value("string"))})
-        data = datasets.Dataset.from_dict({"image": pixels, **rows}, features=features)
         odd = [np.full((8, 8, 3), 50 * at, np.uint8) for at in range(5)]
-        return Place(save_vit(folder / "vit", **PROBLEM), data, odd)
-    if key == "r2":
-        texts = [" ".join(draw.choice(WORDS[5:], 4)) for _ in range(14)]
-        data = datasets.Dataset.from_dict({"text": texts, "score": draw.normal(size=14).tolist()})
-        return Place(with_config(save_bert(folder / "bert"), **REGRESSION), data)
     if key == "token_accuracy":
-        odd = datasets.Dataset.from_dict(
-            {"tokens": [["in", "in", "Lee"][: 1 + at % 3] + ["met"] * at for at in range(5)]}
-        )
-        return Place(save_tagger(folder / "tagger"), sentences(14), odd)
-    return Place(save_encoder(folder / "encoder"), str(save_texts(folder / "texts.csv", 14)))
+        rows = [["in", "in", "Lee"][: 1 + at % 3] + ["met"] * at for at in range(5)]
+        odd = datasets.Dataset.from_dict({"tokens": rows})
+    return Place(folder / key, data, odd)
 
 
-COLUMNS = {"f1": {"label_column": "tags"}, "r2": {"label_column": "score"}, "token_accuracy": {}, "similarity": {}}
 KEYS = [key for key in dict.fromkeys(task.key for task in TASKS) if key != "accuracy"]
 SMALL = {"batch_size": 4}
 
@@ -150,7 +139,7 @@ def test_members_are_selected_by_the_measure_of_their_task(key: str, tmp_path: P
     assert f" {here.task.measured} " in head and ("loss" if key == "r2" else "NLL") in head
     found = hydractl.predict(chosen.checkpoint, here.data)
     if key == "f1":
-        there = [set(one) for one in here.data["tags"]]
+        there = [set(one) for one in here.data["kinds"]]
         parts = [
             2 * len(a & set(b)) / max(len(a) + len(b), 1) if a or b else 1
             for a, b in zip(there, found.labels, strict=True)

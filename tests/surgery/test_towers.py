@@ -15,7 +15,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.towers import as_embedding
 from tests.cli.conftest import save_clip, save_vit
-from tests.tasks.corpus import save_tagger
+from tests.factories import save_tagger
 
 TEXTS = ["cat", "dog owl"]
 

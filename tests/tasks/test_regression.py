@@ -37,11 +37,10 @@ from hydractl.tasks.numbers import (
 )
 from hydractl.tasks.task import Answers
 from tests import references
-from tests.cli.conftest import WORDS, save_bert
+from tests.cli.conftest import WORDS, named, save_bert
+from tests.factories import CROSS_ENCODER, ONE_NUMBER, REGRESSION
 from tests.references import answers, drawn, uneven_members
 
-REGRESSION = {"problem_type": "regression"}
-CROSS_ENCODER = {"sentence_transformers": {"activation_fn": SIGMOID, "version": "5.0"}}
 ZERO_SHOT = ("clip", "chinese-clip", "siglip-zero-shot", "open-clip")
 CLASSIFIERS = [name for name in references.family_variants() if name not in ZERO_SHOT]
 
@@ -154,29 +153,20 @@ def test_every_family_answers_with_a_number_as_its_library(
     assert_close(theirs(**reference.inputs, labels=labels).loss, wanted.float(), rtol=1e-5, atol=1e-5)
 
 
-def with_config(folder: Path, **changes: Any) -> Path:
-    config = json.loads((folder / "config.json").read_text())
-    changes = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, **changes}
-    made = transformers.BertConfig(**{**config, **changes})
-    torch.manual_seed(0)
-    transformers.BertForSequenceClassification(made).save_pretrained(folder)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("changes", "task"),
     [
         (REGRESSION, "text-regression"),
-        ({}, "text-regression"),
-        ({"sentence_transformers": {"activation_fn": IDENTITY}}, "text-regression"),
+        (ONE_NUMBER, "text-regression"),
+        ({**ONE_NUMBER, "sentence_transformers": {"activation_fn": IDENTITY}}, "text-regression"),
         (CROSS_ENCODER, "text-probability"),
         ({**CROSS_ENCODER, **REGRESSION}, "text-probability"),
-        ({"sbert_ce_default_activation_function": SIGMOID}, "text-probability"),
-        ({**REGRESSION, "id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}, "text-regression"),
+        ({**ONE_NUMBER, "sbert_ce_default_activation_function": SIGMOID}, "text-probability"),
+        ({**REGRESSION, **named("a", "b")}, "text-regression"),
     ],
 )
 def test_a_config_says_what_one_logit_is(changes: dict[str, Any], task: str, tmp_path: Path) -> None:
-    assert read_checkpoint(with_config(save_bert(tmp_path / "bert"), **changes)).spec.task == task
+    assert read_checkpoint(save_bert(tmp_path / "bert", **changes)).spec.task == task
 
 
 def test_a_config_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
@@ -184,7 +174,7 @@ def test_a_config_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     for number, (changes, found) in enumerate(
         ((other, "the activation is"), ({"problem_type": "single_label_classification"}, "two or more classes"))
     ):
-        folder = with_config(save_bert(tmp_path / str(number)))
+        folder = save_bert(tmp_path / str(number), **ONE_NUMBER)
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, **changes}))
         with pytest.raises(CheckpointError, match=found):
@@ -194,7 +184,7 @@ def test_a_config_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 def test_pipelines_of_transformers_answer_the_same(tmp_path: Path) -> None:
     pairs = [("a good film", "owl owl bad"), ("a film", "good")]
     for name, changes in (("regression", REGRESSION), ("sigmoid", CROSS_ENCODER)):
-        source = with_config(save_bert(tmp_path / name), **changes)
+        source = save_bert(tmp_path / name, **changes)
         hydractl.export(source, format="hf", output=tmp_path / f"{name}-hf")
         hydractl.export(source, format="hf", output=tmp_path / f"{name}-hydra", as_hydra=True)
         predicted = hydractl.load(source).predict(pairs).values[:, 0]
@@ -208,8 +198,8 @@ def test_pipelines_of_transformers_answer_the_same(tmp_path: Path) -> None:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of one number, and tables of pairs of texts with a score, a share, a query and two numbers."""
     folder = tmp_path_factory.mktemp("numbers")
-    with_config(save_bert(folder / "bert"), **REGRESSION)
-    with_config(save_bert(folder / "sigmoid"), **CROSS_ENCODER)
+    save_bert(folder / "bert", **REGRESSION)
+    save_bert(folder / "sigmoid", **CROSS_ENCODER)
     draw = np.random.default_rng(0)
     words = np.array(WORDS[5:])
     rows: dict[str, list[Any]] = {key: [] for key in ("text1", "text2", "score", "share", "relevant", "query", "age")}

@@ -26,9 +26,9 @@ from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.labels import mean_logits
 from hydractl.tasks.task import Answers
 from tests.cli.conftest import LABELS, save_bert, save_vit
+from tests.factories import SEVERAL_LABELS
 
 TASK = find_task("multi-label-image-classification")
-PROBLEM = {"problem_type": "multi_label_classification"}
 
 
 def logit(p: float) -> float:
@@ -78,7 +78,7 @@ def test_losses_are_means_over_labels() -> None:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ViT, and tables of images with lists of labels, and with columns of 0 and 1."""
     folder = tmp_path_factory.mktemp("labels")
-    save_vit(folder / "vit", **PROBLEM)
+    save_vit(folder / "vit", **SEVERAL_LABELS)
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (60, 8, 8, 3), dtype=np.uint8)
     hot = draw.integers(0, 2, (60, 3))
@@ -145,8 +145,7 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
 
 
 def test_pipelines_of_transformers_answer_the_same(tmp_path: Path) -> None:
-    config = json.loads((save_bert(tmp_path / "bert") / "config.json").read_text())
-    (tmp_path / "bert" / "config.json").write_text(json.dumps({**config, **PROBLEM}))
+    save_bert(tmp_path / "bert", **SEVERAL_LABELS)
     texts = ["a good film", "owl owl bad"]
     wanted = transformers.pipeline("text-classification", str(tmp_path / "bert"), top_k=None)(texts)
     hydractl.export(tmp_path / "bert", format="hf", output=tmp_path / "hf")
@@ -166,7 +165,7 @@ def test_a_new_classifier_takes_the_task_of_its_data(shared: Path, tmp_path: Pat
     tuned = hydractl.finetune([plain], train_data=f"{shared}/train.parquet", **options).networks[0].checkpoint
     assert (tuned.spec.task, tuned.labels) == ("multi-label-image-classification", LABELS)
     hydractl.export(tuned, format="hf", output=tmp_path / "hf")
-    assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == PROBLEM["problem_type"]
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == SEVERAL_LABELS["problem_type"]
 
 
 def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path: Path) -> None:

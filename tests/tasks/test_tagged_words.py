@@ -26,10 +26,10 @@ from hydractl.systems.saved_file import read_answers
 from hydractl.systems.system import SetKey
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
+from tests.factories import TAGS, save_tagger, sentences
 from tests.families import bert, modernbert
 from tests.families.token_classification import tagger
 from tests.references import answers, randomised, uneven_members
-from tests.tasks.corpus import LABELS, save_tagger, sentences
 
 BUILDS = {
     "bert": bert.text_model,
@@ -212,7 +212,7 @@ def test_a_new_classifier_takes_the_task_of_its_data(kind: str, shared: Path, tm
     base = save_tagger(tmp_path / "base", model=getattr(transformers, kind))
     given: Any = {"steps": 1, "settings": {"new_classifier": "zeros"}}
     tuned = hydractl.finetune([base], train_data=f"{shared}/train.parquet", **given).networks[0].checkpoint
-    assert (tuned.family, tuned.labels) == ("bert-tokens", tuple(sorted({*LABELS} - {"I-LOC"})))
+    assert (tuned.family, tuned.labels) == ("bert-tokens", tuple(sorted({*TAGS} - {"I-LOC"})))
     hydractl.export(tuned, format="hf", output=tmp_path / "hf")
     theirs, info = transformers.BertForTokenClassification.from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not info["missing_keys"] and theirs.config.id2label[0] == "B-LOC"
@@ -250,7 +250,7 @@ def their_batch(folder: Path, rows: datasets.Dataset) -> tuple[Any, dict[str, to
         seen: set[int] = set()
         for at, word in enumerate(batch.word_ids(row)):
             if word is not None and word not in seen:
-                labels[row, at] = LABELS.index(tags[word])
+                labels[row, at] = TAGS.index(tags[word])
                 seen.add(word)
     return model, dict(batch), labels
 
@@ -292,9 +292,9 @@ def test_conll_files_and_numbers_are_read(shared: Path, tmp_path: Path) -> None:
     for tokens, tags in zip(rows["tokens"], rows["tags"], strict=True):
         lines += [f"{token} NN {tag}" for token, tag in zip(tokens, tags, strict=True)] + [""]
     (tmp_path / "test.conll").write_text("\n".join(lines))
-    numbers = [[LABELS.index(tag) for tag in tags] for tags in rows["tags"]]
+    numbers = [[TAGS.index(tag) for tag in tags] for tags in rows["tags"]]
     plain = datasets.Dataset.from_dict({"tokens": rows["tokens"], "ner_tags": numbers})
-    named = plain.cast_column("ner_tags", datasets.List(datasets.ClassLabel(names=list(LABELS))))
+    named = plain.cast_column("ner_tags", datasets.List(datasets.ClassLabel(names=list(TAGS))))
     given = {"allow_leak": True, "bootstrap": 0}
     wanted = hydractl.evaluate(shared / "tuned", id_data=rows, **given).models["tuned"]["id"]
     for data in (tmp_path / "test.conll", plain, named):
@@ -342,7 +342,7 @@ def test_pipelines_find_the_same_spans_by_every_kind_of_tokenizer(name: str, kin
     build = BUILDS.get(name) or bert.VARIANTS.variants[name]
     torch.manual_seed(0)
     reference = randomised(name, *tagger(build), torch.float32)
-    reference.model.config.id2label = dict(enumerate(LABELS))
+    reference.model.config.id2label = dict(enumerate(TAGS))
     reference.model.config.pad_token_id = 0 if name != "roberta" else reference.model.config.pad_token_id
     reference.save(tmp_path / "theirs")
     tokenizer_of(kind, tmp_path / "theirs")
