@@ -19,7 +19,7 @@ from hydractl.cli.app import COMMANDS
 from hydractl.cli.derive import options_of
 from hydractl.errors import OptionError
 from hydractl.options import declared, flags_of
-from tests.cli.conftest import Command, named, save_circuit, save_images, save_vit
+from tests.cli.conftest import LABELS, Command, named, save_circuit, save_clip, save_images, save_vit
 
 
 @pytest.fixture
@@ -79,11 +79,30 @@ def two_classes() -> None:
     save_vit(Path("two"), **named("cat", "dog"))
 
 
+def clip() -> None:
+    save_clip(Path("net"))
+    Path("classes.txt").write_text("\n".join(LABELS))
+
+
+def captions() -> None:
+    """A zero-shot network, and images with texts."""
+    clip()
+    files = sorted(map(str, Path("pets").rglob("*.png")))
+    made = Dataset.from_dict({"image": files, "text": ["a good film", "bad owl", "film"] * (len(files) // 3)})
+    made.cast_column("image", datasets.Image()).to_parquet("captions.parquet")
+
+
+def rows(**columns: object) -> Callable[[], object]:
+    return lambda: Dataset.from_dict(columns).to_parquet("rows.parquet")
+
+
 def nothing() -> None:
     """Needs no file."""
 
 
 BUILD = "build vit --id-data pets"
+TUNE = "finetune {} --steps 1 --set lr=1e-3 -o tuned"
+WORDS = {"title": ["good", "bad", "film"], "body": ["a", "owl", "good"]}
 SEARCH = "extract-circuit vit --id-data pets --ood-data noise --budget 1"
 PRUNE = "prune vit --method random --budget 2 -o member"
 #: What is prepared, the command, its exit code, what the error names, and a command that works; "" where none can.
@@ -167,6 +186,30 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                      "select vit --members 2 --budgets 1 --random 3 --id-data pets"),
     "a folder for a report": (nothing, "report pets", 1, "name a file", ""),
     "data without labels": (nothing, "evaluate vit --id-data noise", 1, "a folder for each class", ""),
+    "classes of a zero-shot network": (clip, "export net -o net.onnx", 2, "name them with --classes",
+                                       "export net -o net.onnx --classes classes.txt"),
+    "a classifier for a zero-shot network": (clip, TUNE.format("net --train-data pets"), 2,
+                                             "or train a classifier in its place with --new-classifier zeros",
+                                             TUNE.format("net --train-data pets --new-classifier zeros")),
+    "texts for a zero-shot network": (captions, TUNE.format("net --train-data captions.parquet"), 2,
+                                      "fine-tune it on images with texts, with --recipe clip-lit",
+                                      ("finetune net --train-data captions.parquet --steps 1 --set batch=4 "
+                                       "--set warmup=0 -o tuned --recipe clip-lit")),
+    "an unnamed text column": (rows(**WORDS, label=list(LABELS)), "evaluate bert --id-data rows.parquet", 1,
+                               "could be title or body; name it with --text-column",
+                               "evaluate bert --id-data rows.parquet --text-column title"),
+    "numbers under another name": (rows(code=[1, 2, 3], label=list(LABELS)), "evaluate bert --id-data rows.parquet", 1,
+                                   "name their column with --text-column",
+                                   "evaluate bert --id-data rows.parquet --text-column code"),
+    "an unnamed label column": (rows(text=WORDS["title"], kind=list(LABELS)), "evaluate bert --id-data rows.parquet",
+                                1, "; name it with --label-column",
+                                "evaluate bert --id-data rows.parquet --label-column kind"),
+    "labels of another model in training": (rows(text=WORDS["title"], label=["x", "y", "z"]),
+                                            TUNE.format("bert --train-data rows.parquet"), 1,
+                                            "or train a new classifier with --new-classifier zeros",
+                                            TUNE.format("bert --train-data rows.parquet --new-classifier zeros")),
+    "an output that exists": (lambda: Path("member").write_text(""), "prune vit --method random --budget 1 -o member",
+                              1, "--force", "prune vit --method random --budget 1 -o member --force"),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",
                          "evaluate vit --id-data pets:train"),
 }  # fmt: skip
