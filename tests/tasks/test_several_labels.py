@@ -134,8 +134,6 @@ def test_every_step_from_lists_to_exports(shared: Path, tmp_path: Path) -> None:
     entry = report.models["hydra"]
     assert set(entry["intervals"]["id"]) >= {"micro_f1", "macro_f1", "mean_ap", "label_auroc", "nll", "brier", "ece"}
     assert entry["score"] == "layers" and 0 <= entry["ood"]["noise"]["auroc"] <= 1
-    for name in ("graph.onnx", "graph.pt2"):  # whose answers are compared with the model's
-        assert hydractl.export(ready.checkpoint, output=tmp_path / name).difference < 1e-4
     hydractl.export(ready.checkpoint, output=tmp_path / "folder")
     theirs = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "folder", dtype=torch.float64)
     assert_close(theirs(**inputs).logits.sigmoid(), output.probabilities, rtol=0, atol=1e-10)
