@@ -1,24 +1,30 @@
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
 from hydractl.checkpoint.heads import member_heads
+from hydractl.circuit.head_files import circuit_json
 from hydractl.circuit.modes import Exact, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData
-from hydractl.circuit.ranking import Mode, Ranking, Search
+from hydractl.circuit.ranking import Mode, Ranking, Search, Shortcut
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.search import extract_circuits
+from hydractl.circuit.saliency import gate_scores
+from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.data.batching import JoinedBatches
+from hydractl.model.hydra import without_heads
 from tests.circuit.conftest import OOD, Case, batches, samples
 from tests.circuit.naive import Naive, assert_decides_alike
 
 BUDGET, EXACT = 5, Exact()
 
 
-def search(case: Case, *data: ScoringData, budget: int = BUDGET, mode: Mode = EXACT) -> list[Ranking]:
+def search(
+    case: Case, *data: ScoringData, budget: int = BUDGET, mode: Mode = EXACT, objectives: Sequence[str] = OBJECTIVES
+) -> list[Ranking]:
     candidates = tuple(member_heads(case.model.heads, 0))
-    empty = [Ranking(objective) for objective in OBJECTIVES]
+    empty = [Ranking(objective) for objective in objectives]
     return extract_circuits(case.model, data, Search(candidates, budget, mode), empty)
 
 
@@ -79,3 +85,32 @@ def test_batches_and_parts_of_them_change_no_decision(case: Case, monkeypatch: p
 
 def _decisions(found: list[Ranking]) -> list[list[tuple[object, ...]]]:
     return [[(s.head, s.measure.correct, s.measure.ordered) for s in ranking.steps] for ranking in found]
+
+
+@pytest.mark.parametrize("mode", [EXACT, Shortlist(shortlist=3)], ids=lambda mode: mode.name)
+def test_objectives_find_the_same_alone_and_together(vit: Case, mode: Mode) -> None:
+    together = search(vit, vit.data(), budget=4, mode=mode)
+    alone = [search(vit, vit.data(), budget=4, mode=mode, objectives=[objective])[0] for objective in OBJECTIVES]
+    assert together == alone
+
+
+def test_a_shortlist_holds_the_lowest_gate_scores(case: Case) -> None:
+    data = case.data(batch_size=3)
+    for found in search(case, data, budget=4, mode=Shortlist(shortlist=3)):
+        network, objective = case.model, found.objective
+        for number, step in enumerate(found.steps):
+            heads = member_heads(network.heads, 0)
+            scores = {h: s for tower in network.heads for h, s in gate_scores(network, data, tower).items()}
+            few = sorted(heads, key=scores.__getitem__)[:3]
+            measures = ablate(network, [data], heads)
+            ranks = {head: measures[head].rank(objective) for head in heads}
+            choice = heads if number == 0 else [head for head in heads if head in few]
+            assert step.head == max(choice, key=ranks.__getitem__)
+            if number == 0:
+                gap = max(ranks.values()) - max(ranks[head] for head in few)
+                assert found.shortcut == Shortcut(gap, (len(heads), 3, 3, 3))
+                assert circuit_json(found, {}, "accuracy")["search"] == {
+                    "gap": found.gap,
+                    "checked": [len(heads), 3, 3, 3],
+                }
+            network = without_heads(network, {step.head})

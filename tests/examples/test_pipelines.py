@@ -1,4 +1,4 @@
-"""The examples by make: the digits, cut short, and a line for each table."""
+"""The examples by make: the digits, cut short, and a line for each table; and the networks among them."""
 
 import json
 import subprocess
@@ -34,6 +34,13 @@ def models(tmp_path: Path, target: str) -> list[str]:
 def test_every_table_has_a_line_that_knows_it(tmp_path: Path) -> None:
     done = make(tmp_path, *TABLES, QUICK=1, SET="--help")
     assert done.stdout.count("usage: ") == len(TABLES)
+
+
+@pytest.mark.parametrize("name", ["cifar10-vit", "vit-tiny-cifar10/network.safetensors"])
+def test_a_network_of_the_examples_is_read(name: str) -> None:
+    checkpoint = read_checkpoint(str(ROOT / "examples" / "checkpoints" / name))
+    checkpoint.verify()
+    assert checkpoint.members == 1 and checkpoint.labels is not None and len(checkpoint.labels) == 10
 
 
 def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
