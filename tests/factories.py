@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import torch
 import transformers as hf
+from PIL import Image
 
 import hydractl
 from hydractl.checkpoint.spec import SIGMOID
@@ -89,6 +90,13 @@ def texts(draw: np.random.Generator, count: int) -> datasets.Dataset:
     while len(rows) < count:
         rows[" ".join(draw.choice(WORDS[5:], draw.integers(1, 10)))] = None
     return datasets.Dataset.from_dict({"text": list(rows)})
+
+
+def odd_inputs(modality: str, count: int) -> list[Any]:
+    """Grey images, or texts of words that no network knows."""
+    if modality == "image":
+        return [Image.new("RGB", (8, 8), (at % 256,) * 3) for at in range(count)]
+    return [" ".join(["yak"] * (1 + at % 9)) for at in range(count)]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import pytest
-from PIL import Image
 
 import hydractl as library
 from hydractl.errors import ArtifactError, DataError, OptionError
@@ -19,7 +16,7 @@ from hydractl.inputs.models import as_checkpoint
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import Command, named, save_vit
-from tests.factories import CLASSES, EMBEDDINGS, NUMBERS, SEVERAL, SEVERAL_LABELS, TAGGED, Kind, some_labels
+from tests.factories import CLASSES, EMBEDDINGS, NUMBERS, SEVERAL, SEVERAL_LABELS, TAGGED, Kind, odd_inputs, some_labels
 
 TAGS = ("salt, pepper", "=salt", 'say "salt"')  # which lists of labels and CSV must tell apart
 COUNT = 300  # calibration samples, and those of each stream
@@ -37,19 +34,12 @@ def make(kind: Kind, folder: Path) -> Case:
     draw = np.random.default_rng(7)
     table = kind.labelled(kind.save(folder / "network"), draw, COUNT)
     library.calibrate(folder / "network", id_data=table, output=folder / "model", **kind.reading)
-    return Case(folder / "model", plain(kind.inputs(draw, COUNT)), others(table.column_names[0]))
+    return Case(folder / "model", plain(kind.inputs(draw, COUNT)), odd_inputs(table.column_names[0], COUNT))
 
 
 def plain(table: datasets.Dataset) -> list[Any]:
     """Images or texts, those of words joined."""
     return [" ".join(row) if isinstance(row, list) else row for row in table[table.column_names[0]]]
-
-
-def others(modality: str) -> list[Any]:
-    """Grey images, or texts of words that the network does not know."""
-    if modality == "image":
-        return [Image.new("RGB", (8, 8), (at % 256,) * 3) for at in range(COUNT)]
-    return [" ".join(["yak"] * (1 + at % 9)) for at in range(COUNT)]
 
 
 LISTED = replace(
@@ -132,17 +122,6 @@ def test_what_predict_wrote_says_the_same(case: Case, hydractl: Command, tmp_pat
         piped = hydractl("monitor", case.model, "-", "--state", state, stdin=(tmp_path / name).read_bytes(), code=0)
     again = library.monitor(case.model, state=state)
     assert again.findings.inputs == 2 * COUNT
-
-
-def test_an_onnx_file_is_watched_as_its_source(case: Case, tmp_path: Path) -> None:
-    library.export(case.model, output=tmp_path / "m.onnx")
-    without = "import sys, hydractl; hydractl.Monitor(sys.argv[1]); sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", without, tmp_path / "m.onnx"], check=True)
-    for samples, alarm in ((case.same, False), (case.other, True)):
-        found, expected = (library.monitor(one, data=data(samples)) for one in (tmp_path / "m.onnx", case.model))
-        assert found.alarm is alarm and found.to_json().keys() == expected.to_json().keys()
-        assert found.findings.evidence == pytest.approx(expected.findings.evidence, rel=0.05)
-        assert len(found.findings.layers) == len(expected.findings.layers)
 
 
 @pytest.mark.parametrize("case", WATCHED[1:], indirect=True, ids=lambda kind: kind.name)

@@ -1,17 +1,20 @@
 """An answer of every task is the same when it is predicted, evaluated, exported, saved and read back."""
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import datasets
 import numpy as np
 import pytest
 
 import hydractl
 from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import LABELS
-from tests.factories import CLASSES, KINDS, TAGS, Kind
+from tests.factories import CLASSES, KINDS, SEVERAL, TAGS, Kind, odd_inputs
 
 ROWS = 48
 PROMISES: Mapping[str, Mapping[str, str]] = {"several": {"recall": "80%"}, "words": {"recall": "80%"}}
@@ -91,6 +94,19 @@ def test_an_exported_graph_gives_the_same_answers(case: Case) -> None:
             np.testing.assert_allclose(getattr(theirs, name), value, rtol=0, atol=1e-3, err_msg=name)
     if case.truth is not None:
         assert measured(case, "model.onnx") == pytest.approx(measured(case, "model"), rel=1e-3, nan_ok=True)
+
+
+def test_an_exported_graph_is_watched_as_its_model(case: Case) -> None:
+    without = "import sys, hydractl; hydractl.Monitor(sys.argv[1]); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", without, case.folder / "model.onnx"], check=True)
+    odd: Any = odd_inputs("image", 300)
+    if case.kind not in (CLASSES, SEVERAL):
+        odd = datasets.Dataset.from_dict({"text": odd_inputs("text", 300)})
+    for data, alarm in ((f"{case.folder}/data.parquet", False), (odd, True)):
+        found, expected = (hydractl.monitor(case.folder / name, data=data) for name in ("model.onnx", "model"))
+        assert found.alarm is alarm and found.to_json().keys() == expected.to_json().keys()
+        assert found.findings.evidence == pytest.approx(expected.findings.evidence, rel=0.05)
+        assert len(found.findings.layers) == len(expected.findings.layers)
 
 
 def test_a_monitor_reads_back_what_predict_writes(case: Case) -> None:
