@@ -284,7 +284,7 @@ class StateFile(Generic[T]):
             ArtifactError: the file is missing, damaged, or of a search under other conditions.
         """
         state = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
-        origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
+        origin = Origin(str(self.path), ArtifactError, "use the same options and data, or start over with `force`")
         refuse_other(origin, state.conditions, self.conditions)
         return state.findings
 

@@ -76,5 +76,5 @@ def parse_share(name: str, text: str) -> float:
     percent = text.endswith("%")
     share = real(text.removesuffix("%"), 0, 100 if percent else 1)
     if not share:
-        raise OptionError(f"`{name}` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
+        raise OptionError(f"`{name}` {text}: expected a share above 0 and up to 1, as in 0.95 or 95%")
     return share / 100 if percent else share

@@ -199,7 +199,7 @@ def check_picture(path: Path, force: bool) -> None:
         OutputError: the file exists and `force` is not set.
     """
     if path.suffix not in METADATA:
-        raise OptionError(f"`plot` {path}: draws {', '.join(METADATA)}: end the name in one of them")
+        raise OptionError(f"`plot` {path}: expected a name that ends in {' or '.join(METADATA)}")
     require("matplotlib")
     refuse_existing(path, force)
 

@@ -92,7 +92,7 @@ def naming_extras() -> Iterator[None]:
         if package not in EXTRAS or find_spec(package) is not None:
             raise
         remedy = f"pip install 'hydractl[{EXTRAS[package]}]'"
-        raise OptionError(f"this takes {package}, which is not installed: {remedy}") from error
+        raise OptionError(f"this needs {package}, which is not installed: {remedy}") from error
 
 
 def require(*packages: str) -> None:

@@ -127,6 +127,6 @@ def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:
         if batch.labels is not None:
             labels.append(batch.labels)
     if not logits:
-        raise DataError("there are no samples to run the model on")
+        raise DataError("no samples to run the model on: give at least one")
     order = torch.cat(positions).argsort(stable=True)
     return Logits(torch.cat(logits, 1)[:, order], torch.cat(labels)[order] if labels else None)

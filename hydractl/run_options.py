@@ -103,7 +103,7 @@ Dtype = Annotated[
 ]
 
 Precision = Annotated[
-    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", "Compute", rare=True)
+    Literal["no", "bf16", "fp16"], Option("Precision of matrix products; weights stay float32.", "Compute", rare=True)
 ]
 Compiled = Annotated[
     bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",), rare=True)
@@ -152,7 +152,7 @@ class Compute:
     dtype: Dtype = None
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
-        "Samples per forward pass. It fixes the batches, and so the result.",
+        "Samples per forward pass; it determines the batches, and so the exact result.",
         "Compute",
         minimum=1,
         maximum=bounds.BATCH,

@@ -170,7 +170,7 @@ def read_limited(path: Path | str, origin: Origin, most: int) -> bytes:
 def _regular_bytes(path: Path, origin: Origin, most: int) -> bytes:
     # Looked at before it is opened: to open a pipe waits for its writer, and a device may do anything.
     if not stat.S_ISREG(mode := path.stat().st_mode):
-        raise origin.refusal("is no regular file", "name a file" if stat.S_ISDIR(mode) else None)
+        raise origin.refusal("is not a regular file", "name a file" if stat.S_ISDIR(mode) else None)
     with path.open("rb") as file:
         return file.read(most + 1)
 
@@ -227,7 +227,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:

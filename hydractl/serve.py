@@ -58,7 +58,7 @@ class ServedModel:
         alone = isinstance(samples, str) or is_one_image(samples)
         several = [samples] if alone else list(samples)
         if not several:
-            raise DataError("there are no samples to predict")
+            raise DataError("no samples to predict: give at least one")
         outputs, checkpoint = self.graph.run(self.prepare(several)), self.graph.file.checkpoint
         return Answers(
             task=find_task(checkpoint.spec.task),
@@ -112,7 +112,7 @@ def prepare_texts(checkpoint: Checkpoint) -> Prepare:
 
     def prepare(texts: Sequence[Any]) -> Arrays:
         if wrong := [text for text in texts if not isinstance(text, str | tuple)]:
-            raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}")
+            raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}: leave it out")
         with failing_as(lambda reason: _unusable(checkpoint, f"fails on a text ({reason})")):
             encodings = tokenizer.encode_batch(texts)
         if strange:

@@ -66,7 +66,7 @@ def test_a_form_becomes_a_value() -> None:
         ("[1]", "is a list of 1, should be an object"),
         ("{", "is not readable JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
         ('{"count": 1, "count": 2}', 'is not readable JSON (key "count" is given twice)'),
-        ('{"rate": NaN}', "is not readable JSON (NaN is no number of JSON)"),
+        ('{"rate": NaN}', "is not readable JSON (NaN is not a JSON number)"),
         ('{"rate": 1e999}', "is not readable JSON (1e999 is beyond what a number can be)"),
         (changed(names="v" * 10**6), f'names is "{"v" * 56}..., should be a valid array'),
         ("[" * 10**6, "is nested too deeply"),
@@ -97,7 +97,7 @@ def test_toml_and_values_that_were_read_before() -> None:
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
-        with pytest.raises(ArtifactError, match="is no regular file"):
+        with pytest.raises(ArtifactError, match="is not a regular file"):
             read_text(path, ORIGIN)
     with pytest.raises(ArtifactError, match="is missing"):
         read_text(tmp_path / "none", ORIGIN)

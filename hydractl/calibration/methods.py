@@ -26,34 +26,36 @@ class Promises:
         "95%", "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE", rare=True
     )
     accuracy: str | None = option(
-        None, "Find the confidence from which answers are right that often, as 0.99 or 99%.", metavar="SHARE"
+        None, "Find the confidence above which answers are right this often, as 0.99 or 99%.", metavar="SHARE"
     )
     interval: str | None = option(
         None,
-        f"Share of intervals around numbers that hold the right one. Default: {100 * INTERVAL:g}%.",
+        f"Share of intervals that must contain the right number. Default: {100 * INTERVAL:g}%.",
         metavar="SHARE",
         rare=True,
     )
     sets: str | None = option(
-        None, "Find prediction sets that hold the right class that often, as 0.95 or 95%.", metavar="SHARE"
+        None, "Find prediction sets that contain the right class this often, as 0.95 or 95%.", metavar="SHARE"
     )
     recall: str | None = option(
         None,
-        "Share of true labels, or of true spans of words, that answers should hold, as 0.95 or 95%.",
+        "Share of true labels, or of true spans of words, that answers must contain, as 0.95 or 95%.",
         metavar="SHARE",
         rare=True,
     )
     by_class: bool = option(
-        False, "Keep `accuracy`, `sets`, or the `recall` of labels, for each class by itself.", rare=True
+        False, "Promise `accuracy`, `sets`, or the `recall` of labels for each class separately.", rare=True
     )
 
     def __post_init__(self) -> None:
         parse_share("accept", self.accept)
         for name in self.names:
             if parse_share(name, getattr(self, name)) == 1:
-                raise OptionError(f"`{name}` 1: no number of samples shows that answers are always right: give less")
+                raise OptionError(
+                    f"`{name}` 1: no number of samples proves that answers are always right: choose a value below 1"
+                )
         if self.by_class and self.first is None:
-            raise OptionError("`by_class` is of promises, and none is asked for: add `accuracy`, `sets` or `recall`")
+            raise OptionError("`by_class` needs a promise: add `accuracy`, `sets` or `recall`")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -179,10 +179,10 @@ def _refuse_guesses(fitted: FittedTemperature, answers: Answers) -> None:
     useless = fitted.nll_after >= (1 - NO_GAIN) * worst or (one_class and is_chance(count, size, choices))
     if useless and too_few_right(count, size, choices):
         raise DataError(
-            f"the answers tell nothing of the labels of the calibration data: {count} of {size} are right (by chance "
+            f"the answers do not predict the labels of the calibration data: {count} of {size} are right (by chance "
             f"{size / choices:.0f}), NLL {fitted.nll_after:.4f} after the fit (by chance {worst:.4f}): the labels are "
-            "probably in another order than the model's classes, or of other classes: match them by name, or give "
-            "data of the model's classes"
+            "probably in another order than the model's classes, or of other classes: match them by name, or give data "
+            "of the model's classes"
         )
 
 

@@ -145,7 +145,7 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
     if row.parts is not None:
         tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome[:-1]]))
     if not all(tensor.isfinite().all() for tensor in tensors.values()):
-        raise DataError(f"the OOD score {row.name} has no finite fit to these samples: are all alike? give others")
+        raise DataError(f"the OOD score {row.name} has no finite fit to these samples: give samples that differ more")
     accepted = _accepted(result, request.accept)
     fit = OodFit(row.name, accepted.samples, request.accept)
     sets = None
@@ -185,8 +185,8 @@ def _accepted(fit: _Fit, accept: float) -> Accepted:
     if not fit.shifted and not low <= accept <= high:
         flags = "flags too many inputs" if kept.share < accept else "would hardly flag anything"
         raise DataError(
-            f"the OOD score {fit.fitting.row.name} {flags}: it accepts {kept} of {count} held-out calibration "
-            f"samples, not the {100 * accept:g} % that are promised: give more data, or choose another `ood_score`"
+            f"the OOD score {fit.fitting.row.name} {flags}: it accepts {kept} of {count} held-out calibration samples, "
+            f"not the promised {100 * accept:g} %: give more data, or choose another `ood_score`"
         )
     return kept
 
@@ -235,7 +235,7 @@ def _measured(held: Held, request: Wanted, on_note: Callable[[str], None]) -> tu
         except DataError as error:
             if score:
                 raise
-            on_note(f"OOD score {row.name} is not tried: {error}")
+            on_note(f"OOD score {row.name} was skipped: {error}")
     id_scores = {name: totals(fit.welcome) for name, fit in fits.items()}
     ood_scores = {name: {of: totals(layers) for of, layers in fit.outside.items()} for name, fit in fits.items()}
     choice = choose_score(id_scores, ood_scores, fixed=score)

@@ -145,8 +145,8 @@ def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float,
         of = f" of class {lacking[0]!r}" if promises.by_class else ""
         certain = f"with 95 % certainty from {counts[lacking[0]]} of them"
         raise DataError(
-            f"no confidence makes answers{of} right {share} of the time, {certain}: give more calibration data, or a "
-            f"lower `accuracy`{_without(promises.by_class)}"
+            f"no confidence threshold makes answers{of} right {share} of the time, {certain}: give more calibration "
+            f"data, or a lower `accuracy`{_without(promises.by_class)}"
         )
     return tuple(least for least in bounds.values() if least is not None)
 
@@ -172,7 +172,7 @@ def fit_recall(answers: Answers, promises: WantedPromises) -> PromisedRecall | N
     if share is None or parts is None:
         return None
     if not len(parts.right):
-        raise DataError("`recall` is of true labels or spans, and no calibration sample has one: give other data")
+        raise DataError("`recall` needs true labels or spans, but no calibration sample has one: give data with labels")
     groups = parts.groups(answers.names if promises.by_class else None)
     counts = {name: len(np.unique(group.samples)) for name, group in groups.items()}
     least = [least_probability(group.right, share, group.samples) for group in groups.values()]
@@ -217,8 +217,8 @@ def _too_few(what: str, counts: dict[str, int], least: int, kind: str, *, by_cla
     name, count = min(counts.items(), key=lambda pair: pair[1])
     of = f" of class {name!r}" if by_class else ""
     return DataError(
-        f"{what} takes at least {least} {kind}{' of each class' if by_class else ''}, there are {count}{of}: "
-        f"give more data, or promise less{_without(by_class)}"
+        f"{what} needs at least {least} {kind}{' of each class' if by_class else ''}, but there are {count}{of}: give "
+        f"more data, or promise less{_without(by_class)}"
     )
 
 

@@ -139,9 +139,9 @@ class FittedOod:
             raise CheckpointError(f"{name}: its baseline counts {counts}: calibrate the model again")
         if (sure := self.fit.confidences) is not None and len(sure) != sizes["C"]:
             counts = f"{len(sure)} classes, the network has {sizes['C']}"
-            raise CheckpointError(f"{name}: its confidences are of {counts}: calibrate the model again")
+            raise CheckpointError(f"{name}: its confidences cover {counts}: calibrate the model again")
         for wrong in sorted(row.stored.keys() ^ self.tensors.keys()):
-            problem = "is missing" if wrong in row.stored else f"is no part of the OOD score {self.fit.score}"
+            problem = "is missing" if wrong in row.stored else f"does not belong to the OOD score {self.fit.score}"
             raise CheckpointError(f"{name}: {PREFIX}{wrong} {problem}: calibrate the model again")
         # A class that the network never predicted has no mean; those of a zero-shot network are not in its file.
         means = (1, sizes["C"] or 2**24)

@@ -78,7 +78,9 @@ class Checkpoint:
         """Raises CheckpointError unless the tensors are exactly those that spec and layout call for."""
         expected = stored_shapes(self.spec, self.layout)
         if missing := sorted(expected.keys() - self.tensors.keys()):
-            raise CheckpointError(f"{self.name}: tensors are missing: {shorten(missing)}: the file is incomplete")
+            raise CheckpointError(
+                f"{self.name}: tensors are missing: {shorten(missing)}: the file is incomplete, fetch or write it again"
+            )
         if extra := sorted(self.tensors.keys() - expected.keys()):
             raise CheckpointError(f"{self.name}: tensors that no part of a {self.family} claims: {shorten(extra)}")
         for name, shape in expected.items():
@@ -90,7 +92,7 @@ class Checkpoint:
             kind = self.tensors[name].kind
             if "F" not in kind:
                 raise CheckpointError(
-                    f"{self.name}: {name} is of {DTYPES[kind]}, which weights cannot be: save it as float32"
+                    f"{self.name}: {name} has type {DTYPES[kind]}, which weights cannot have: save it as float32"
                 )
         if self.spec.adapter is not None:
             self._verify_adapter()
@@ -118,13 +120,13 @@ class Checkpoint:
         within = {name for name, slot in table.items() if (slot.group, slot.tower, slot.layer) in layers}
         wrong = sorted((of_adapter & self.shared) | ((adapted.keys() | within) - of_adapter - self.shared))
         if wrong:
-            raise CheckpointError(f"{self.name}: {wrong[0]} is stored as no adapted map is: write the file again")
+            raise CheckpointError(f"{self.name}: {wrong[0]} is not stored like an adapted map: write the file again")
         for slot in divided:
             division = layout.division(slot, spec)
             if division is not None and len(set(division.members)) > 1:
                 what = "units" if slot.head_axis is None else "heads"
                 raise CheckpointError(
-                    f"{self.name}: {what}.{slot.tower}.{slot.layer} differ between members, who adapt shared weights "
+                    f"{self.name}: {what}.{slot.tower}.{slot.layer} differ between members that adapt shared weights "
                     "there: write the file again"
                 )
 

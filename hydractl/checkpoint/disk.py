@@ -44,7 +44,7 @@ FSDP = "the shards of FSDP: accelerate merge-weights {folder} NEW, and put the m
 FOREIGN = {
     "tf_model.h5": "TensorFlow weights: load them by transformers 4 with from_tf=True and save them again",
     "flax_model.msgpack": "Flax weights: load them by transformers 4 with from_flax=True and save them again",
-    "*.gguf": "GGUF weights, of which transformers reads decoders alone: name the model that they were made from",
+    "*.gguf": "GGUF weights, which transformers reads only for decoders: name the model that they were made from",
     "*.onnx": "an ONNX graph: name the model that it was exported from",
     "zero_to_fp32.py": DEEPSPEED,
     "global_step*": DEEPSPEED,
@@ -173,7 +173,7 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
     misplaced = [name for name, shard in weight_map.items() if name not in shards[shard]]
     if misplaced:  # what no shard holds is missed where it is needed
-        LOG.warn(f"note: {folder}: all shards are looked through: {index} names a wrong one for {shorten(misplaced)}")
+        LOG.warn(f"note: {folder}: searches all shards, since {index} names a wrong one for {shorten(misplaced)}")
     return tensors | {name: shards[shard][name] for name, shard in weight_map.items() if name in shards[shard]}
 
 
@@ -236,7 +236,7 @@ def open_pickle(path: Path) -> dict[str, LazyTensor]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except Exception as error:  # torch raises any kind of error on a damaged file, with advice to run its code
-        raise CheckpointError(f"{path}: is a pickle of more than tensors, or damaged: {SAVE_AGAIN}") from error
+        raise CheckpointError(f"{path}: is damaged, or a pickle that holds more than tensors: {SAVE_AGAIN}") from error
     if not isinstance(content, Mapping) or not content:
         raise CheckpointError(f"{path}: holds no tensors by name: {SAVE_AGAIN}")
     return {_name(path, key): _checked(path, str(key), value) for key, value in content.items()}
@@ -252,13 +252,13 @@ def _is_plain_archive(path: Path) -> bool:
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: is damaged: fetch or write it again") from error
     if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries):
-        raise CheckpointError(f"{path}: is compressed, as torch.save writes no file: {SAVE_AGAIN}")
+        raise CheckpointError(f"{path}: is compressed, which torch.save never does: {SAVE_AGAIN}")
     return True
 
 
 def _name(path: Path, key: object) -> str:
     if not isinstance(key, str):
-        raise CheckpointError(f"{path}: names a tensor by a {type(key).__name__}: {SAVE_AGAIN}")
+        raise CheckpointError(f"{path}: has a {type(key).__name__} for a tensor's name: {SAVE_AGAIN}")
     return key
 
 
@@ -266,10 +266,12 @@ def _checked(path: Path, name: str, value: Any) -> LazyTensor:
     import torch
 
     if not isinstance(value, torch.Tensor):
-        raise CheckpointError(f"{path}: {name} is no tensor but a {type(value).__name__}: {SAVE_AGAIN}")
+        raise CheckpointError(f"{path}: {name} is a {type(value).__name__}, not a tensor: {SAVE_AGAIN}")
     kind = next((kind for kind, dtype in DTYPES.items() if value.dtype == getattr(torch, dtype)), None)
     if kind is None or value.layout != torch.strided or value.device.type != "cpu":
-        raise CheckpointError(f"{path}: {name} is a {value.dtype} tensor of another kind: convert it to float32")
+        raise CheckpointError(
+            f"{path}: {name} is a {value.dtype} tensor, which is not supported: convert it to dense float32"
+        )
     # Strides may repeat a few numbers any number of times.
     if value.numel() * value.itemsize > value.untyped_storage().nbytes():
         raise CheckpointError(f"{path}: {name} has more numbers than the file holds: {SAVE_AGAIN}")
@@ -331,8 +333,8 @@ def _weights(reference: str, names: set[str]) -> str:
         if name in names:
             return name
     raise CheckpointError(
-        f"{reference}: the hub has no {WEIGHTS_NAME} or pytorch_model.bin of it: load it with its own library, save it "
-        "as safetensors, and name that folder"
+        f"{reference}: the hub has no {WEIGHTS_NAME} or pytorch_model.bin for it: load it with its own library, save "
+        "it as safetensors, and name that folder"
     )
 
 

@@ -31,7 +31,7 @@ def _kinds_fit(files: dict[str, Any]) -> dict[str, Any]:
     for name, content in files.items():
         # They are written into a folder for transformers to read: no other names, no paths.
         if name not in (*JSON_FILES, *TEXT_FILES, TEXTS):
-            raise ValueError("carries a file that no tokenizer or image processor has")
+            raise ValueError("contains a file that does not belong to a tokenizer or image processor")
         kind: type = str if name in TEXT_FILES else dict
         if not isinstance(content, kind):
             raise ValueError(f"{name} should be {'text' if kind is str else 'an object'}")
@@ -140,7 +140,7 @@ def described(name: str, metadata: Mapping[str, str], tensors: TensorMap) -> Che
 def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHeads:
     """Returns the kept heads, checked against the network's sizes, with towers in the order of the spec."""
     if set(manifest.heads) != {tower.name for tower in spec.towers}:
-        raise origin.refusal(f"heads are of {' and '.join(manifest.heads) or 'no tower'}, the network has others")
+        raise origin.refusal(f"heads are of {' and '.join(manifest.heads) or 'no tower'}, the network has other towers")
     for tower in spec.towers:
         _check_kept(
             origin, f"heads.{tower.name}", manifest.heads[tower.name], (tower.layers, manifest.members, tower.heads)
@@ -151,11 +151,11 @@ def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHea
 def _kept_units(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptUnits:
     """Returns the kept units, checked likewise."""
     if unknown := sorted(manifest.units.keys() - {tower.name for tower in spec.towers}):
-        raise origin.refusal(f"units are of a {unknown[0]} tower, the network has none")
+        raise origin.refusal(f"units are of a {unknown[0]} tower, which the network does not have")
     for tower in spec.towers:
         if tower.name in manifest.units:
             if tower.unit_norm:
-                raise origin.refusal(f"units are of a {tower.name} tower that norms all of them together")
+                raise origin.refusal(f"units are of a {tower.name} tower that normalises all of them together")
             sizes = (tower.layers, manifest.members, tower.mlp_width)
             _check_kept(origin, f"units.{tower.name}", manifest.units[tower.name], sizes)
     return tidy(dict(manifest.units.items()), spec)
@@ -172,7 +172,7 @@ def _check_kept(origin: Origin, place: str, layers: Sequence[Kept | None], sizes
         for kept in members or ():
             if list(kept) != sorted(set(kept)) or any(not 0 <= piece < most for piece in kept):
                 listed = shortened(str(list(kept)), 80)
-                raise origin.refusal(f"{place}.{layer} keeps {listed}, possible are 0 to {most - 1}, ascending")
+                raise origin.refusal(f"{place}.{layer} keeps {listed}, expected ascending numbers from 0 to {most - 1}")
 
 
 def read(path: str | Path) -> Checkpoint:

@@ -73,12 +73,12 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
     """
     require_folder_of(path)
     if path.is_dir():
-        raise OutputError(f"{path}: is a folder, the output is a file: name another output")
+        raise OutputError(f"{path}: is a folder, but the output is a file: name another output")
     if os.path.lexists(path):
         if path.exists() and not path.is_file():
-            raise OutputError(f"{path}: is no regular file: name another output")
+            raise OutputError(f"{path}: is not a regular file: name another output")
         if any(_is_read(path, source) for source in (inputs if isinstance(inputs, list | tuple) else [inputs])):
-            raise OutputError(f"{path}: is read by this command: name another output")
+            raise OutputError(f"{path}: is an input of this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
 
@@ -290,7 +290,7 @@ def goes_on(path: Path, resume: bool, force: bool) -> bool:
     if not os.path.lexists(path):
         return False
     if not resume and not force:
-        raise OutputError(f"{path}: an unfinished run: go on with `resume`, or start over with `force`")
+        raise OutputError(f"{path}: holds an unfinished run: continue with `resume`, or start over with `force`")
     return resume
 
 
@@ -345,7 +345,7 @@ def refuse_folder(path: Path, kind: str, force: bool) -> None:
     """
     require_folder_of(path, parents=True)
     if os.path.lexists(path) and not path.is_dir():
-        raise OutputError(f"{path}: is a file, the output is a folder: name another output")
+        raise OutputError(f"{path}: is a file, but the output is a folder: name another output")
     if path.is_symlink():
         raise OutputError(f"{path}: is a link: name the folder itself")
     if not path.is_dir() or not any(path.iterdir()):
@@ -451,7 +451,7 @@ class StateFolder:
         """
         self.folder = folder
         if goes_on(folder, resume, force):
-            origin = Origin(str(folder), ArtifactError, "give what it was started with, or start over with `force`")
+            origin = Origin(str(folder), ArtifactError, "use the same options and data, or start over with `force`")
             refuse_other(origin, read_json(folder / CONDITIONS, origin).fields, conditions)
             return
         if folder.exists():

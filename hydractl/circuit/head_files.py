@@ -49,7 +49,9 @@ class ScoreTable(Artifact):
             ArtifactError: the model lacks such a tower, or a head has no score.
         """
         if absent := [tower for tower in self.towers if tower not in kept]:
-            raise ArtifactError(f"{self.name}: scores a {absent[0]} tower, the model has none: is it the right model?")
+            raise ArtifactError(
+                f"{self.name}: scores a {absent[0]} tower, which the model does not have: is it the right model?"
+            )
         return self._found(self.known(), (head for head in member_heads(kept, 0) if head.tower in self.towers))
 
     def of_units(self, units: Iterable[Unit]) -> dict[Unit, float]:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 HeadsPerStep = Annotated[
     int,
     Option(
-        "Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS, rare=True
+        "Heads to drop in each step: faster, but no longer the paper's search.",
+        minimum=1,
+        maximum=bounds.HEADS,
+        rare=True,
     ),
 ]
 
@@ -56,7 +59,7 @@ class Shortlist:
     help: ClassVar[str] = "only the candidates with the smallest gradients are measured"
 
     heads_per_step: HeadsPerStep = 1
-    shortlist: int = option(16, "Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS, rare=True)
+    shortlist: int = option(16, "Candidates on the shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS, rare=True)
 
     def __post_init__(self) -> None:
         if self.shortlist < self.heads_per_step:

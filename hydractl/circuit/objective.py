@@ -38,7 +38,7 @@ def parse_objectives(text: str) -> list[Objective]:
     names = [name.strip() for name in text.split(",")]
     objectives = [name for name in OBJECTIVES if name in names]
     if len(objectives) != len(names):
-        raise OptionError(f"`objective` {text}: expected acc, ood, avg or several of them with commas between")
+        raise OptionError(f"`objective` {text}: expected acc, ood, avg, or several with commas between them")
     return objectives
 
 
@@ -56,9 +56,7 @@ def settle_objectives(text: str | None, task: Task, ood_data: Sequence[object]) 
     for ood in ood_data:
         require_confidence(task, objectives, ood)
         if comparing and ood is None:
-            raise OptionError(
-                f"`objective` {comparing[0]} needs `ood_data`: name some, or choose acc, which needs none"
-            )
+            raise OptionError(f"`objective` {comparing[0]} needs `ood_data`: give it, or choose acc")
     return objectives
 
 
@@ -68,9 +66,11 @@ def require_confidence(task: Task, objectives: Sequence[str], ood: object) -> No
         return
     for objective in objectives:
         if objective in ("ood", "avg"):
-            raise OptionError(f"`objective` {objective} needs a confidence, {task.name} has none: choose acc")
+            raise OptionError(
+                f"`objective` {objective} needs a confidence, which {task.name} does not have: choose acc"
+            )
     if ood is not None:
-        raise OptionError(f"`ood_data` is told apart by a confidence, {task.name} has none: leave it out")
+        raise OptionError(f"detecting `ood_data` needs a confidence, which {task.name} does not have: leave it out")
 
 
 class Measure(NamedTuple):

@@ -160,7 +160,7 @@ class Restriction:
             require_towers(self.towers, kept)
         heads = self.among(member_heads(kept, 0))
         if not heads:
-            raise OptionError(f"`layers` {self.layers}: the model has no head there: name others")
+            raise OptionError(f"`layers` {self.layers}: the model has no heads there: name other layers")
         return heads
 
     def _range(self) -> tuple[float, float]:
@@ -169,7 +169,7 @@ class Restriction:
         first, dash, last = self.layers.partition("-")
         lowest, highest = (whole(end, 0, LAYERS) for end in (first, last if dash else first))
         if lowest is None or highest is None:
-            raise OptionError(f"`layers` {self.layers}: expected two layers as in 0-5, both included, or one")
+            raise OptionError(f"`layers` {self.layers}: expected one layer, or two as in 0-5 (both included)")
         return lowest, highest
 
 
@@ -191,7 +191,5 @@ def heads_to_rank(budget: int | str, candidates: int) -> int:
         return candidates
     count = number_of_heads(budget, candidates)
     if count is None or count < 1:
-        raise OptionError(
-            f"`budget` {budget}: expected 1 to {candidates}, the heads there are, a share as in 33%, or all"
-        )
+        raise OptionError(f"`budget` {budget}: expected 1 to {candidates} heads, a share as in 33%, or all")
     return count

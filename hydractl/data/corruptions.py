@@ -130,7 +130,7 @@ def parse_corruptions(text: str) -> list[tuple[Corruption, int]]:
     kinds = dict.fromkeys(kind for name in match["kinds"].split(",") for kind in _named(name.strip()))
     first, last = (int(match["first"]), int(match["last"] or match["first"])) if match["first"] else (1, 5)
     if first > last:
-        raise OptionError(f"`corrupt` {text}: severities go upwards: write {last}-{first}")
+        raise OptionError(f"`corrupt` {text}: severities must ascend: write {last}-{first}")
     return [(kind, severity) for kind in kinds for severity in SEVERITIES[first - 1 : last]]
 
 
@@ -138,7 +138,7 @@ def _named(name: str) -> list[Corruption]:
     kinds = [kind for kind in CORRUPTIONS if kind.name == name or name in ("all", kind.group)]
     if not kinds:
         names = [kind.name for kind in CORRUPTIONS]
-        raise OptionError(f"`corrupt` {name}: is no corruption: choose from {', '.join(['all', *GROUPS, *names])}")
+        raise OptionError(f"`corrupt` {name}: is not a corruption: choose from {', '.join(['all', *GROUPS, *names])}")
     return kinds
 
 
@@ -154,7 +154,7 @@ def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -
     from hydractl.data.images import Lazy
 
     if images.modality != "image":
-        raise OptionError(f"`corrupt` is for images, {images.name} holds texts: give shifted texts as `shift_data`")
+        raise OptionError(f"`corrupt` is for images, but {images.name} holds texts: give shifted texts as `shift_data`")
     worse = partial(_worse, images.inputs, kind=kind, severity=severity, seed=seed)
     return replace(images, inputs=Lazy(range(len(images)), worse), hashes=None)
 

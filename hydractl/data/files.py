@@ -81,7 +81,7 @@ def named_file(path: str, folder: Path | None) -> Path:
     place = Path(os.path.abspath(path))
     caches = (datasets.config.HF_DATASETS_CACHE, huggingface_hub.constants.HF_HUB_CACHE)
     if not any(place.is_relative_to(os.path.abspath(cache)) for cache in caches):
-        raise DataError("lies outside of the downloaded files: leave the sample out")
+        raise DataError("lies outside the downloaded files: leave the sample out")
     return place
 
 

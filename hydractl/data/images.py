@@ -121,7 +121,7 @@ def _of_array(value: object) -> Image.Image:
         pixels = np.moveaxis(pixels, 0, 2)
     if pixels.dtype.kind not in "biuf" or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in CHANNELS)):
         shape = f" of shape {list(pixels.shape)}" if pixels.ndim else ""
-        raise DataError(f"{type(value).__name__}{shape} is no image: give {IMAGES}")
+        raise DataError(f"{type(value).__name__}{shape} is not an image: give {IMAGES}")
     pixels = pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels
     least, most = (pixels.min(), pixels.max()) if pixels.size else (0, 0)
     if pixels.dtype.kind == "f" or least < 0 or most > 0xFFFF:

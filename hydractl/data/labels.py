@@ -79,13 +79,15 @@ def label_lists(
         names: of these numbers.
     """
     if (missing := next((at for at, value in enumerate(values) if value is None), None)) is not None:
-        return f"sample {missing} has no list of labels: fill it in, or make it an empty list"
+        return f"sample {missing} has no list of labels: fill it in, or write an empty list"
     listed = [(at, label) for at, value in enumerate(values) for label in value or ()]
     kind = str if listed and isinstance(listed[0][1], str) else int
     if odd := [(at, label) for at, label in listed if type(label) is not kind]:
-        return f"the list of sample {odd[0][0]} holds {odd[0][1]!r}: give names alone, or whole numbers alone"
+        return f"the list of sample {odd[0][0]} holds {odd[0][1]!r}: give only names, or only whole numbers"
     if twice := [at for at, value in enumerate(values) if value is not None and len(set(value)) < len(value)]:
-        return f"the list of sample {twice[0]} holds a label twice: list what is there, not 0 or 1 for each label"
+        return (
+            f"the list of sample {twice[0]} holds a label twice: list the labels that apply, not 0 or 1 for each label"
+        )
     if kind is str:
         listed = [(at, composed(label)) for at, label in listed]
         names = tuple(sorted({label for _, label in listed}))
@@ -93,7 +95,7 @@ def label_lists(
         listed = [(at, place[label]) for at, label in listed]
     size = len(names) if names is not None else 1 + max((label for _, label in listed), default=0)
     if strange := [at for at, label in listed if not 0 <= label < size]:
-        return f"a label of sample {strange[0]} is not 0 to {size - 1}"
+        return f"a label of sample {strange[0]} is not from 0 to {size - 1}"
     labels = np.zeros((len(values), size), dtype=np.int64)
     for row in listed:
         labels[row] = 1
@@ -137,16 +139,20 @@ def match_labels(
     if samples.label_names == TRUTH and not {folded(label) for label in model_labels} & {"false", "true"}:
         samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
     if samples.labels is None or samples.labels.dtype.kind == "f":
-        problem = "holds no labels" if samples.labels is None else "holds numbers, the model takes classes or labels"
+        problem = (
+            "holds no labels" if samples.labels is None else "holds numbers, but the model takes classes or labels"
+        )
         raise DataError(f"{samples.name}: {samples.label_problem or problem}")
     if tagged:
         return _match_tags(samples, model_labels, how)
     if samples.tagged:
-        raise DataError(f"{samples.name}: holds a tag a word, the model answers for whole texts: name other data")
+        raise DataError(
+            f"{samples.name}: holds a tag for each word, but the model classifies whole texts: name other data"
+        )
     if several != (samples.labels.ndim == 2):
-        lists = "the model is multi-label: name a column of lists, or columns of 0 and 1 with commas between"
+        lists = "the model is multi-label: name a column of lists, or columns of 0 and 1 separated by commas"
         single = "the model chooses one class: name a column of classes"
-        held = f"one class a sample, {lists}" if several else f"several labels a sample, {single}"
+        held = f"one class per sample, but {lists}" if several else f"several labels per sample, but {single}"
         raise DataError(f"{samples.name}: holds {held}, by `label_column`")
     if several:
         columns = replace(samples, labels=np.arange(samples.labels.shape[1]))
@@ -158,16 +164,18 @@ def match_labels(
     if len(missing := np.flatnonzero(samples.labels < 0)):
         column = f" in column {samples.label_column}" if samples.label_column else ""
         raise DataError(
-            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), {len(missing)} of {len(samples)} "
-            "have none: fill in or remove them, or name a split whose labels are not kept back"
+            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), like {len(missing)} of "
+            f"{len(samples)} samples: fill in or remove them, or name a split with labels"
         )
     if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
-        raise DataError(f"{samples.name}: a label is {most}, its classes are {_listed(samples.label_names)}")
+        raise DataError(
+            f"{samples.name}: label {most} is not among its classes {_listed(samples.label_names)}: correct it"
+        )
     numbered = _numbered(samples.label_names, model_labels)
     notes: tuple[str, ...] = ()
     if how == "name" and numbered:
         shown = ", ".join(f"{place} is {label}" for place, label in enumerate(model_labels[:3]))
-        notes = (f"{samples.name}: labels have no names, taken as places of the model's classes: {shown}",)
+        notes = (f"{samples.name}: labels have no names, so they count as places of the model's classes: {shown}",)
     if how == "index" or numbered:
         labels = _by_index(samples, samples.labels, len(model_labels))
     else:
@@ -177,7 +185,9 @@ def match_labels(
 
 def _match_tags(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"]) -> Samples:
     if not samples.tagged or samples.labels is None:
-        raise DataError(f"{samples.name}: has no tags, the model labels words: give lists of words and of their tags")
+        raise DataError(
+            f"{samples.name}: has no tags, but the model labels words: give lists of words and lists of their tags"
+        )
     there, names = samples.labels >= 0, samples.label_names
     used, flat = np.unique(samples.labels[there], return_inverse=True)
     if names is not None and used.max(initial=0) < len(names):
@@ -293,20 +303,20 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         OptionError: a name is no text.
     """
     if isinstance(classes, str | Path):
-        content = read_bytes(Path(classes), "write one class name a line into a file")
-        text = decode_text(content, str(classes), "one class name a line")
+        content = read_bytes(Path(classes), "write one class name per line into a file")
+        text = decode_text(content, str(classes), "one class name per line")
         lines = list(StringIO(text, newline=None))
     else:
         lines = list(classes)
         if odd := [name for name in lines if not isinstance(name, str)]:
-            raise OptionError(f"`classes` {odd[0]!r}: is {type(odd[0]).__name__}, no class name")
+            raise OptionError(f"`classes` {odd[0]!r}: expected a class name, got {type(odd[0]).__name__}")
     names = tuple(composed(line.strip()) for line in lines if line.strip())
     if not names:
         where = classes if isinstance(classes, str | Path) else "`classes`"
-        raise DataError(f"{where}: names no class: give one or more, in a file one a line")
+        raise DataError(f"{where}: names no class: give one or more (in a file, one per line)")
     if len({*names}) < len(names):
         where, (twice, _) = classes if isinstance(classes, str | Path) else "`classes`", Counter(names).most_common()[0]
-        raise DataError(f"{where}: names {twice} several times, which tells no classes apart: name each once")
+        raise DataError(f"{where}: names {twice} several times: name each class once")
     return names
 
 
@@ -353,16 +363,18 @@ def only_classes(samples: Samples, file: str | Path) -> Samples:
     """
     names = read_classes(Path(file))
     if samples.labels is None or samples.label_names is None or samples.labels.ndim > 1:
-        raise DataError(f"{samples.name}: its samples have no class of a name to be found in {file}")
+        raise DataError(
+            f"{samples.name}: its samples have no class names to look up in {file}: name data with class names"
+        )
     places = {folded(name): at for at, name in enumerate(samples.label_names)}
     if unknown := [name for name in names if folded(name) not in places]:
         near = nearest(unknown[0], samples.label_names)
-        meant = "write its classes, each in a line" if near is None else f"did you mean {told_apart(unknown[0], near)}?"
-        raise DataError(f"{file}: {unknown[0]} is no class of {samples.name}: {meant}")
+        meant = "write its classes, one per line" if near is None else f"did you mean {told_apart(unknown[0], near)}?"
+        raise DataError(f"{file}: {unknown[0]} is not a class of {samples.name}: {meant}")
     number = np.full(len(samples.label_names) + 1, -1)  # the last is that of a missing label, -1
     number[[places[folded(name)] for name in names]] = np.arange(len(names))
     labels = number[samples.labels]
     kept = np.flatnonzero(labels >= 0)
     if not len(kept):
-        raise DataError(f"{samples.name}: has no sample of the classes in {file}: name others")
+        raise DataError(f"{samples.name}: has no sample of the classes in {file}: name other classes")
     return replace(samples.subset(kept), labels=labels[kept], label_names=names)

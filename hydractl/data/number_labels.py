@@ -57,8 +57,8 @@ class _Matched:
         if matched.labels is None:
             raise DataError(f"{name}: {matched.label_problem or 'holds no labels'}")
         if (width := matched.labels.shape[1]) != count:
-            remedy = f"name {count} by `label_column`, with commas between"
-            raise DataError(f"{name}: a sample has {width} numbers, the model gives {count}: {remedy}")
+            remedy = f"name {count} columns with `label_column`, separated by commas"
+            raise DataError(f"{name}: a sample has {width} numbers, but the model gives {count}: {remedy}")
         beyond = unit & ((matched.labels < 0) | (matched.labels > 1))
         if len(odd := np.argwhere(np.isnan(matched.labels) | beyond)):
             value, span = matched.labels[tuple(odd[0])], " from 0 to 1, as the model's sigmoid gives" * unit

@@ -142,7 +142,9 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
         samples = only_classes(samples, spec.only)
     taken = np.arange(len(samples)) if spec.part is None else positions(spec.part, samples.content_hashes())
     if not len(taken):
-        raise DataError(f"{samples.name}{spec.part}: holds none of the {len(samples)} samples: take fewer parts")
+        raise DataError(
+            f"{samples.name}{spec.part}: is empty, since the data has {len(samples)} samples: take fewer parts"
+        )
     return samples.subset(taken[list(spread_places(len(taken), limit))])
 
 
@@ -152,7 +154,7 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
     if request.reading.limit is not None:
         table = table.select(spread_places(len(table), request.reading.limit))
     if not len(table):
-        raise DataError(f"{request}: holds no samples")
+        raise DataError(f"{request}: holds no samples: give at least one")
     chosen = choose_columns(
         types_as_read(table), request.modality, request.reading, str(request), strict=request.strict
     )
@@ -223,20 +225,20 @@ def _of_values(values: Indexed, request: _Request) -> Samples:
     where = request.data.name
     library = type(values).__module__.partition(".")[0]
     if library in ("pandas", "polars"):
-        raise DataError(f"{where}: is of {library}: give datasets.Dataset.from_{library}(table)")
+        raise DataError(f"{where}: is a table of {library}: give datasets.Dataset.from_{library}(table)")
     if is_one_image(values):
         raise DataError(f"{where}: is one image: give a list of images")
     if not hasattr(values, "__len__"):
         kind = type(values).__name__
         raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`")
     if not len(values):
-        raise DataError(f"{where}: holds no samples")
+        raise DataError(f"{where}: holds no samples: give at least one")
     read = _Values(values, _is_pair(_read(values, 0, where)), request)
     places = spread_places(len(values), request.reading.limit)
     inputs: Sequence[Any] = Lazy(places, read.input)
     samples = Samples(where, request.modality, inputs if request.modality == "image" else list(inputs))
     if not read.paired:
-        samples = replace(samples, label_problem="holds inputs alone, no (input, label) pairs")
+        samples = replace(samples, label_problem="holds only inputs, not (input, label) pairs")
     else:
         samples = _with_labels(samples, [read.label(place) for place in places], getattr(values, "classes", None))
     return _without_bad(samples, request)
@@ -299,7 +301,10 @@ class _Values:
     def _pair(self, place: int) -> Any:
         value = _read(self.values, place, self.request.data.name)
         if not _is_pair(value):
-            raise DataError(f"{self.request.data.name}: sample {place} is no (input, label) pair, as the first one is")
+            raise DataError(
+                f"{self.request.data.name}: sample {place} is not an (input, label) pair, but the first one is: give "
+                "pairs throughout"
+            )
         return value
 
 

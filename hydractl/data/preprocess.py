@@ -232,7 +232,7 @@ class Preprocessor:
 
     def _unfit(self, sample: object) -> DataError:
         kind = "nothing" if sample is None else type(sample).__name__
-        return DataError(f"the model takes {'images' if self.image else 'texts'}, not {kind}")
+        return DataError(f"the model takes {'images' if self.image else 'texts'}, not {kind}: leave it out")
 
     def lengths(self, texts: Sequence[Any]) -> tuple[NDArray[np.int64], int]:
         """Returns the tokens of each text or pair of texts as the model sees it, `[N]`, and how many are truncated.

@@ -56,7 +56,7 @@ Limit = Annotated[
 Classes = Annotated[
     Any,
     Option(
-        "Class names for a zero-shot model that has no labels: a file with one name a line.",
+        "Class names for a zero-shot model: a file with one name per line. Default: the names of the labels.",
         "Data",
         "FILE",
         remembered=False,
@@ -65,7 +65,7 @@ Classes = Annotated[
 ]
 Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data", rare=True)]
 SkipBad = Annotated[
-    bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False, rare=True)
+    bool, Option("Leave out unreadable images and empty texts, and list them.", "Data", remembered=False, rare=True)
 ]
 
 
@@ -234,7 +234,7 @@ def refuse_same(ood: DataSpec | DataValues, id_data: DataSpec | DataValues) -> N
         replace(data, name="", group=None) if isinstance(data, DataSpec) else data.values for data in (ood, id_data)
     )
     if ood_source is id_source or (isinstance(ood_source, DataSpec) and ood_source == id_source):
-        raise OptionError(f"`ood_data` {ood}: is `id_data` too: name data that show none of its classes")
+        raise OptionError(f"`ood_data` {ood}: is also `id_data`: name data that do not show its classes")
 
 
 def _parse(data: Any, name: str, grouped: bool = False) -> DataSpec | DataValues:
@@ -300,7 +300,7 @@ def require_on_hub(source: str) -> None:
         HfApi().dataset_info(source, timeout=10)
     except Exception as error:  # of the hub, of the network, or of whichever HTTP client is installed
         reason = shortened(one_line(str(error).strip() or type(error).__name__), LONGEST_SENTENCE)
-        raise DataError(f"{source}: is no file or folder here, and the hub does not give it: {reason}") from error
+        raise DataError(f"{source}: is not a file or folder here, and the hub does not provide it: {reason}") from error
 
 
 def split_sources(text: str) -> list[str]:

@@ -116,7 +116,7 @@ class Samples:
         table, name = self.table, composed(name)
         if table is None or name not in table.column_names:
             there = "no columns" if table is None else f"the columns {', '.join(table.column_names)}"
-            raise OptionError(f"`{option}` {name}: {self.name} has {there}: name one of a table")
+            raise OptionError(f"`{option}` {name}: {self.name} has {there}: name a column of a table")
         kind = table.features[name]
         if type(kind).__name__ in ("Image", "Audio", "Video"):
             raise OptionError(f"`{option}` {name}: holds {type(kind).__name__}: name a column of texts or numbers")
@@ -131,7 +131,7 @@ class Samples:
             DataError: the data set has fewer samples.
         """
         if count > len(self):
-            raise DataError(f"{self.name}: has {len(self)} samples, {count} are wanted: give more data")
+            raise DataError(f"{self.name}: has {len(self)} samples, {count} are needed: give more data")
         return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
 
 
@@ -173,7 +173,7 @@ def spread_places(size: int, limit: int | None) -> Sequence[int]:
 
 
 #: What follows where something is fitted to samples without some classes.
-UNFITTED = "what is fitted to it does not know them, and inputs of these classes may look odd: add samples of each"
+UNFITTED = "inputs of these classes may look odd to a fit without them: add samples of each"
 
 
 def missing_classes(samples: Samples, remedy: str = UNFITTED) -> str | None:
@@ -207,7 +207,7 @@ def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
     variance = of * missed * (1 - missed) + of * (of - 1) * ((1 - 2 / of) ** size - missed**2)
     if have >= of * (1 - missed) - 4 * max(variance, 0) ** 0.5:
         return ()
-    remedy = ": where data lie in order of class, take a part (%1/10) and no slice" if "[" in where else ""
+    remedy = ": if the data are sorted by class, take a part (%1/10), not a slice" if "[" in where else ""
     return (f"{where}: the {size} samples taken hold {have} of {of} classes{remedy}",)
 
 
@@ -231,7 +231,7 @@ def _coarseness(image: Image.Image) -> float:
 
 
 MEASURES = (
-    FormMeasure("size", lambda image: max(image.size), "pixels", "bring them to one size"),
+    FormMeasure("size", lambda image: max(image.size), "pixels", "resize them alike"),
     FormMeasure("compression", _coarseness, "mean JPEG step, 0 without", "save them alike"),
 )
 
@@ -246,8 +246,8 @@ def form_notes(id_data: Samples, ood_data: Iterable[Samples]) -> Iterator[str]:
             if len(id_values) and len(other) and _separation(id_values, other) >= ALONE:
                 yield (
                     f"{samples.name}: the {measure.name} of its images alone ({np.median(other):.3g} against "
-                    f"{np.median(id_values):.3g} of ID images; {measure.unit}) tells them apart, and early layers "
-                    f"see it: {measure.remedy} to measure content"
+                    f"{np.median(id_values):.3g} of ID images; {measure.unit}) gives them away, and early layers see "
+                    f"it: {measure.remedy} to measure content"
                 )
 
 

@@ -99,7 +99,8 @@ def read_image_folder(folder: Path, part: ImagePart) -> datasets.Dataset:
     if labelled and lost:
         counted = ", ".join(f"{name} ({count} files)" for name, count in sorted(lost.items()))
         raise DataError(
-            f"{folder}: no image in {counted}, only {', '.join(FORMATS)} are read: convert them, or move the folder"
+            f"{folder}: no image in {counted}, only {', '.join(FORMATS)} are supported: convert them, or move the "
+            "folder"
         )
     # Absolute, since names that are relative are those of files beside a table.
     columns: dict[str, list[object]] = {"image": [str(folder.absolute() / path) for path in part.images]}
@@ -120,7 +121,7 @@ def left_out_note(part: ImagePart) -> str | None:
         counts[name] += 1
         first.setdefault(name, path)
     listed = ", ".join(f"{count} of {name} ({first[name].name})" for name, count in sorted(counts.items()))
-    return f"{len(part.left_out)} files are none of {', '.join(FORMATS)} and left out: {listed}"
+    return f"left out {len(part.left_out)} files that are not {', '.join(FORMATS)}: {listed}"
 
 
 READ = ", ".join((*FILE_FORMATS, ".txt"))
@@ -162,7 +163,7 @@ def _one_line_errors(source: str) -> Iterator[None]:
     except DataError:
         raise
     except (DataFilesNotFoundError, EmptyDatasetError) as error:
-        raise DataError(f"{source}: holds nothing that can be read as data: give images or {READ}") from error
+        raise DataError(f"{source}: holds no readable data: give images or {READ}") from error
     except Exception as error:  # each reader has exceptions of its own for a damaged file
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
         raise DataError(f"{source}: cannot be read as a data set ({_reason(cause)}): repair or convert it") from error
@@ -183,7 +184,7 @@ def _reason(error: BaseException) -> str:
 def _from_file(spec: DataSpec, path: Path, on_note: Callable[[str], None]) -> datasets.Dataset:
     loader = FILE_FORMATS.get(path.suffix.lower())
     if loader is None:
-        raise DataError(f"{path}: has none of the known endings {', '.join(FILE_FORMATS)}: convert it")
+        raise DataError(f"{path}: does not end in {', '.join(FILE_FORMATS)}: convert it")
     split = split_of_word(path.stem) or "train"
     return _load(spec, loader, {split: [str(path.absolute())]}, on_note)
 
@@ -219,7 +220,7 @@ def _from_builder(spec: DataSpec, source: str, on_note: Callable[[str], None]) -
     if elsewhere and not Path(source).exists():
         raise DataError(f"{spec.source}: its card names {elsewhere[0]}, a file of this machine: use another data set")
     if not files or builder.name not in LOADERS:
-        raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
+        raise DataError(f"{spec.source}: holds {builder.name} files, which are not supported: give images or {READ}")
     return _load(spec, builder.name, files, on_note, features=builder.info.features)
 
 
@@ -282,7 +283,7 @@ def _chosen_rows(splits: Mapping[str, datasets.Dataset], request: str, where: st
         lengths = {name: len(rows) for name, rows in splits.items()}
         pieces = datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
     except (ValueError, AssertionError) as error:
-        raise DataError(f"{where}:{request}: is no slice: write [:100], [100:200] or [:10%]") from error
+        raise DataError(f"{where}:{request}: is not a slice: write [:100], [100:200] or [:10%]") from error
     # An empty range at the end is out of range to `select`, an empty list is not.
     rows = [range(piece.from_, piece.to) if piece.from_ < piece.to else [] for piece in pieces]
     chosen = [splits[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]

@@ -36,7 +36,7 @@ def csv_options(source: str, file: str, usual: str, on_note: Callable[[str], Non
     """
     separator, skipped = find_separator(source, file, usual)
     if separator != usual:
-        on_note(f"{source}: is read with {SEPARATORS[separator]} between its cells")
+        on_note(f"{source}: has {SEPARATORS[separator]} between its cells")
     options = {**CSV_OPTIONS, "sep": separator, "skiprows": skipped}
     header = pandas.read_csv(file, nrows=0, **options)
     return {**options, "features": datasets.Features({str(name): datasets.Value("string") for name in header})}
@@ -128,11 +128,11 @@ def _objects(source: str, lines: Sequence[str], places: Sequence[int]) -> list[d
         try:
             row = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
             if not isinstance(row, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
             if any(isinstance(value, list | dict) for value in row.values()):
                 row |= {name: value for name, value in json.loads(line).items() if isinstance(value, list | dict)}
         except ValueError as error:
-            remedy = "write a JSON object a line"
+            remedy = "write one JSON object per line"
             raise DataError(f"{source}: line {place + 1} cannot be read ({error}): {remedy}") from error
         objects.append(row)
     return objects

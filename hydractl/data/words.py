@@ -130,7 +130,7 @@ def read_tags(
 
 def conll_columns(file: str) -> list[str]:
     """Returns names for the columns of a CoNLL file: words are first, the tags that count are last."""
-    lines = decode_text(read_bytes(Path(file), "name a file"), file, "a word and its tags a line").splitlines()
+    lines = decode_text(read_bytes(Path(file), "name a file"), file, "one word and its tags per line").splitlines()
     first = next((line for line in lines if line.strip() and not line.startswith("-DOCSTART-")), "")
     between = (f"column{number}" for number in range(1, len(first.split()) - 1))
     return ["tokens", *between, "tags"][: max(len(first.split()), 1)]
@@ -148,6 +148,6 @@ def require_tags(samples: Samples, allowed: Sequence[str]) -> None:
         near = nearest(tag, allowed)
         meant = "" if near is None else f" (did you mean {told_apart(tag, near)}?)"
         raise DataError(
-            f"{samples.name}: row {row}, word {word}: tag {tag} is none of the model's, "
-            f"{', '.join(allowed[:12])}: rename it{meant}, or train a new classifier"
+            f"{samples.name}: row {row}, word {word}: tag {tag} is not one of the model's: {', '.join(allowed[:12])}: "
+            f"rename it{meant}, or train a new classifier"
         )

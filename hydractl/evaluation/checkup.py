@@ -192,13 +192,14 @@ def _unseen(name: str, system: System, data: EvaluationData) -> tuple[Evaluation
         used |= remembered_samples(entry, hashes, f"{name}: {use}")
     if used.all():
         raise DataError(
-            f"{samples.name}: all {len(samples)} samples made {name} (as {', '.join(use for use, _ in entries)}): "
-            "name data that it has not seen"
+            f"{samples.name}: all {len(samples)} samples were used to make {name} (as "
+            f"{', '.join(use for use, _ in entries)}): name data that it has not seen"
         )
     findings = []
     if used.any():
         findings.append(
-            f"{int(used.sum())} of {len(samples)} samples made {name}, as calibration or search data: left out"
+            f"{int(used.sum())} of {len(samples)} samples were used to make {name}, as calibration or search data: "
+            "left out"
         )
         samples = samples.subset(np.flatnonzero(~used))
     twice = len(samples) - len(np.unique(samples.content_hashes()))
@@ -229,10 +230,10 @@ def _findings(system: System, sets: Mapping[SetKey, _Set], id_key: SetKey, data:
     yield from form_of(samples)
     if answers.truth is None:
         if system.task.has_accuracy(None):
-            yield "there are no labels: accuracy, and promises of right answers, cannot be checked"
+            yield "without labels, accuracy and promises of right answers cannot be checked"
         return
     matched = match_to_task(samples, system.task, answers.names, data.match)
-    if (missing := missing_classes(matched, "this page says nothing of them")) is not None:
+    if (missing := missing_classes(matched, "this page does not cover them")) is not None:
         yield missing
     choices = system.task.choices(answers)
     if choices is not None and choices[0].ndim == 1 and is_chance(int(choices[0].sum()), len(samples), choices[1]):

@@ -82,9 +82,9 @@ def open_comparison(
     modalities = {system.modality: name for name, system in systems if system.modality is not None}
     if len(modalities) > 1:
         listed = ", ".join(f"{name} takes {modality}s" for modality, name in modalities.items())
-        raise OptionError(f"one evaluation is of images or of texts: {listed}")
+        raise OptionError(f"one evaluation takes either images or texts: {listed}")
     if not modalities and open_data is not None:
-        raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
+        raise OptionError("saved predictions include their data sets: leave out `id_data` and other data")
     if modalities and open_data is None:
         raise OptionError(NO_DATA)
     data = None if open_data is None else open_data(next(iter(modalities)))
@@ -156,7 +156,7 @@ def _warn_of_shared(data: EvaluationData, watch: Watcher) -> None:
             shared = int(np.isin(samples.content_hashes(), id_samples.content_hashes()).sum())
             if shared:
                 overlap = f"{shared} of {len(samples)} samples are ID samples too"
-                watch.warn(f"OOD data {samples.name}: {overlap}: detection is measured wrongly; name other data")
+                watch.warn(f"OOD data {samples.name}: {overlap}: its detection numbers are wrong; name other data")
 
 
 def _evaluate(
@@ -179,7 +179,7 @@ def _evaluate(
     answers: Answering = predictor.answers
     with ExitStack() as claims:
         if folder is not None and predictor.task.tells_ood != "scores":
-            raise OptionError("`save_logits` keeps single classes, this model does not choose one: leave it out")
+            raise OptionError("`save_logits` needs a model that chooses one class: leave it out")
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
             claims.enter_context(claim(folder))

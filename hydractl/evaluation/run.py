@@ -109,7 +109,8 @@ def predict_sets(
     task = predictor.task
     if task.tells_ood == "nothing" and score.fit is None and any(key.role == "ood" for key in keys):
         raise OptionError(
-            f"`ood_data`: {task.answers} tell no OOD sample: calibrate the model, or choose `ood_score` {DEFAULT}"
+            f"`ood_data`: {task.answers} cannot detect OOD samples: calibrate the model, or choose `ood_score` "
+            f"{DEFAULT}"
         )
     calibration, fitted, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered=answered)
     reads = score.reads

@@ -63,7 +63,7 @@ ZERO_SHOT = {
     "eurosat": "tanganke/eurosat:test",
     "dtd": "tanganke/dtd:test",
 }
-OPENOOD = "Yang et al. 2022, Zhang et al. 2023 (OpenOOD); sets that are not on the hub are to be added as folders: "
+OPENOOD = "Yang et al. 2022, Zhang et al. 2023 (OpenOOD); add sets that are not on the hub as folders: "
 WITHOUT_PLACES = f"{OPENOOD}far Places365"
 WITHOUT_MOST = f"{OPENOOD}near SSB-hard and NINCO, far iNaturalist and OpenImage-O"
 
@@ -97,13 +97,15 @@ def open_sets(
     sets[SetKey("id", id_spec.name)] = opened(id_spec)
     for spec in parse_data_sets(sources.ood_data, "ood"):
         if any(key.role == "ood" and key.name == spec.name for key in sets):
-            raise OptionError(f"`ood_data` {spec}: a set called {spec.name} is there already: give it another name")
+            raise OptionError(f"`ood_data` {spec}: there is already a set called {spec.name}: give it another name")
         refuse_same(spec, id_spec)
         # A column named for the ID data need not be there in every OOD set.
         sets[SetKey("ood", spec.name, spec.group)] = opened(spec, strict=False)
     for key, spec in _shifted(sources.shift_data):
         if key in sets:
-            raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
+            raise OptionError(
+                f"`shift_data` {spec}: there is already a set {key.path}: give it another name or severity"
+            )
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
     if sources.query_column is not None:
@@ -246,7 +248,7 @@ BUILT_IN = (
     _suite("openood-imagenet1k", WITHOUT_MOST, imagenet1k=(IMAGENET, [TEXTURES])),
     _suite(
         "openood-imagenet200",
-        f"{WITHOUT_MOST}; imagenet-200.txt is to name its 200 classes, one a line, as the ID data call them",
+        f"{WITHOUT_MOST}; imagenet-200.txt must list its 200 classes, one per line, as the ID data name them",
         imagenet200=(f"{IMAGENET}?only=imagenet-200.txt", [TEXTURES]),
     ),
     _suite(

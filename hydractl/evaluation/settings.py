@@ -38,7 +38,7 @@ class Sets:
         (), "Out-of-distribution data; repeat it for several sets.", "Data", OOD_SOURCE, remembered=False
     )
     calib_data: DataLike | None = option(
-        None, "Labelled data to fit on. They must not be evaluated on.", "Data", "SOURCE[:SPLIT]", remembered=False
+        None, "Labelled data to fit on, apart from the evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False
     )
     shift_data: Sequence[str] | Mapping[str, str | Path | Indexed] = option(
         (), "Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False, rare=True
@@ -74,13 +74,13 @@ class Settings:
 
     ood_score: str | None = option(
         None,
-        f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}. Default: the score in a calibrated file, "
+        f"Score that separates OOD from ID. Fitted on `calib_data`: {FITTED}. Default: the score in a calibrated file, "
         "otherwise msp.",
         choices=tuple(score.name for score in OOD_SCORES),
     )
     temperature: float | str | None = option(
         None,
-        "One for all, or fitted per system on `calib_data`. Default: each system's own.",
+        "One temperature for all systems; fit computes one per system on `calib_data`. Default: each system's own.",
         metavar="fit|T",
         minimum=bounds.COLDEST,
         maximum=bounds.HOTTEST,
@@ -88,8 +88,8 @@ class Settings:
     )
     conformal: str | None = option(
         None,
-        "Measure prediction sets that should hold the right class that often, as 0.95 or 95%, fitted on `calib_data`. "
-        "Default: the sets of a file that promises some.",
+        "Measure prediction sets that should contain the right class this often, as 0.95 or 95%, fitted on "
+        "`calib_data`. Default: the sets that a file promises.",
         metavar="SHARE",
         rare=True,
     )
@@ -106,9 +106,9 @@ class Settings:
         if self.conformal is not None:
             raise OptionError("`conformal` is for models that choose one class: leave it out")
         if self.ood_score not in (None, DEFAULT, *([BASELINE] if confident else [])):
-            raise OptionError(f"`ood_score` {self.ood_score} reads one class a sample: choose {DEFAULT}")
+            raise OptionError(f"`ood_score` {self.ood_score} needs one class per sample: choose {DEFAULT}")
         if self.temperature is not None and not confident:
-            raise OptionError("`temperature` is of classes and labels, a model answers with neither: leave it out")
+            raise OptionError("`temperature` applies to classes and labels, and a model predicts neither: leave it out")
 
     @cached_property
     def wanted_temperature(self) -> float | Literal["fit"] | None:
@@ -126,7 +126,9 @@ class Settings:
         """The share of sets that should hold the right class; None to fit no sets."""
         share = None if self.conformal is None else bounds.parse_share("conformal", self.conformal)
         if share == 1:
-            raise OptionError("`conformal` 1: only sets of all classes always hold the right one: give less")
+            raise OptionError(
+                "`conformal` 1: only sets of all classes always contain the right one: choose a value below 1"
+            )
         return share
 
     @cached_property
@@ -169,8 +171,8 @@ class Procedure:
 
     bootstrap: int | None = option(
         None,
-        "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none. Default: 1000 for up "
-        "to 100,000 samples.",
+        "Resample R times for 95 % intervals, paired differences and the verdict; 0 turns them off. Default: 1000 for "
+        "up to 100,000 samples.",
         metavar="R",
         minimum=0,
         maximum=bounds.DRAWS,
@@ -179,14 +181,18 @@ class Procedure:
     compare: str | None = option(
         None, "Compare this system with each of the others, not only with the first.", metavar="NAME"
     )
-    seeds: bool = option(False, "Systems of one NAME are seeds of one system: mean and deviation.", rare=True)
+    seeds: bool = option(
+        False, "Treat systems of one NAME as seeds of one system: print mean and deviation.", rare=True
+    )
     members_curve: bool = option(
         False,
-        "Evaluate the first member of each file as well, the first two, and so on: what each one adds.",
+        "Also evaluate the first member of each file, the first two, and so on, to see what each one adds.",
         rare=True,
     )
-    allow_leak: bool = option(False, "Evaluate also on samples that made a model; the report says which.", rare=True)
-    seed: int = option(0, "Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)
+    allow_leak: bool = option(
+        False, "Also evaluate on samples that were used to make a model; the report lists them.", rare=True
+    )
+    seed: int = option(0, "Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)
     save_logits: str | Path | None = option(
         None,
         "Save FOLDER/NAME for predictions:FOLDER/NAME, with features where the score reads them.",

@@ -100,7 +100,9 @@ def alarms_of(predictions: SystemPredictions, classes: Sequence[str] | None) -> 
     fitted, id_set = predictions.fitted, id_key(predictions)
     if fitted is not None and fitted.at_bound:
         cause = (
-            "all are predicted correctly: give more" if fitted.temperature == 1 else "hardly one is right: check them"
+            "all are predicted correctly: give more"
+            if fitted.temperature == 1
+            else "almost all answers are wrong: check them"
         )
         yield f"the temperature fitted to `calib_data`, {fitted.temperature:g}, is at its bound, since {cause}"
     if classes is None:
@@ -211,7 +213,9 @@ def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
     table = predictions.tables.get(id_set)
     values = table.values if isinstance(table, NumberTable) else getattr(table, "probabilities", np.empty((0, 0)))
     if table is None or values.shape[-1] != 1:
-        raise OptionError("`query_column` ranks by one number or one logit, which this model does not give")
+        raise OptionError(
+            "`query_column` ranks by one number or one logit, which this model does not give: leave it out"
+        )
     labels = table.labels if isinstance(table, NumberTable) else table.required_outcomes().labels
     return ranking_metrics(values[:, 0], labels[:, 0].astype(np.float64), predictions.queries)
 

@@ -72,7 +72,7 @@ class Change:
 def require_fresh(checkpoint: Checkpoint, data: EvaluationData) -> None:
     """Raises DataError if the network was made with samples that it is to be measured on."""
     leaks = find_leaks(checkpoint.name, [checkpoint.provenance], data)
-    refuse_leaks(checkpoint.name, leaks, "name `eval_data` that made nothing")
+    refuse_leaks(checkpoint.name, leaks, "name `eval_data` that was not used to make the model")
 
 
 def require_accuracy(checkpoint: Checkpoint, data: EvaluationData, running: Running) -> None:
@@ -84,8 +84,8 @@ def require_accuracy(checkpoint: Checkpoint, data: EvaluationData, running: Runn
     )
     if not task.has_accuracy(labels):
         raise OptionError(
-            f"`max_accuracy_drop` is for answers that are right or wrong, this model is for {task.name}: leave it out, "
-            "and read what changes"
+            f"`max_accuracy_drop` needs answers that are right or wrong, but this model is for {task.name}: leave it "
+            "out, and read what changes"
         )
 
 

@@ -128,7 +128,7 @@ def _unfitted(before: Calibration, after: Calibration, data: CalibrationData) ->
         return None
     parts = [f"the file no longer promises {lost}"] * bool(lost)
     parts += [f"{' and '.join(kept)} stay those of the network in float"] * bool(kept)
-    return f"{data.inside.name} holds no labels: {'; '.join(parts)}: give `id_data` with labels to fit them to int8"
+    return f"{data.inside.name} holds no labels: {'; '.join(parts)}: give labelled `id_data` to fit them to int8"
 
 
 def _fit(checkpoint: Checkpoint) -> Fit:

@@ -38,7 +38,8 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
     """
     if checkpoint.members > 1:
         raise OptionError(
-            f"{checkpoint.name}: has {checkpoint.members} members, and no other library has a model for that"
+            f"{checkpoint.name}: has {checkpoint.members} members, which no other library supports: export it as a "
+            "hydra"
         )
     # So far only the manifest's own spec was checked, not the config that it carries.
     family = next((family for family in FAMILIES if family.name == checkpoint.family), None)
@@ -126,8 +127,8 @@ def _agreed(checkpoint: Checkpoint, name: str, first: LazyTensor, second: LazyTe
         dropped = [(table == 0).all(1, keepdim=True) for table in (left, right)]
         if not (dropped[0] | dropped[1] | (left == right).all(1, keepdim=True)).all():
             raise OptionError(
-                f"{checkpoint.name}: its layers differ in what {name} holds for all of them in its library: "
-                "export it as a hydra"
+                f"{checkpoint.name}: its layers differ in {name}, which its library stores once for all layers: export "
+                "it as a hydra"
             )
         return torch.where(dropped[0], right, left)
 

@@ -306,7 +306,7 @@ def label_tokens(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     family = next((candidate for candidate in TAGGERS if candidate.name == checkpoint.family + ENDING), None)
     if family is None:
-        raise OptionError(f"{checkpoint.name}: a {checkpoint.family} labels no tokens: choose a family of texts")
+        raise OptionError(f"{checkpoint.name}: a {checkpoint.family} cannot label tokens: choose a family of texts")
     spec = family.described(checkpoint.spec)
     tensors = {name: checkpoint.tensors[name] for name in slots(spec)}
     config = {key: value for key, value in checkpoint.config.items() if key != "problem_type"}

@@ -56,7 +56,7 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
     if path.is_dir():
         inner = folder_of_weights(path)
         if inner != path:
-            LOG.warn(f"note: {reference} holds no weights itself: {inner} is taken")
+            LOG.warn(f"note: {reference} holds no weights itself: uses {inner}")
             path = reference = inner
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
@@ -110,7 +110,7 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         sentences = read_sentences(name, folder, about)
         preprocessing = sentences.texts.applied(preprocessing)
         if about.prompted:
-            LOG.warn(f"note: {name}: sentence-transformers puts a prompt before each text: here texts stay as they are")
+            LOG.warn(f"note: {name}: sentence-transformers puts a prompt before each text, hydractl does not")
         read = read if embeds is None else replace(read, spec=as_sentences(name, read.spec, about, sentences))
     checkpoint = at_processed_size(family, replace(read, preprocessing=preprocessing))
     checkpoint.verify()
@@ -121,7 +121,7 @@ def _without_losses(name: str, tensors: TensorMap) -> TensorMap:
     """Returns the tensors without those of a loss, which training alone reads."""
     losses = sorted(key for key in tensors if re.fullmatch(LOSSES, key))
     if losses:
-        LOG.warn(f"note: {name}: weights of a loss are left out: {shorten(losses)}")
+        LOG.warn(f"note: {name}: leaves out the weights of a loss: {shorten(losses)}")
     return {key: tensor for key, tensor in tensors.items() if key not in losses}
 
 
@@ -134,7 +134,7 @@ def _unwrapped(name: str, tensors: TensorMap) -> TensorMap:
         plain = {key.removeprefix(frame): tensor for key, tensor in plain.items()}
         removed.append(frame)
     if removed:
-        LOG.warn(f"note: {name}: names of its tensors are read without {' and '.join(removed)}")
+        LOG.warn(f"note: {name}: removes {' and '.join(removed)} from the names of its tensors")
     return plain
 
 
@@ -208,8 +208,8 @@ def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:
         )
     if config.get("pruned_heads"):
         raise CheckpointError(
-            f"{name}: config.json has pruned_heads, and its layers several sizes: name the network before "
-            "prune_heads, and remove its heads by hydractl prune"
+            f"{name}: config.json has pruned_heads, so its layers differ in size: name the network before prune_heads, "
+            "and remove its heads by hydractl prune"
         )
 
 

@@ -176,9 +176,11 @@ def _agreed(adapters: Sequence[_SavedAdapter], spec: ModelSpec) -> Adapter:
             if a != b:
                 raise CheckpointError(f"{other.name}: {what} is {b:g}, but {a:g} in {first.name}: members must agree")
         if missing := _factors(other) ^ _factors(first):
-            raise CheckpointError(f"{other.name}: changes other maps than {first.name}: {shorten(sorted(missing))}")
+            raise CheckpointError(
+                f"{other.name}: does not change the same maps as {first.name}: {shorten(sorted(missing))}"
+            )
     if not _factors(first):
-        raise CheckpointError(f"{first.name}: holds no LoRA factors")
+        raise CheckpointError(f"{first.name}: holds no LoRA factors: name a LoRA adapter")
     plain = slots(spec)
     linear = {name.rpartition(".")[0]: plain[f"{name.rpartition('.')[0]}.weight"] for name in _factors(first)}
     layers = [slot.layer for slot in linear.values() if slot.layer is not None]
@@ -202,7 +204,7 @@ def _factors(adapter: _SavedAdapter) -> set[str]:
 def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_SavedAdapter]) -> LazyTensor:
     """Stacks a tensor of all members, `[M,...]`; members without their own have the network's."""
     if slot.is_attention:
-        raise CheckpointError(f"{adapters[0].name}: {name} was trained whole: in attention only factors are supported")
+        raise CheckpointError(f"{adapters[0].name}: {name} was trained in full: attention supports LoRA factors only")
     each = [adapter.tensors.get(name) or base.tensors[name] for adapter in adapters]
     weight = base.tensors[name if name in base.tensors else f"{name.rpartition('.')[0]}.weight"]
     rank = adapters[0].config.r
@@ -231,7 +233,7 @@ def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str
     """
     adapter = checkpoint.spec.adapter
     if adapter is None or adapter.kind != "low-rank":
-        raise OptionError(f"{checkpoint.name}: is not a LoRA-Ensemble, which adapters are for: export it as hf")
+        raise OptionError(f"{checkpoint.name}: adapters are only for a LoRA-Ensemble: export it as hf")
     family = next(each for each in FAMILIES if each.name == checkpoint.family)
     theirs = _their_names(family, checkpoint)
     names = sorted(checkpoint.tensors.keys() - checkpoint.shared)
@@ -258,7 +260,7 @@ def _their_names(family: Family, checkpoint: Checkpoint) -> dict[str, str]:
         factor = next((ending for ending, ours in FACTORS.items() if ours == part), None)
         source = locate(spelling, name if factor is None else f"{linear}.weight")
         if source.parts > 1 or source.transposed or family.library != "transformers":
-            raise OptionError(f"{checkpoint.name}: {family.title} has {linear} in one map with others: export it as hf")
+            raise OptionError(f"{checkpoint.name}: {family.title} joins {linear} with other maps: export it as hf")
         theirs[name] = source.name if factor is None else source.name.removesuffix("weight") + factor
     return theirs
 

@@ -39,7 +39,7 @@ def repository(name: str) -> str:
 
     config = timm.get_pretrained_cfg(name)
     if config is None or not config.hf_hub_id:
-        raise CheckpointError(f"timm:{name}: timm knows no weights of that name: timm.list_pretrained() lists them")
+        raise CheckpointError(f"timm:{name}: timm has no weights of this name: timm.list_pretrained() lists them")
     return str(config.hf_hub_id)
 
 
@@ -75,7 +75,7 @@ def _built(name: str, folder: Path, architecture: str) -> Any:
     from timm.models import is_model, is_model_in_modules
 
     if not is_model(architecture):
-        raise CheckpointError(f"{name}: timm cannot build {architecture!r} of config.json: it knows no such model")
+        raise CheckpointError(f"{name}: timm cannot build {architecture!r} from config.json: it has no such model")
     if not is_model_in_modules(architecture, MODULES):
         raise CheckpointError(
             f"{name}: timm's {architecture} is not a plain VisionTransformer, the only kind of timm that is supported"

@@ -57,7 +57,9 @@ def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Ch
     for member in members:
         differ = member.labels and network.labels and composed_all(member.labels) != composed_all(network.labels)
         if differ or _task(member) != _task(network):
-            raise OptionError(f"{member.name}: its task or its classes differ from those of {network.name}")
+            raise OptionError(
+                f"{member.name}: its task or classes differ from those of {network.name}: name members of one network"
+            )
     return members
 
 
@@ -110,8 +112,8 @@ def _found(selection: Selection, reference: ModelReference, by_hash: Mapping[str
 class Limits:
     """Limits on the cost of a Hydra, as multiples of the network's; None for no limit."""
 
-    budget_macs: float | None = ratio_option("Multiply-adds that the Hydra may have against the network's.", "1.3x")
-    budget_params: float | None = ratio_option("Parameters that the Hydra may have against the network's.", "1.2x")
+    budget_macs: float | None = ratio_option("Limit on the Hydra's multiply-adds, relative to the network's.", "1.3x")
+    budget_params: float | None = ratio_option("Limit on the Hydra's parameters, relative to the network's.", "1.2x")
 
     def require_possible(self, network: Checkpoint, members: int) -> None:
         """Raises OptionError for limits below members without any head that share all but the attention of a layer."""
@@ -126,8 +128,8 @@ class Limits:
         limits = {"budget_macs": (self.budget_macs, macs), "budget_params": (self.budget_params, stored[0] / stored[1])}
         for name, (most, fewest) in limits.items():
             if most is not None and most < fewest:
-                fact = f"{members} members without any head have {fewest:.2f}x"
-                raise OptionError(f"`{name}` {most:g}x: {fact}: give more, or fewer `members`")
+                fact = f"{members} members without heads already take {fewest:.2f}x"
+                raise OptionError(f"`{name}` {most:g}x: {fact}: allow more, or fewer `members`")
 
     def trunks(self, network: Checkpoint) -> str:
         """Returns the trunk depths to try by default: several where the cost is limited, else no trunk."""
@@ -147,8 +149,8 @@ class UnitLoss:
 
     units: Any = option(
         None,
-        "MLP units that each chosen member loses above the trunk, a number or a share of all: members keep the best in "
-        "common and divide the rest. They are chosen with all units: fine-tune them.",
+        "MLP units that each chosen member loses above the trunk, as a number or a share. Members share the best units "
+        "and divide the rest. Selection measures them with all units: fine-tune them.",
         metavar="N|N%",
     )
     unit_scores: ScoresLike | None = option(

@@ -151,7 +151,7 @@ def predictor(model: ModelLike, compute: Compute, reading: Reading) -> Hydra | O
         device = None if compute.device in ("auto", "cpu") else compute.device
         for name, value in {"classes": reading.classes, "dtype": compute.dtype, "device": device}.items():
             if value is not None:
-                raise OptionError(f"`{name}`: an ONNX file runs on a CPU, as it was exported: leave it out")
+                raise OptionError(f"`{name}`: an ONNX file runs on a CPU in its exported precision: leave it out")
         return start_onnx(open_onnx(model))
     hydra = running(model, compute)
     if hydra is model and reading.classes is not None:
@@ -223,7 +223,7 @@ def check_places(options: Iterable[Declared], values: Mapping[str, Any]) -> None
     model_as_data = next((place for place in (*sources, *places) if holds_weights(Path(place))), None)
     for model in models:
         if not holds_weights(located(model)) and model_as_data is not None:
-            raise OptionError(f"{model} is no model, but {model_as_data} is one and stands for data: swap them")
+            raise OptionError(f"{model} is not a model, but {model_as_data}, given as data, is one: swap them")
     for source in sources:
         if not os.path.exists(source):
             require_on_hub(source)

@@ -143,7 +143,9 @@ def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: b
         shown = name
         if modality == "image":
             if not Path(name).is_file():
-                raise DataError(f"{name}: is no file that a table could name: watch a folder of images to pick from")
+                raise DataError(
+                    f"{name}: is not a file, so no table can name it: watch a folder of images to pick from"
+                )
             shown = os.path.relpath(name, path.parent)
         labels = [spreadsheet(", ".join(answer.labels))] if predicted else []
         numerals = (f"{number:.4f}" for number in answer.shares.values())

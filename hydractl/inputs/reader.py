@@ -101,7 +101,7 @@ class Reader:
             name = entries[self.good[error.sample or 0]].name
             raise NotFiniteError(f"{shortened(name, 80)}: {error}") from error
         if self._truncated:
-            lost = f"{self._truncated} of {len(entries)} texts are too long for the model and lost their end"
+            lost = f"{self._truncated} of {len(entries)} texts are too long for the model and were cut"
             self.watch.note(f"note: {lost}")
         if not self._spans:
             return replace(answers, truncated=self._truncated)

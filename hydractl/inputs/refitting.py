@@ -38,8 +38,8 @@ class RefitOptions:
 
     refit: DataLike | None = option(
         None,
-        "Inputs without labels: the maps that stay are fitted on them to what the network said before, which gives "
-        f"back most of the accuracy that pruning takes. {ENOUGH:,} are enough: see --limit.",
+        "Inputs without labels, on which the remaining maps are fitted to the unpruned network's states. This restores "
+        f"most of the accuracy that pruning takes. {ENOUGH:,} are enough: see --limit.",
         "Data",
         SOURCE,
         remembered=False,
@@ -55,7 +55,7 @@ class RefitOptions:
 
     def __post_init__(self) -> None:
         if self.refit_texts is not None and self.refit is None:
-            raise OptionError("`refit_texts` are read beside other inputs: give `refit`, or leave it out")
+            raise OptionError("`refit_texts` needs `refit`: give both, or leave it out")
 
     @contextmanager
     def opened(
@@ -77,7 +77,7 @@ class RefitOptions:
         from hydractl.inference import load_to_compute
 
         if self.refit_texts is not None and len(network.spec.towers) < 2:
-            raise OptionError(f"`refit_texts`: {network.name} has no text tower beside another: leave it out")
+            raise OptionError(f"`refit_texts`: {network.name} has no text tower beside another one: leave it out")
         samples = {"refit": open_samples(self.refit, network.spec.modality, reading, strict=False, name="refit data")}
         if self.refit_texts is not None:
             samples["refit texts"] = open_samples(self.refit_texts, "text", reading, strict=False, name="refit texts")

@@ -115,11 +115,11 @@ def text_rows(texts: Iterable[str], first: int = 0) -> Iterator[InputRow]:
 
 def read_lines(file: str) -> list[str]:
     """Returns the lines of a file, blank ones too, which keep the place of those behind them."""
-    text = decode_text(_content(file), file, "one text a line")
+    text = decode_text(_content(file), file, "one text per line")
     # Lines as `datasets` and Python's files have them: `splitlines` would cut a text at U+2028 or a form feed too.
     lines = [line.rstrip("\n") for line in StringIO(text, newline=None)]
     if not any(map(str.strip, lines)):
-        raise DataError(f"{file}: no text in it: write one text a line")
+        raise DataError(f"{file}: holds no text: write one text per line")
     return lines
 
 
@@ -132,7 +132,7 @@ def lines_as_they_come() -> Iterator[list[str]]:
         try:
             *lines, rest = (rest + decoder.decode(came, final=not came)).split("\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"{STDIN}: cannot read as text ({error}): write one text a line, in UTF-8") from error
+            raise DataError(f"{STDIN}: cannot read as text ({error}): write one text per line, in UTF-8") from error
         lines += [rest] if rest and not came else []
         is_text = is_text or any(map(str.strip, lines))
         if lines:
@@ -140,7 +140,7 @@ def lines_as_they_come() -> Iterator[list[str]]:
         if not came:
             break
     if not is_text:
-        raise DataError(f"{STDIN}: no text in it: write one text a line")
+        raise DataError(f"{STDIN}: holds no text: write one text per line")
 
 
 def read_image_file(file: str) -> Image:

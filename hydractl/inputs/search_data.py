@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LABELLED = Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE, remembered=False)
 LabelledData = Annotated[DataLike, LABELLED]
 OOD_SETS = Option(
-    "Out-of-distribution data; repeat it for several sets, which count alike.",
+    "Out-of-distribution data; repeat it for several sets, which count equally.",
     "Data",
     OOD_SOURCE,
     repeated=True,
@@ -175,7 +175,7 @@ TasksLike = Any  #: a sequence of NAME=ID,OOD, or a mapping from names to source
 Sources = tuple[DataLike, DataSetsLike | None]
 
 TASKS = Option(
-    "In place of `id_data` and `ood_data` a task with its own; repeat it for several, over which the mean is taken.",
+    "A task with its own ID and OOD data, in place of `id_data` and `ood_data`; repeat it to average over several.",
     "Data",
     "NAME=ID[,OOD...]",
     repeated=True,
@@ -238,7 +238,7 @@ def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: Dat
         if not name or not id_source:
             raise OptionError(f"`task` {name}: expected NAME=ID,OOD as in pets=data/pets:test,data/noise")
         if name in by_name:
-            raise OptionError(f"`task` {name}: is there already: give it another name")
+            raise OptionError(f"`task` {name}: there is already a task of this name: give it another one")
         by_name[name] = (id_source, ood_sources or None)
     return by_name
 
@@ -259,5 +259,5 @@ def open_tasks(
         DataError: data cannot be read, or their labels are not the model's.
     """
     if reading.classes is not None and len(tasks) > 1:
-        raise OptionError("`classes` are those of one task: leave them out; each `task` has those of its own data")
+        raise OptionError("`classes` fits one task: leave it out, since each `task` has the classes of its own data")
     return Tasks(open_materials(model, tasks, reading=reading, compute=compute, watch=watch))

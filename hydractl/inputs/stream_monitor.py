@@ -60,7 +60,7 @@ class Monitor:
         """
         self.known, self.alpha = _known(model), parse_share("alpha", str(alpha))
         if self.alpha == 1:
-            raise OptionError("`alpha` 1: an alarm would be no news: give less")
+            raise OptionError("`alpha` 1: must be below 1")
         self.streams = [Stream.start(self.known, self.alpha)]
         if state is not None:
             self.streams = self._read(state)

@@ -61,7 +61,7 @@ class PredictionTable:
     def required_outcomes(self) -> Outcomes:
         """Returns the outcomes."""
         if self.outcomes is None:
-            raise DataError("accuracy and calibration need labels, and these samples have none")
+            raise DataError("accuracy and calibration need labels: give labelled samples")
         return self.outcomes
 
 

@@ -80,7 +80,7 @@ def far_from_one(temperature: float, exposed: Iterable[str] = ()) -> str | None:
         return None
     finding = f"the temperature {temperature:.3g} is far"
     if temperature > FAR[1]:
-        return f"{finding} above 1: the model is much too sure on this data, or the labels are not its own"
+        return f"{finding} above 1: the model is far too confident on this data, or the labels are not its own"
     cause = ", ".join(exposed) or "outlier exposure, label smoothing, or with logits of a small scale"
     return f"{finding} below 1, as after {cause}: confidences may round to 1, their ranks do not"
 

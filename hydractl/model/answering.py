@@ -217,7 +217,7 @@ def joined(
 
 def no_word(row: int) -> DataError:
     """Returns the error of a sentence none of whose words has an answer."""
-    return DataError(f"row {row}: the model reads no word of it that has a tag: remove it")
+    return DataError(f"row {row}: the model reads no tagged word of it: remove it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,5 +274,5 @@ class Answering:
             parts.append((np.asarray(places), answers.checked(places)))
             on_batch(len(places))
         if not parts:
-            raise DataError("there are no samples to predict")
+            raise DataError("no samples to predict: give at least one")
         return joined(parts, self.network)

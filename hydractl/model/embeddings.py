@@ -40,8 +40,8 @@ class PatchEmbeddings(nn.Module):
         if tuple(pixel_values.shape[1:]) != expected:
             shape = list(pixel_values.shape[1:])
             raise DataError(
-                f"images of shape {shape} for a model of {list(expected)}, whose preprocessing does not convert them: "
-                "resize them, or give them its channels"
+                f"images have shape {shape}, but the model takes {list(expected)} and its preprocessing does not "
+                "convert them: resize them, or give them its channels"
             )
         x = self._patches(pixel_values.to(self.patch.weight.dtype))
         tokens = [self._token(name, x.shape[-1]) for name in PREFIX if name in self._parameters]
@@ -122,7 +122,7 @@ class TokenEmbeddings(nn.Module):
         """Maps ids `[B,T]` to `[G,B,T,D]`; no sentence types mean the first type everywhere."""
         tokens = input_ids.shape[1]
         if tokens > self.spec.max_tokens:
-            raise DataError(f"a text of {tokens} tokens for a model of at most {self.spec.max_tokens}: truncate it")
+            raise DataError(f"a text has {tokens} tokens, the model takes at most {self.spec.max_tokens}: truncate it")
         x = _look_up(self.word, input_ids)
         if self.token_type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids

@@ -410,7 +410,7 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
         OptionError: the model was not built from a checkpoint.
     """
     if model.origin is None:
-        raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
+        raise OptionError("this model was not built from a checkpoint: open one with hydractl.load")
     state = {name: _narrowed(tensor, model.stored_dtype) for name, tensor in model.state_dict().items()}
     return replace(model.origin, tensors=_in_memory(state))
 

@@ -16,7 +16,7 @@ from hydractl.checkpoint.calibration import Baseline
 NORMAL = 1.959964  # deviations of a 95 % interval
 ASSUMPTIONS = {
     "mean confidence": "if confidence is as honest on these inputs as on the calibration samples",
-    "ATC": "if the confidence above which as many answers lie as are right is that of the calibration samples",
+    "ATC": "if the share of answers above the calibration samples' confidence threshold still equals the accuracy",
 }
 
 

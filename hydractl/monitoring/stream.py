@@ -153,7 +153,7 @@ class Known:
     def require_class(self) -> None:
         """Raises OptionError unless the model chooses one class for an input, so that a label tells if it is right."""
         if self.task.label_type is not str:
-            raise OptionError("`labels` are classes of inputs, which this model does not choose: leave them out")
+            raise OptionError("`labels` are classes, which this model does not predict: leave them out")
 
     def watched(self, answer: OneAnswer) -> OneAnswer:
         """Returns an answer without what is not watched of this model."""

@@ -35,7 +35,7 @@ def fit_layers(samples: FitSamples) -> Fitted:
     import numpy as np
 
     if samples.samples < LEAST:
-        raise DataError(f"{samples.samples} samples to fit on: layers needs {LEAST} at least: give more data")
+        raise DataError(f"layers needs at least {LEAST} samples to fit on, not {samples.samples}: give more data")
     location, scale = _standards(samples, _left_out_logarithms(samples))
     fitted = {"location": location, "scale": scale}
     for name, rows in (("hidden", [copy for layer in samples.hidden for copy in layer]), ("last", samples.features)):

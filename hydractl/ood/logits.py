@@ -84,7 +84,7 @@ ENTROPY = OodScore(
 )
 MUTUAL_INFORMATION = OodScore(
     "mutual-information",
-    "logarithm of the entropy of the mean less the mean entropy of the members; 0 for one member",
+    "logarithm of the entropy of the mean minus the mean entropy of the members; 0 for one member",
     "Depeweg et al. 2018",
     mutual_information,
 )

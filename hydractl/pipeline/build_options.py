@@ -74,10 +74,10 @@ class MemberChoice:
 
     members: int = option(3, "Number of members.", minimum=1, maximum=100)
     objective: SelectionObjective = option(
-        "nll", "What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two.", rare=True
+        "nll", "Select members by NLL, accuracy, AUROC of MSP, or the mean of the last two.", rare=True
     )
     budgets: str = option(
-        "8%,17%,33%", "Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%", rare=True
+        "8%,17%,33%", "Heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%", rare=True
     )
     draws: int | None = option(
         None, "Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100, rare=True
@@ -99,10 +99,12 @@ class Learning:
     """The way members learn from training data."""
 
     teacher: Sequence[str] = option(
-        (), "Network whose probabilities replace labels in fine-tuning; repeat it for a Deep Ensemble.", metavar="MODEL"
+        (),
+        "Network whose probabilities replace labels in fine-tuning; repeat it to learn the mean of several.",
+        metavar="MODEL",
     )
     recipe: str | None = option(
-        None, "Recipe by which members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml", rare=True
+        None, "Recipe for fine-tuning members on `train_data`.", metavar="NAME|FILE.toml", rare=True
     )
     settings: Sequence[str] = option(
         (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), rare=True
@@ -113,16 +115,17 @@ class Learning:
 class BuildData:
     """The data of a build."""
 
-    id_data: str = option("", "Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
+    id_data: str = option("", "Labelled in-distribution (ID) data, for selection and evaluation.", "Data", SOURCE)
     ood_data: Sequence[str] = option(
-        (), "Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", OOD_SOURCE
+        (),
+        "Out-of-distribution (OOD) data, for selection and evaluation; repeat it for several sets.",
+        "Data",
+        OOD_SOURCE,
     )
     train_data: str | None = option(None, "Labelled data to fine-tune members on.", "Data", SOURCE)
-    eval_data: str | None = option(
-        None, "Labelled data to measure on, in place of a part of `id_data`.", "Data", SOURCE
-    )
+    eval_data: str | None = option(None, "Labelled data to evaluate on. Default: a part of `id_data`.", "Data", SOURCE)
     eval_ood_data: Sequence[str] = option(
-        (), "OOD data to measure on, in place of a part of `ood_data`; repeat it for several sets.", "Data", OOD_SOURCE
+        (), "OOD data to evaluate on; repeat it for several sets. Default: a part of `ood_data`.", "Data", OOD_SOURCE
     )
 
 
@@ -133,7 +136,7 @@ class BuildOptions:
     model: Annotated[
         str,
         Option(
-            "The network: a folder of transformers, timm or OpenCLIP, a file of ours, or a hub id; or a build.toml.",
+            "The network: a folder of transformers, timm or OpenCLIP, a hydractl file, or a hub id; or a build.toml.",
             "Model",
             "MODEL|build.toml",
             positional=True,
@@ -143,9 +146,9 @@ class BuildOptions:
     limits: Limits = Limits()
     units: Literal["yes", "no"] | None = option(
         None,
-        "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
-        "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
-        "members is given.",
+        "Remove MLP units too, above a trunk of half the layers, and train the fused members, without search and "
+        "selection. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing members "
+        "is given.",
         rare=True,
     )
     learning: Learning = Learning()
@@ -154,13 +157,13 @@ class BuildOptions:
     reading: Reading = Reading()
     search: str | None = option(
         None,
-        "How circuits are searched, as in extract-circuit; none is fastest. Default: as `effort` says.",
+        "Circuit search, as in extract-circuit; none is fastest. Default: set by `effort`.",
         choices=(NO_CIRCUITS, *(mode.name for mode in MODES)),
         rare=True,
     )
     search_samples: int | None = option(
         None,
-        "Samples of each set to search circuits on; a search takes most of the time.",
+        "Samples of each set for the circuit search, which takes most of the time.",
         "Data",
         minimum=1,
         maximum=bounds.SAMPLES,
@@ -171,17 +174,20 @@ class BuildOptions:
     )
     effort: Literal["quick", "normal", "thorough"] = option(
         "normal",
-        "How much to try: the search, the draws, the samples and the steps of training that are not given. quick "
-        "trains for a third of the steps of normal and searches less, thorough for three times as many and searches "
-        "more.",
+        "How much to search, draw, sample and train where no option says it. quick trains for a third of the steps of "
+        "normal and searches less; thorough trains for three times as many and searches more.",
         "Compute",
     )
     compute: Compute = Compute()
     precision: Precision = "no"
     output: str | Path | None = option(
-        None, "Folder of all results; a build begun there continues.", "Output", "FOLDER", flags=("--output", "-o")
+        None,
+        "Folder for all results. A build that began there continues.",
+        "Output",
+        "FOLDER",
+        flags=("--output", "-o"),
     )
-    dry_run: bool = option(False, "Print the commands, and do nothing.", "Output")
+    dry_run: bool = option(False, "Print the commands without running them.", "Output")
 
     @property
     def folder(self) -> Path:
@@ -248,7 +254,7 @@ def read_build_file(build: B) -> B:
     values: dict[str, Any] = parse_toml(read_text(file, origin), origin).fields
     options = {option.name: option for option in declared(type(build))}
     if unknown := [name for name in values if name not in options or name in OWN]:
-        raise origin.refusal(f"{shortened(unknown[0], 40)} is no option of a build", REMEDY)
+        raise origin.refusal(f"{shortened(unknown[0], 40)} is not an option of a build", REMEDY)
     for name in PLACES:
         if name in values:
             values[name] = _placed(name, values[name], str(file.parent), ".")
@@ -270,15 +276,15 @@ def begun(build: B, folder: Path) -> B | None:
     fields = read_json(record, origin).fields
     old, planned = fields.get("options"), fields.get("plan")
     if not isinstance(old, dict) or not isinstance(planned, dict) or not planned.keys() <= set(PLANNED):
-        raise origin.refusal("is no record of a build")
+        raise origin.refusal("is not a record of a build")
     new = _options_of(build, folder)
     for name in sorted(old.keys() | new.keys()):
         # The file in the folder holds what the effort decided as well.
         if new.get(name) not in (old.get(name), planned.get(name, old.get(name))):
             was, now = (shortened(str(one.get(name, "not given")), 60) for one in (old, new))
             raise OutputError(
-                f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give what "
-                "it began with"
+                f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give the "
+                "same again"
             )
     return with_options(build, planned)
 

@@ -96,7 +96,7 @@ def thinning(build: BuildOptions, network: Checkpoint, limits: Limits) -> Family
         raise OptionError(f"`{choosing[0]}` has no effect with `units` yes, which tries no candidates: leave it out")
     thinned = sized(network, build.choice.members, most or MOST)
     if thinned is None and build.units is not None:
-        raise OptionError(f"`units` yes: no members of this network fit {most:g}x: give more, or leave `units` out")
+        raise OptionError(f"`units` yes: no members of this network fit {most:g}x: allow more, or leave `units` out")
     return thinned
 
 

@@ -49,8 +49,8 @@ def sentences(checkup: Checkup) -> Iterator[str]:
     """Yields what matters most: broken promises, then what is missed and what is caught."""
     for promise in checkup.broken[:SHOWN]:
         yield (
-            f"BROKEN: {_promised(promise)}: {promise.seen}, {_percent(promise.promised)} are promised, and chance "
-            f"explains no less than {_percent(promise.least)}."
+            f"BROKEN: {_promised(promise)}: {promise.seen}, {_percent(promise.promised)} promised, and chance explains "
+            f"no less than {_percent(promise.least)}."
         )
     for kind, what in (("ood", "OOD data"), ("probe", "probes")):
         rows = [row for row in checkup.of(kind) if row.missed is not None]
@@ -82,7 +82,7 @@ def following(checkup: Checkup) -> Iterator[str]:
     if short:
         needed = max((promise.needed or 0 for promise in short), default=0)
         if needed:
-            yield f"To find broken what fails twice as often as it may takes up to {needed:,} samples."
+            yield f"Detecting a promise that fails twice as often as it may takes up to {needed:,} samples."
         if any(promise.needed is None for promise in short):
             yield "Some promises rest on too few calibration samples for any check: calibrate on more."
 
@@ -108,7 +108,7 @@ def _promises(checkup: Checkup) -> Iterator[Table]:
     notes = [f"The {SHOWN} worst of {len(worst)} promises."] if len(worst) > len(shown) else []
     notes.append(
         "Broken: fewer cases keep it than chance explains, in the calibration set and here, at 95 % over all promises. "
-        "It takes: samples that show what fails twice as often as it may; with fewer they are too few to tell."
+        "It takes: samples that detect a promise failing twice as often as it may; fewer are too few to tell."
     )
     yield Table(tuple(map(_promised, shown)), (("", columns),), (), tuple(notes), head="promise")
 

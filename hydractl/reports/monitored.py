@@ -34,13 +34,13 @@ def verdict(findings: Findings) -> str:
     odd = f"{100 * findings.flagged.value:.1f} % look OOD, {100 * findings.promised:g} % of ID data do"
     rest = "; ".join([odd, *_accuracy(findings)])
     if findings.since is None:
-        evidence = f"{findings.evidence:.2g}, an alarm takes {1 / findings.alpha:g}"
-        return f"{inputs}: no evidence of change ({evidence}); {rest}"
+        evidence = f"evidence {findings.evidence:.2g}; alarm at {1 / findings.alpha:g}"
+        return f"{inputs}: no change ({evidence}); {rest}"
     stream = " of its stream" * (findings.streams > 1)
     when = "" if findings.alarm_at is None else f" at input {findings.alarm_at:,}{stream}"
     return (
-        f"{inputs}: ALARM{when}: inputs have changed since about input {findings.since:,}{stream} "
-        f"(evidence {findings.highest:.3g}, {1 / findings.alpha:g} suffice); {rest}"
+        f"{inputs}: ALARM{when}: inputs have changed since about input {findings.since:,}{stream} (evidence "
+        f"{findings.highest:.3g}, alarm at {1 / findings.alpha:g}); {rest}"
     )
 
 
@@ -49,7 +49,7 @@ def _accuracy(findings: Findings) -> Iterator[str]:
     if findings.estimable:
         yield from (f"accuracy by {name} {share}" for name, share in list(findings.accuracy.items())[-1:])
     elif findings.classes:
-        others = f", only that of the {_accepted(findings):,} others"
+        others = f", only on the {_accepted(findings):,} others"
         accepted = [f"{others}, by {name} {share}" for name, share in list(findings.accepted_accuracy.items())[-1:]]
         yield f"accuracy cannot be estimated with so many odd inputs{''.join(accepted)}"
 
@@ -74,11 +74,13 @@ def _numbers(findings: Findings) -> Iterator[Table]:
     ]
     if findings.classes and not findings.estimable:
         notes.append(
-            "More inputs look OOD than chance explains. They may show no class, so accuracy is estimated for the "
-            f"{_accepted(findings):,} accepted inputs alone, and right if these show classes of the model."
+            "More inputs look OOD than chance explains. They may show no class, so the estimate covers only the "
+            f"{_accepted(findings):,} accepted inputs, and is valid if these show classes of the model."
         )
     if findings.right is not None:
-        notes.append("Accuracy of labelled inputs: that of all inputs if labels were drawn at random, not by `pick`.")
+        notes.append(
+            "Accuracy of labelled inputs: it holds for all inputs if labels were drawn at random, not by `pick`."
+        )
     columns = (
         ("now", [_percent(rate) for _, rate, _ in rows]),
         ("promised", [_percent(None if rate is None else ShareEstimate(rate, rate, rate), False) for *_, rate in rows]),
@@ -109,7 +111,7 @@ def _classes(findings: Findings) -> Iterator[Table]:
     notes = []
     if any(share.estimated for share in shown):
         columns += [("by EM, recent inputs", [_percent(share.estimated) for share in shown])]
-        notes.append("By EM: right if only the shares of classes have changed, and confidence is calibrated.")
+        notes.append("By EM: valid if only the shares of classes have changed and confidence is calibrated.")
     if any(share.calibrated is not None for share in shown):
         before = (None if (at := share.calibrated) is None else ShareEstimate(at, at, at) for share in shown)
         columns += [("calibration", [_percent(share, False) for share in before])]

@@ -96,10 +96,10 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
         ours, theirs = first.options.get(DEFINING), report.options.get(DEFINING)
         if ours != theirs:
             raise ArtifactError(
-                f"{name}: {DEFINING} is {theirs}, in {first_name} {ours}: evaluate again by one of them"
+                f"{name}: {DEFINING} is {theirs}, in {first_name} {ours}: evaluate both with one of them"
             )
         if report.data != first.data:
-            notes.append(f"{name} and {first_name} are not of the same data: compare with care")
+            notes.append(f"{name} and {first_name} were not evaluated on the same data: compare with care")
     complete = all(report.complete for report in reports.values())
     return replace(first, models=models, complete=complete, command=None), notes
 

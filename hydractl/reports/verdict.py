@@ -273,7 +273,7 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     score = report.options.get("ood_score", BASELINE)
     if any(system.ood for system in models.values()):
         yield from _scored(models, score)
-        yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
+        yield "FPR95: false alarms on ID inputs when 95 % of the OOD inputs are caught. Means weigh all sets equally."
         if confident := [name for name, entry in models.items() if entry.score and entry.typicality is None]:
             yield f"Scored by a confidence of their own: {', '.join(confident)}."
         if full:

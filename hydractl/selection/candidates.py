@@ -102,7 +102,7 @@ def counts(name: str, text: str, heads: int, free: int | None = None) -> list[in
         count = number_of_heads(part, heads if free is None or not part.endswith("%") else free)
         if count is None:
             raise OptionError(
-                f"`{name}` {part}: expected numbers from 0 to {heads}, or shares as in 33%, with commas between"
+                f"`{name}` {part}: expected numbers from 0 to {heads}, or shares as in 33%, with commas between them"
             )
         numbers.add(count)
     return sorted(numbers)

@@ -155,9 +155,7 @@ def select(
         winner = min(tied, key=lambda k: cost((*before, k))) if len(tied) > 1 else tied[0]
         points.append(CurvePoint(winner, trials[winner], cost((*before, winner))))
     if len(points) < low:
-        raise OptionError(
-            f"`members` {low}: no more than {len(points)} keep to the cost allowed: allow more, or drop more heads"
-        )
+        raise OptionError(f"`members` {low}: only {len(points)} fit the cost budget: allow more, or drop more heads")
     counts = range(low, len(points) + 1)
     return MemberCurve(tuple(points), max(counts, key=lambda n: goal.standing(points[n - 1].quality)))
 
@@ -176,7 +174,7 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
     """Returns the quality of the mean of the chosen candidates' probabilities."""
     count = len(logits.words[0]) if logits.words else logits.inside.shape[1]
     if not count:
-        raise DataError("the selection data holds no ID samples")
+        raise DataError("the selection data holds no ID samples: give `id_data`")
     qualities, confidence, nll, temperature = [], [np.zeros(0)], 0.0, logits.temperature_of(chosen)
     for judged in logits.judged(chosen, temperature):
         assert judged.quality is not None and judged.loss is not None

@@ -155,7 +155,7 @@ def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Ch
             numbers[candidate.dropped] = len(listed)
             listed.append(candidate)
     if not files and not any(group.candidates for group in sets):
-        raise OptionError("there are no candidates: give `circuit` or `random` with `budgets`, or files of members")
+        raise OptionError("no candidates: give `circuit` or `random` with `budgets`, or files of members")
     pool = CandidatePool(network, tuple(listed), tuple(files), sets=(), trunks=tuple(group.trunk for group in sets))
     depths = {len(listed) + place: pool.depth(len(listed) + place) for place in range(len(files))}
     members = tuple(
@@ -213,7 +213,7 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
     baseline = quality(logits, [0])
     goal, (low, high) = criteria.goal(baseline), criteria.members
     outcomes: list[Outcome] = []
-    reason = OptionError("there are no candidates to choose from")
+    reason = OptionError("no candidates to choose from: give `budgets` or files of members")
     for numbers, trunk in zip(candidates.sets, candidates.trunks, strict=True):
         try:
             curve = select(

@@ -234,7 +234,7 @@ class AnalyseSpeed:
         if self.processor_time and place.type != "cpu":
             raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
         if self.graphs and (self.compiled or place.type != "cuda"):
-            raise OptionError("`graphs` is for a CUDA device, and without `compiled`: leave one out")
+            raise OptionError("`graphs` needs a CUDA device and excludes `compiled`: leave one out")
         opened = _opened(self.models)
         laid_out = LaidOut(self.compiled, self.graphs)
         rows: list[Row] = []

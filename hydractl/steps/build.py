@@ -183,7 +183,7 @@ class Build(BuildOptions):
                 raise OptionError(f"`{name}` is missing: give it")
         require_folder_of(self.folder, parents=True)
         if not isinstance(self.reading.classes, str | Path | None):
-            raise OptionError("`classes`: a build takes a file with one name a line: write one")
+            raise OptionError("`classes`: a build takes a file with one name per line: write one")
         searched = {"search": self.search, "search_samples": self.search_samples, "draws": self.choice.draws}
         for option, setting in searched.items():
             if setting is not None and not self.data.ood_data:
@@ -208,11 +208,13 @@ class Build(BuildOptions):
 
         task = find_task(network.spec.task)
         if task.taught_only:
-            raise OptionError(f"{network.name}: embeds, build needs labels: use prune, finetune, fuse and calibrate")
+            raise OptionError(
+                f"{network.name}: embeds, but build needs labels: use prune, finetune, fuse and calibrate"
+            )
         require_confidence(task, [self.choice.objective], self.data.ood_data or None)
         recipe = Hyperparameters(self.learning.recipe, self.learning.settings).changed_recipe()
         if not task.outliers_teach and self.data.train_data and self.data.ood_data and recipe.outlier_weight:
-            raise OptionError("words learn nothing from outliers: add `settings` outlier_weight=0")
+            raise OptionError("a model of words cannot learn from outliers: add `settings` outlier_weight=0")
         return task
 
     def _teachers_go_together(self, watch: Watcher) -> bool:
@@ -290,7 +292,7 @@ class Build(BuildOptions):
                 more += "" if self.data.train_data else ", training data to fine-tune members on"
                 more = "longer training, or more multiply-adds" if "trained" in found else more
                 if front:
-                    advice.append("Members that lose parts and are not trained lose more here than they gain together.")
+                    advice.append("Here, members that lose parts without training lose more than they gain together.")
                 advice.append(f"For a Hydra that gains more, try {more}.")
             used = [one.reference for one in report.models[chosen].networks or ()]
             prompt = find_task(as_member(self.model).spec.task).template(self.reading.template)
@@ -323,11 +325,11 @@ build = function(Build)
 
 def without_ood_data(task: Task, *, trained: bool) -> str:
     """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one."""
-    lost = "heads are drawn at random, no circuit is searched" if trained else "detection is not measured"
+    lost = "members drop random heads, no circuit is searched" if trained else "detection is not measured"
     if task.objective == "acc":
-        return f"note: {lost}: {task.name} has no confidence that OOD data could be told apart by"
+        return f"note: {lost}: {task.name} has no confidence by which OOD data could be detected"
     unsure = ", and members do not learn to be uncertain" if trained and task.outliers_teach else ""
-    return f"note: without OOD data, {lost}{unsure}; give `ood_data` for these"
+    return f"note: without OOD data, {lost}{unsure}; `ood_data` changes that"
 
 
 def front_lines(models: Mapping[str, SystemResult]) -> Iterator[str]:
@@ -351,4 +353,4 @@ def cautions(report: Results) -> Iterator[str]:
         yield f"{network.samples:.0f} samples cannot tell small gains from chance: evaluate on {FEW} or more."
     if network.accuracy is not None and network.accuracy >= KNOWN:
         share = f"{100 * network.accuracy:.1f} %"
-        yield f"The network is right on {share} of the ID data: they look like its training data; give others."
+        yield f"The network is right on {share} of the ID data: they look like its training data; give held-out data."

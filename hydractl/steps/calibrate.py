@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hydractl.metrics.scaling import FittedTemperature
 
 SHIFT_SETS = Option(
-    "Inputs that differ from the ID data and are still welcome; repeat it.",
+    "Inputs that differ from the ID data but should be accepted; repeat it for several sets.",
     "Data",
     "[NAME=]SOURCE[:SPLIT]",
     repeated=True,
@@ -216,7 +216,7 @@ class Calibrate:
     shift_data: Annotated[DataSetsLike | None, SHIFT_SETS] = None
     promises: Promises = Promises()
     ood_score: ScoreName | None = option(
-        None, "What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, else layers."
+        None, "Score that separates OOD from ID. Default: auto with `ood_data`, which chooses by them, else layers."
     )
     reading: Reading = Reading()
     skip_bad: SkipBad = False
@@ -263,7 +263,7 @@ class Calibrate:
             options = remembered(self, **promises.shares, by_class=promises.by_class or None, template=None)
             made = calibrated(checkpoint, fits, data, options=options)
             lost = checkpoint.calibration.lost(made.calibration)
-            warnings = [f"{checkpoint.name}: the promise of {lost} is gone: ask for it again"] * bool(lost)
+            warnings = [f"{checkpoint.name}: the promise of {lost} is gone: request it again"] * bool(lost)
             for warning in warnings:
                 watch.warn(warning)
             result = Calibrated(
@@ -305,7 +305,7 @@ class Calibrate:
         score, task = self.ood_score or ("auto" if data.outside else DEFAULT), find_task(checkpoint.spec.task)
         if task.tells_ood != "scores" and (data.outside or score != DEFAULT):
             unfit = "a choice by `ood_data`" if data.outside else score
-            require_one_class(checkpoint.spec, unfit, f"leave it out, {DEFAULT} is fitted without")
+            require_one_class(checkpoint.spec, unfit, f"leave it out to fit {DEFAULT}")
         task.check_fit(score, self.promises.first)
         accept, promises = self.promises.accept_share, self.promises.wanted
         return Wanted(score, accept, promises, fixed=task.fixed)
@@ -352,7 +352,7 @@ class Calibrate:
         needs = self.promises.first
         if needs is not None:
             problem = samples.label_problem or "holds none"
-            raise OptionError(f"{needs} needs labels, and {samples.name} {problem}: give labelled data")
+            raise OptionError(f"{needs} needs labels, but {samples.name} {problem}: give labelled data")
         watch.note(
             f"note: {samples.name} {samples.label_problem or 'holds no labels'}: the OOD score is fitted, confidence "
             "is not calibrated"
@@ -376,7 +376,7 @@ class Calibrate:
                 watch.warn(line)
         for name, (before, after) in fits.ood.shift.items():
             watch.note(
-                f"note: {100 * before:.1f} % of {name} would be flagged, {100 * after:.1f} % are with it taken in"
+                f"note: {100 * before:.1f} % of {name} would be flagged, {100 * after:.1f} % are after fitting on it"
             )
 
     def _state(self, conditions: Mapping[str, Any]) -> StateFolder:
@@ -389,4 +389,4 @@ class Calibrate:
 calibrate = function(Calibrate)
 
 AT_BOUND = "the loss still falls at the highest temperature: the model is rarely right on this data"
-NOTHING_TO_FIT = "every sample is predicted correctly, so nothing can be fitted and nothing changed: give more data"
+NOTHING_TO_FIT = "every sample is predicted correctly, so the fit has nothing to correct: give more data"

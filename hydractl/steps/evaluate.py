@@ -49,7 +49,7 @@ class Evaluate:
 
     systems: Systems = field(
         metadata=required(
-            f"What to evaluate, each perhaps as NAME=: {SPELLINGS}.",
+            f"Systems to evaluate: {SPELLINGS}.",
             "Model",
             "[NAME=]SYSTEM...",
             positional=True,
@@ -77,12 +77,12 @@ class Evaluate:
 
     def _check(self) -> None:
         if self.procedure.resume and self.procedure.save_logits is None:
-            raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
+            raise OptionError("`resume` continues from the results of `save_logits`: pass both")
         name = self.procedure.compare
         if name is not None and name not in (names := dict(named_systems(self.systems))):
             raise OptionError(f"`compare` {name}: no system has this name: name one of {', '.join(names)}")
         if name is not None and len(self.systems) == 1:
-            raise OptionError(f"`compare` {name}: there is no other system: name more, or leave it out")
+            raise OptionError(f"`compare` {name}: no other system to compare with: name more, or leave it out")
         if name is not None and self.procedure.bootstrap == 0:
             raise OptionError(f"`compare` {name} needs intervals, which `bootstrap` 0 turns off: leave one out")
         if self.suite is None:
@@ -235,7 +235,7 @@ def named_systems(systems: Systems) -> list[tuple[str, System]]:
         OptionError: no system, or a text that spells none.
     """
     if isinstance(systems, Mapping | Sequence) and not len(systems):
-        raise OptionError("`systems`: there are none: name a model")
+        raise OptionError("`systems` is empty: name a model")
     if isinstance(systems, Mapping):
         return [(name, _named(system)[1]) for name, system in systems.items()]
     if isinstance(systems, Sequence) and not isinstance(systems, str):

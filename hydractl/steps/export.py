@@ -44,7 +44,7 @@ class HuggingFace:
 
     report: ReportLike | None = option(None, "A report of evaluate, for the model card.", metavar="JSON")
     as_hydra: bool = option(
-        False, "Write one member as several are: with OOD score, typicality and a model card.", rare=True
+        False, "Write a single member like a Hydra: with OOD score, typicality and a model card.", rare=True
     )
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
@@ -55,7 +55,7 @@ class HuggingFace:
 
         stock, report = checkpoint.members == 1 and not self.as_hydra, self.report
         if stock and report is not None:
-            raise OptionError("`report` is for a model card, which a single member has only with `as_hydra`")
+            raise OptionError("`report` fills a model card, which a single member has only with `as_hydra`: pass both")
         with write_folder(output, "export", force) as folder:
             if stock:
                 write_stock(checkpoint, folder)
@@ -104,12 +104,18 @@ class Graph:
 class EightBits:
     """Data and limits of a graph of eight bits."""
 
-    id_data: DataLike | None = option(None, "ID data to fit on; a fifth is kept to measure.", "Data", "SOURCE[:SPLIT]")
-    eval_data: DataLike | None = option(None, "Labelled ID data to measure on in its place.", "Data", "SOURCE[:SPLIT]")
-    ood_data: Annotated[DataSetsLike | None, replace(OOD_SETS, help="OOD data to measure on; repeat it.")] = None
+    id_data: DataLike | None = option(
+        None, "ID data to fit on; a fifth is held out to measure on.", "Data", "SOURCE[:SPLIT]"
+    )
+    eval_data: DataLike | None = option(
+        None, "Labelled ID data to measure on, in place of that fifth.", "Data", "SOURCE[:SPLIT]"
+    )
+    ood_data: Annotated[
+        DataSetsLike | None, replace(OOD_SETS, help="OOD data to measure on; repeat it for several sets.")
+    ] = None
     max_accuracy_drop: float | None = option(
         None,
-        "Refuse to lose more accuracy, beyond chance; percentage points.",
+        "Refuse a graph that loses more accuracy beyond chance, in percentage points.",
         metavar="POINTS",
         minimum=0,
         maximum=100,
@@ -117,7 +123,7 @@ class EightBits:
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
-        "Samples per pass of the fit: as many as the graph will serve.",
+        "Samples per pass of the fit; give the batch size that the graph will serve.",
         "Compute",
         minimum=1,
         maximum=BATCH,
@@ -163,7 +169,7 @@ class Onnx:
     suffix: ClassVar[str] = ".onnx"
 
     graph: Graph = Graph()
-    int8: bool = option(False, "Compute in eight bits, with all that `calibrate` fits fitted again on `id_data`.")
+    int8: bool = option(False, "Compute in eight bits, and repeat what `calibrate` fitted on `id_data`.")
     eight: EightBits = EightBits()
     reading: Annotated[Reading, Without("classes", "template")] = Reading()
 

@@ -114,18 +114,20 @@ class ExtractCircuit:
     budget: Budget = field(kw_only=True, metadata=required("Heads to rank, over the whole model.", metavar="N|all"))
     objective: str | None = option(
         None,
-        "What to keep: ID accuracy, AUROC, or their mean. Default: avg; acc where answers have no confidence.",
+        "Objective to keep: ID accuracy, AUROC, or their mean. Default: avg; acc where answers have no confidence.",
         metavar="acc|ood|avg[,...]",
         remembered=False,
     )
     towers: str | None = option(None, "Towers to take heads from. Default: all.", metavar="vision,text", rare=True)
-    layers: str | None = option(None, "Layers to take heads from, both included, from 0 on.", metavar="A-B", rare=True)
+    layers: str | None = option(
+        None, "Layers to take heads from, both included, counted from 0.", metavar="A-B", rare=True
+    )
     tie_break: Literal["order", "nll"] = option(
         "order", "Break ties by the first head, or by the lowest ID loss.", rare=True
     )
     search: Annotated[
         Mode,
-        Option(f"How candidates are measured. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}", rare=True),
+        Option(f"Way to measure candidates. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}", rare=True),
         Rows(MODES),
     ] = Exact()
     reading: Reading = Reading()
@@ -199,7 +201,7 @@ def _searched(
     samples = sum(task.id_samples + task.ood_samples for task in data) / ranks.size
     reported = {ranking.objective: len(ranking.steps) for ranking in begun}
     if total:
-        kept = "" if journal is None else f"; {journal.path} holds what is found, and `resume` continues from it"
+        kept = "" if journal is None else f"; {journal.path} holds the progress, and `resume` continues from it"
         watch.note(f"note: {total:.0f} networks to measure{kept}")
     with watch.progress("search", total) as advance:
 

@@ -57,7 +57,7 @@ class Finetune:
     train_data: DataLike = field(kw_only=True, metadata=required("Labelled training data.", "Data", "SOURCE[:SPLIT]"))
     hyperparameters: Hyperparameters = Hyperparameters()
     apart: bool = option(False, "Train each member of a Hydra on its own.", rare=True)
-    joint: bool = option(False, "Train a Hydra as it is fused, on the mean of its members' losses.")
+    joint: bool = option(False, "Train a fused Hydra as one network, on the mean of its members' losses.")
     method: Annotated[
         Method | None,
         Option(

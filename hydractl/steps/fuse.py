@@ -83,8 +83,8 @@ class Fuse:
     )
     separate: str | None = option(
         None,
-        "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER. Default: refitted MLPs, and "
-        "the text tower of a zero-shot model.",
+        "What each member keeps instead of averaging it: parts, TOWER.PART, a TOWER. Default: refitted MLPs, "
+        "and the text tower of a zero-shot model.",
         metavar="mlp,norm,embeddings,classifier,pooler|all|none",
     )
     soup: bool = option(False, "Average attention and classifiers too, into one network.")
@@ -138,7 +138,7 @@ class Fuse:
                 f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then its adapters"
             )
         if parts is not None:
-            raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
+            raise OptionError("`separate` has no effect on adapters, which share the whole network: leave it out")
         network = with_adapters(networks[0], [str(folder) for folder in adapters])
         if self.soup:
             network = soup([network])

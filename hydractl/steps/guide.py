@@ -148,8 +148,8 @@ def _found(words: Sequence[str]) -> str:
             matches.append("\n\n".join([f"# hydractl guide {topic}", *holding]))
     if not matches:
         close = get_close_matches(words[0], TOPICS, 1) if len(words) == 1 else []
-        remedy = f"did you mean {close[0]}?" if close else "give fewer words, or none for a list of pages"
-        raise OptionError(f"`topic` {' '.join(words)}: is neither a page nor in a paragraph of one: {remedy}")
+        remedy = f"did you mean {close[0]}?" if close else "give fewer words, or leave them out for a list of pages"
+        raise OptionError(f"`topic` {' '.join(words)}: is not a page, and no paragraph contains it: {remedy}")
     return "\n\n".join(matches)
 
 

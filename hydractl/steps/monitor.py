@@ -110,13 +110,16 @@ class MonitorInputs:
 
     model: Model
     inputs: Any = option(
-        (), "What predict takes or has written; - is standard input.", "Data", "FILE...", positional=True, repeated=True
+        (),
+        "Inputs as predict takes them, or what it wrote; - is standard input.",
+        "Data",
+        "FILE...",
+        positional=True,
+        repeated=True,
     )
     data: Any = option((), "A data set under any name; repeat it for several.", "Data", "SOURCE[:SPLIT]", repeated=True)
-    state: str | Path | None = option(None, "Go on from this file, and write it.", "Output", "FILE")
-    merge: Sequence[str | Path] = option(
-        (), "Put the state files of several processes together.", "Data", "FILE", rare=True
-    )
+    state: str | Path | None = option(None, "State file to continue from and to update.", "Output", "FILE")
+    merge: Sequence[str | Path] = option((), "Merge the state files of several processes.", "Data", "FILE", rare=True)
     alpha: str = option("1%", "Probability of ever giving a false alarm, as 0.01 or 1%.", metavar="SHARE")
     labels: str | Path | None = option(None, "Table with the right classes of some inputs.", "Data", "FILE.csv")
     pick: int | None = option(
@@ -146,11 +149,11 @@ class MonitorInputs:
 
         sources = [*several(self.inputs), *several(self.data)]
         if self.merge and sources:
-            raise OptionError("`merge` puts states together: give no inputs beside it")
+            raise OptionError("`merge` takes only state files: leave out the inputs")
         if not self.merge and not sources and self.state is None:
-            raise OptionError("there are no inputs: name files, a data set with `data`, or a `state` to look at")
+            raise OptionError("no inputs: name files, a data set with `data`, or a `state` to look at")
         if self.labels is not None and not sources:
-            raise OptionError("`labels` are of inputs: name these too")
+            raise OptionError("`labels` needs the inputs that it labels: name them too")
         if self.merge and self.state is not None:
             refuse_existing(Path(self.state), self.force)
         if self.pick is not None:

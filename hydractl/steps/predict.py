@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
     from hydractl.systems.onnx import OnnxModel
 
-NO_INPUTS = "there are no inputs that can be read: name files, or a data set with `data`"
+NO_INPUTS = "no inputs that can be read: name files, or a data set with `data`"
 READERS = 2  # processes that read images ahead where a file is written
 Inputs = Any  #: files, data or images
 Data = Any  #: one data set, or sources of several
@@ -90,7 +90,7 @@ class Predict:
     model: Model
     inputs: Inputs = option(
         (),
-        "Images, folders of images, text files with a text a line, or tables; - is standard input.",
+        "Images, folders of images, text files with one text per line, or tables; - is standard input.",
         "Data",
         "FILE...",
         positional=True,
@@ -109,11 +109,12 @@ class Predict:
     keep: Names = option(None, "Columns of data sets to copy to the answers.", "Data", "NAME,...")
     skip_bad: SkipBad = False
     embed: Literal["image", "text"] | None = option(
-        None, "Give embeddings in place of classes: those a zero-shot model compares, or what a classifier reads."
+        None,
+        "Give embeddings instead of classes: those that a zero-shot model compares, or features that a classifier reads.",
     )
-    no_header: bool = option(False, "Leave out the line in a pipe that names the columns.", "Output", rare=True)
+    no_header: bool = option(False, "Leave out the line of column names in a pipe.", "Output", rare=True)
     output: str | Path | None = output_option(
-        "Write .csv, .jsonl or .parquet part by part, in level memory, instead of printing.", "FILE"
+        "Write .csv, .jsonl or .parquet part by part, in constant memory, instead of printing.", "FILE"
     )
     workers: int | None = option(
         None,
@@ -248,7 +249,7 @@ class Predict:
         if self.embed is None:
             return predictor(self.model, self.compute, self.reading)
         if is_onnx(self.model):
-            raise OptionError("`embed`: an ONNX file answers as it was exported: leave it out")
+            raise OptionError("`embed`: an ONNX file gives only its exported answers: leave it out")
         from hydractl.surgery.towers import as_embedding
 
         return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)

@@ -118,7 +118,7 @@ class Pruned(MadeModel):
             yield pruning_line(member.checkpoint, member.dropped, member.units, member.output)
         if written := [quote(str(member.output)) for member in self.members if member.output is not None]:
             members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
-            yield "with training data, finetune the members before they are fused"
+            yield "with training data, finetune the members before fusing them"
             yield f"next: hydractl fuse {members} -o hydra.safetensors"
 
 
@@ -148,7 +148,7 @@ class Prune:
 
     model: ModelLike | None = option(
         None,
-        "A file of ours, a folder, or a hub id. Default: the model that the artifact names.",
+        "A hydractl file, a folder, or a hub id. Default: the model that the artifact names.",
         "Model",
         "MODEL",
         positional=True,
@@ -159,7 +159,7 @@ class Prune:
     )
     method: Annotated[
         Method | None,
-        Option(f"How to choose heads: {'; '.join(f'{row.name}: {row.help}' for row in PRUNE_METHODS)}."),
+        Option(f"Method of choosing heads: {'; '.join(f'{row.name}: {row.help}' for row in PRUNE_METHODS)}."),
         Rows(PRUNE_METHODS),
     ] = None
     unit_cut: UnitCut = UnitCut()
@@ -187,9 +187,9 @@ class Prune:
             return self._selected(self.selection, watch)
         method, cut = self.method, self.unit_cut
         if method is None or (self.budget is None and cut.units is None and cut.budget_macs is None):
-            raise OptionError("nothing says which heads go: give `method` and `budget`, or a `selection`")
+            raise OptionError("no option chooses heads to drop: give `method` and `budget`, or a `selection`")
         if self.budget is not None and cut.budget_macs is not None:
-            raise OptionError("`budget_macs` says how many heads go: leave `budget` out")
+            raise OptionError("`budget_macs` decides how many heads to drop: leave `budget` out")
         method = self._searched(method, watch)
         checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)
         leaving = heads_leaving(self.budget or 0, checkpoint)
@@ -227,7 +227,7 @@ class Prune:
         if not isinstance(method, ByCircuit) or (method.id_data is None and method.ood_data is None):
             return method
         if self.model is None or str(method.circuit) != CIRCUIT:
-            raise OptionError("`id_data` is to search a circuit on: name the `model`, and leave `circuit` out")
+            raise OptionError("`id_data` is for searching a circuit: name the `model`, and leave `circuit` out")
         search = ExtractCircuit(
             self.model,
             method.id_data,
@@ -242,7 +242,7 @@ class Prune:
     def _selected(self, selection: SelectionLike, watch: Watcher) -> Pruned:
         """Returns each member of a selection as a network of its own, in the order in which they were chosen."""
         if self.method is not None or self.budget is not None or self.unit_cut != UnitCut():
-            raise OptionError("`selection` says which heads go: leave `method` and all budgets out")
+            raise OptionError("`selection` decides which heads to drop: leave `method` and all budgets out")
         followed = follow(selection, [] if self.model is None else [self.model])
         network, chosen, members = followed.network, followed.selection, followed.members
         every = set(member_heads(network.heads, 0))
@@ -335,7 +335,7 @@ class _Made:
 def _model_of(artifact: Artifact | None) -> Checkpoint:
     """Returns the model that an artifact was made from, from where the artifact says it lies."""
     if artifact is None:
-        raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")
+        raise OptionError("`model` is missing: name a Hugging Face folder or a hydractl file")
     if artifact.model is None:
         raise OptionError(f"{artifact.name}: names no model: name `model`")
     place = artifact.model.reference

@@ -87,7 +87,8 @@ class ScoreHeads:
     method: Annotated[
         ScoreMethod,
         Option(
-            f"How to score heads: {'; '.join(f'{row.name}: {row.help}' for row in SCORE_METHODS)}.", remembered=False
+            f"Method of scoring heads: {'; '.join(f'{row.name}: {row.help}' for row in SCORE_METHODS)}.",
+            remembered=False,
         ),
         Rows(SCORE_METHODS),
     ]

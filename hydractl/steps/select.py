@@ -151,8 +151,7 @@ class Select:
     budgets: str = _listed("Heads that candidates drop, as numbers or shares of all above the trunk.", "6,12,33%")
     objective: SelectionObjective = option(
         "nll",
-        "What members are selected for: NLL, accuracy, AUROC, or the mean of the last two; or NLL at the best "
-        "temperature of the members together.",
+        "Select members by NLL, accuracy, AUROC, the mean of the last two, or NLL at their best common temperature.",
     )
     members: str = option("3", "Number of members, or the range to choose it from.", metavar="M|A-B")
     max_accuracy_drop: float | None = option(
@@ -217,7 +216,7 @@ class Select:
             pool, circuits = self.candidates.gather(network, self.budgets, trunks, self.seed)
             require_enough((criteria.members[0], criteria.members[0]), max(map(len, pool.sets)))
             if deal is not None and pool.files:
-                raise OptionError("`units`: files of members keep the units that they have: leave the files out")
+                raise OptionError("`units`: members from files keep their units: leave the files out")
             pool = replace(pool, deal=deal)
             outcome = choose(run.answers(pool), pool, criteria)
             chosen, seen = outcome.curve.chosen, _seen(material, [*circuits, self.unit_loss.artifact])
@@ -238,7 +237,7 @@ class Select:
         task = find_task(network.spec.task)
         if task.taught_only:
             raise OptionError(
-                f"{network.name}: embeds, and the mean of embeddings is no better than one: prune it by a circuit"
+                f"{network.name}: embeds, and averaging embeddings does not improve them: prune it by a circuit"
             )
         require_confidence(task, [self.objective], self.ood_data or None)
 

@@ -115,7 +115,7 @@ def by_price(
             over -= priced.saved
     if over > 0:
         least = share + over / total
-        raise OptionError(f"`budget_macs` {share:g}x: without all heads and MLP units {least:.3f}x are left: give more")
+        raise OptionError(f"`budget_macs` {share:g}x: {least:.3f}x are left without heads and MLP units: allow more")
     confirmed: list[Head | Unit] = []
     for priced in reversed(gone):
         if over + priced.saved <= 0:

@@ -138,7 +138,7 @@ def parse_separate(names: Iterable[str]) -> frozenset[str]:
         tower, _, group = name.rpartition(".")
         if group not in GROUPS or tower not in ("", *TOWERS):
             raise OptionError(
-                f"`separate` {name}: unknown: choose all, none, a tower, or of {', '.join(GROUPS)} (vision.mlp ...)"
+                f"`separate` {name}: unknown: choose all, none, a tower, or among {', '.join(GROUPS)} (vision.mlp ...)"
             )
     return frozenset(chosen)
 
@@ -152,7 +152,7 @@ def require_agreement(checkpoints: Sequence[Checkpoint]) -> None:
             what, old, new = change
             convert = "give `dtype`, to which all are converted"
             remedy = convert if what.startswith("dtype") else "members must agree"
-            raise CheckpointError(f"{other.name}: other {what} than {first.name} ({new}, not {old}): {remedy}")
+            raise CheckpointError(f"{other.name}: {what} is {new}, but {old} in {first.name}: {remedy}")
 
 
 def require_like(checkpoints: Sequence[Checkpoint]) -> None:
@@ -161,7 +161,9 @@ def require_like(checkpoints: Sequence[Checkpoint]) -> None:
     for other in others:
         if (other.heads, other.units) != (first.heads, first.units):
             kept = "heads" if other.heads != first.heads else "MLP units"
-            raise CheckpointError(f"{other.name}: keeps other {kept} than {first.name}: only like networks have a mean")
+            raise CheckpointError(
+                f"{other.name}: keeps other {kept} than {first.name}: only networks of one shape can be averaged"
+            )
 
 
 def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 Budget = Any  #: a number, or a share as in 33%
 CIRCUIT, SCORES = "circuit.json", "scores.json"
 GRADIENTS = Option(
-    "Labelled data that scores are computed on, or that a circuit is searched on; deviation needs no labels.",
+    "Labelled data for computing scores or searching a circuit; deviation needs no labels.",
     "Data",
     SOURCE,
     remembered=False,
 )
 SAMPLES: int | None = option(
     None,
-    "Samples to draw from them by the seed. Default: all.",
+    "Samples to draw from `id_data` by the seed. Default: all.",
     "Data",
     "N",
     minimum=1,
     maximum=bounds.SAMPLES,
     rare=True,
 )
-SEARCHED = Option("OOD data that a circuit is searched on.", "Data", OOD_SOURCE, repeated=True, remembered=False)
+SEARCHED = Option("OOD data for searching a circuit.", "Data", OOD_SOURCE, repeated=True, remembered=False)
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,18 @@ class Spread:
 
     scope: Scope | None = option(
         None,
-        "One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer.",
+        "Rank heads over all layers, or remove an even share of each layer. Default: global; layer for taylor.",
         rare=True,
     )
     towers: str | None = option(
         None,
-        "Towers to prune. Default: all in the score file, for Taylor scores the first.",
+        "Towers to prune. Default: every tower in the score file, or the first one for taylor.",
         metavar="vision,text",
         rare=True,
     )
     trunk: int | None = option(
         None,
-        "Keep all heads below layer L, a trunk that members have in common.",
+        "Keep all heads below layer L, a trunk that members share.",
         metavar="L",
         minimum=1,
         maximum=bounds.LAYERS,
@@ -99,7 +99,7 @@ class UnitCut:
     )
     members: int | None = option(
         None,
-        "Make so many members, which draw heads of their own and keep different units.",
+        "Number of members to make; each draws its own heads and keeps different units.",
         metavar="M",
         minimum=2,
         maximum=bounds.MEMBERS,
@@ -107,9 +107,9 @@ class UnitCut:
 
     def __post_init__(self) -> None:
         if self.budget_macs is not None and self.units is not None:
-            raise OptionError("`budget_macs` says how many MLP units go: leave `units` out")
+            raise OptionError("`budget_macs` decides how many MLP units to drop: leave `units` out")
         if self.budget_macs is not None and self.budget_macs >= 1:
-            raise OptionError(f"`budget_macs` {self.budget_macs:g}x: pruning only removes: give less than 1x")
+            raise OptionError(f"`budget_macs` {self.budget_macs:g}x: pruning only removes: choose a value below 1x")
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +310,7 @@ class ByDeviation(Method):
     """Compares how much the hidden state varies with each head and unit."""
 
     name = "deviation"
-    help = "those with which the hidden state varies least; labels do not count"
+    help = "those that vary the hidden state least; needs no labels"
     comparable = True
     scored_by = "deviation"
 

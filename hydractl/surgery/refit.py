@@ -79,7 +79,7 @@ def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inpu
         if first is None:
             continue
         if not inputs.get(name):
-            raise DataError(f"the {name} tower lost heads, and no {name} inputs are given to refit it on: give some")
+            raise DataError(f"the {name} tower lost heads, but has no inputs to refit it on: give some")
         before, after = (cast(Tower, model.get_submodule(name)) for model in (target, network))
         with torch.inference_mode(), batch_workers(weight.device) as in_parallel:
             refitted = _Climb(before, after, first, batches=inputs[name], how=how, in_parallel=in_parallel).refit()

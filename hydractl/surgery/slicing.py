@@ -49,7 +49,9 @@ def drop_units(checkpoint: Checkpoint, dropped: Iterable[Unit]) -> Checkpoint:
     """
     require_one_member(checkpoint)
     if any(tower.unit_norm for tower in checkpoint.spec.towers):
-        raise OptionError(f"{checkpoint.name}: norms its units together, so none can be dropped alone: drop heads")
+        raise OptionError(
+            f"{checkpoint.name}: normalises its units together, so they cannot be dropped singly: drop heads"
+        )
     gone, layout = set(dropped), checkpoint.layout
     if absent := in_candidate_order(gone - set(member_units(layout, checkpoint.spec, 0))):
         raise OptionError(f"{checkpoint.name}: has no {absent[0]} to drop")

@@ -30,7 +30,9 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
     if before.embeds:
         return checkpoint
     if encoder.pool == "each":
-        raise OptionError(f"`embed` {what}: {checkpoint.name} labels words and pools none: name the network below it")
+        raise OptionError(
+            f"`embed` {what}: {checkpoint.name} labels words and does not pool them: name the network below it"
+        )
     spec = ModelSpec(
         EMBEDDINGS[tower],
         (encoder,),

@@ -260,7 +260,8 @@ class NetworkSystem:
         if first is None or self.alone:
             return first
         self._run[1].on_note(
-            "OOD scores, thresholds, intervals and sets were fitted to single networks: scored by the MSP, without them"
+            "OOD scores, thresholds, intervals and sets were fitted to the single networks: their ensemble is scored "
+            "by the MSP, without them"
         )
         return None
 
@@ -352,7 +353,7 @@ def batches_of(
         samples, preprocessor, running.batch_size, workers=running.workers, rank=ranks.rank, world_size=ranks.size
     )
     if batches.truncated:
-        lost = f"{batches.truncated} of {len(samples)} texts are too long for the model and lost their end"
+        lost = f"{batches.truncated} of {len(samples)} texts are too long for the model and were cut"
         running.on_note(f"{samples.name}: {lost}")
     return batches
 
@@ -365,7 +366,7 @@ def _side_by_side(parts: Sequence[BatchAnswers]) -> BatchAnswers:
     if len(forms) > 1:
         widths = ", ".join(str(width) for width, _ in sorted(forms))
         raise OptionError(
-            f"networks of one ensemble have features of widths {widths}, or other layers: choose an `ood_score` that "
+            f"networks of one ensemble differ in layers or in width of features ({widths}): choose an `ood_score` that "
             "reads logits"
         )
     expanded = ([layer.expand(len(part.member_logits), -1, -1) for layer in part.hidden] for part in parts)

@@ -185,7 +185,7 @@ def _parsed(content: bytes, origin: Origin) -> ModelProto:
     try:
         return onnx.ModelProto.FromString(content)
     except Exception as error:  # protocol buffers raise errors of several libraries
-        raise origin.refusal("is no ONNX file, or breaks off") from error
+        raise origin.refusal("is not an ONNX file, or is cut short") from error
 
 
 def _refuse_foreign(proto: ModelProto, origin: Origin) -> None:
@@ -193,7 +193,7 @@ def _refuse_foreign(proto: ModelProto, origin: Origin) -> None:
     import onnx
 
     if proto.functions or proto.training_info or proto.graph.sparse_initializer:
-        raise origin.refusal("holds functions, training or sparse numbers, which no export of ours has")
+        raise origin.refusal("holds functions, training or sparse numbers, which hydractl never exports")
     tensors = list(proto.graph.initializer)
     for node in proto.graph.node:
         if node.domain not in OWN_DOMAINS:

@@ -121,7 +121,7 @@ class SavedPredictions:
             ArtifactError: predictions.json is damaged.
         """
         if not self.folder.is_dir():
-            raise DataError(f"{self.folder}: is no folder of predictions: it should hold id.safetensors or id.npz")
+            raise DataError(f"{self.folder}: is not a folder of predictions: it should hold id.safetensors or id.npz")
         files: dict[SetKey, Path] = {}
         below = [self.folder / file for file in sorted(map(Path, files_below(self.folder)))]
         for path in [file for file in below if file.suffix.lower() in ENDINGS]:
@@ -130,15 +130,13 @@ class SavedPredictions:
             key = _key(path.relative_to(self.folder).with_suffix(""), self.about.id_name)
             if key is None:
                 raise DataError(
-                    f"{path}: is in no place for predictions: id, calibration, ood/NAME, shift/NAME/SEVERITY"
+                    f"{path}: is not a place for predictions: use id, calibration, ood/NAME or shift/NAME/SEVERITY"
                 )
             if key in files:
                 raise DataError(f"{path}: {files[key].name} holds predictions for the same set: remove one")
             files[key] = path
         if not any(key.role == "id" for key in files):
-            raise DataError(
-                f"{self.folder}: holds no id.safetensors or id.npz: predictions of labelled data are needed"
-            )
+            raise DataError(f"{self.folder}: holds no id.safetensors or id.npz: add predictions of labelled data")
         order = ("id", "calibration", "ood", "shift")
         return dict(sorted(files.items(), key=lambda item: order.index(item[0].role)))
 
@@ -167,13 +165,13 @@ class SavedPredictions:
                 answers.confidence is not None,
             )
             if expected is None and labels is not None and form[0] not in (None, len(labels)):
-                raise DataError(f"{path}: has {form[0]} classes, {ABOUT} names {len(labels)}: correct it")
+                raise DataError(f"{path}: has {form[0]} classes, but {ABOUT} names {len(labels)}: correct it")
             expected = expected or form
             if form != expected:
                 here, there = (
                     f"{n or 'no'} classes and {'a' if sure else 'no'} confidence" for n, sure in (form, expected)
                 )
-                raise DataError(f"{path}: has {here}, the ID set has {there}: save those of one system")
+                raise DataError(f"{path}: has {here}, but the ID set has {there}: save the predictions of one system")
             yield key, answers
 
     @property
@@ -193,8 +191,8 @@ class SavedPredictions:
         for key, samples in data.sets.items():
             if (count := self.samples(key)) != len(samples):
                 raise DataError(
-                    f"{self.folder}: has predictions for {count} samples of {key.path}, the data has {len(samples)}: "
-                    "save them again on this data"
+                    f"{self.folder}: has predictions for {count} samples of {key.path}, but the data has "
+                    f"{len(samples)}: save them again on this data"
                 )
             if key.has_labels and self.labels is not None:
                 self._check_labels(key, match_labels(samples, self.labels, data.match).labels)

@@ -70,7 +70,7 @@ def _answers(arrays: Arrays, task: Task) -> Answers:
         confidence = check_scores(confidence, "confidence")
     if logits is None:
         if confidence is None:
-            raise DataError("expected `logits` or `probabilities`, or `confidence`")
+            raise DataError("expected `logits`, `probabilities` or `confidence`")
         if correct is not None and (correct.shape != confidence.shape or not np.isin(correct, (0, 1)).all()):
             raise DataError(f"correct of shape {correct.shape}: expected {len(confidence)} of true and false")
         right = None if correct is None else correct.astype(bool)
@@ -136,7 +136,7 @@ def _hidden(arrays: Arrays, answers: Answers) -> list[Logits]:
 def _require_floats(name: str, array: NDArray[Any]) -> None:
     if array.dtype not in (np.float32, np.float64):
         raise DataError(
-            f"{name} are of type {array.dtype}: expected float32 or float64, half precision blurs every metric"
+            f"{name} have type {array.dtype}: expected float32 or float64, half precision blurs every metric"
         )
 
 

@@ -81,10 +81,10 @@ def parse_networks(text: str) -> NetworkSystem:
 
     body, options = _split_options(text)
     if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
-        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {SPELLINGS}")
+        raise OptionError(f"{text}: {unknown[0]!r} is not an option of a system: write {SPELLINGS}")
     networks = networks_in(body)
     if not all(networks):
-        raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
+        raise OptionError(f"{text}: has an empty model name: write {SPELLINGS}")
     if options:
         return NetworkSystem(networks, _dropout(text, options))
     some = None if exists(body) or len(networks) > 1 else MEMBERS.fullmatch(body)

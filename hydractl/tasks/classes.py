@@ -202,7 +202,7 @@ class PromptedClasses(Classes):
         if len(set(classes)) < max(len(classes), 1):
             raise OptionError(f"classes {list(classes)}: expected at least one, each once")
         if "{label}" not in template:
-            raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
+            raise OptionError(f"template {template!r} needs {{label}} where the class name goes")
         return [template.replace("{label}", name) for name in classes]
 
     def require_classifier(self, refusal: str) -> None:

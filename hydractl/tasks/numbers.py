@@ -97,7 +97,7 @@ class Numbers(Task):
     def outlier_losses(self, logits: Tensor) -> Tensor:
         if self.sigmoid:
             return self._labels.outlier_losses(logits)
-        raise OptionError("`outlier_data` teaches classes to be unsure, this is a regression: leave it out")
+        raise OptionError("`outlier_data` teaches classifiers to be unsure, but this is a regression: leave it out")
 
     def judge(self, members: FloatArray, labels: Any, variance: FloatArray | None = None) -> Judged:
         """Returns what each sample adds to R2, 1 - squared error / variance, the mean over numbers, and the loss.
@@ -197,7 +197,7 @@ class Numbers(Task):
 def require_varied(variance: FloatArray | None) -> None:
     """Raises DataError if it is 0 for a number, as then R2 has no meaning; None is of other tasks."""
     if variance is not None and not variance.all():
-        raise DataError("all samples have the same number, and R2 compares errors with its variance: give more data")
+        raise DataError("all samples have the same number, so R2 is undefined: give more data")
 
 
 @dataclass(frozen=True, eq=False)

@@ -288,7 +288,7 @@ class Task(Protocol):
 
     def prompts(self, classes: Sequence[str], template: str) -> list[str]:
         """Returns the prompts of some classes; raises OptionError where they cannot be set."""
-        raise OptionError("this model's classes are those of its classifier: they cannot be set")
+        raise OptionError("the classifier fixes this model's classes: leave them out")
 
     def require_classifier(self, refusal: str) -> None:
         """Raises OptionError for a network whose classes are prompts."""
@@ -387,7 +387,7 @@ class Task(Protocol):
 
     def unfitted(self, samples: int) -> str:
         """Returns what `calibrate` tells of samples to whose labels nothing was fitted."""
-        return f"confidence is not calibrated, {samples} samples have no labels"
+        return f"confidence is not calibrated, since the {samples} samples have no labels"
 
     def check_promises(self, names: Collection[str], by_class: bool) -> None:
         """Raises OptionError for promises that cannot be made of its answers, or not together.
@@ -402,7 +402,7 @@ class Task(Protocol):
         )
         for name in names:
             if name not in self.promises:
-                problem = f"`{name}` cannot be promised of {self.answers}, this model is for {self.name}"
+                problem = f"`{name}` cannot be promised of {self.answers}, and this model is for {self.name}"
                 raise OptionError(f"{problem}: leave it out, or {others}")
         if by_class and not set(names) & set(self.by_class):
             raise OptionError(f"`by_class` with `{'`, `'.join(names)}` is not for {self.answers}: leave it out")
@@ -532,7 +532,7 @@ class Answers:
     def logits(self) -> Logits:
         """The members' logits; raises DataError where only a confidence was saved."""
         if self.member_logits is None:
-            raise DataError("saved confidences hold no logits to fit anything on: save `logits` as well")
+            raise DataError("saved confidences hold no logits to fit to: save `logits` as well")
         return self.member_logits
 
     def to_score(self) -> FitSamples:
@@ -553,7 +553,7 @@ class Answers:
         """The members' logits and the labels; raises DataError where there are none."""
         logits = self.logits
         if self.truth is None:
-            raise DataError("the calibration data has no labels")
+            raise DataError("the calibration data has no labels: give labelled data")
         return logits, self.truth
 
     @property

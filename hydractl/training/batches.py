@@ -129,13 +129,15 @@ def validation_batches(checkpoint: Checkpoint, training: Training, place: Workpl
 
 def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int) -> SplitOrder:
     if batch < world_size:
-        raise OptionError(f"a step of {batch} samples cannot be divided among {world_size} processes")
+        raise OptionError(
+            f"a step of {batch} samples cannot be divided evenly among {world_size} processes: choose a multiple"
+        )
     share = ceil(batch / world_size)
     passes = ceil(share / min(batch_size or share, share))
     if recipe.loss == "contrastive" and recipe.batch % (world_size * passes):
         raise OptionError(
-            f"{recipe.batch} pairs a step cannot be dealt out evenly to {world_size} processes, {passes} passes each: "
-            "choose another `batch_size`, or `settings` batch=..."
+            f"{recipe.batch} pairs per step cannot be divided evenly among {world_size} processes, {passes} passes "
+            "each: choose another `batch_size`, or set batch in `settings`"
         )
     return SplitOrder(batch, world_size, passes)
 

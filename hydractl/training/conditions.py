@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Conditions = Mapping[str, Any]
-REMEDY = "`resume` with what it was started with, or start over without `resume`"
+REMEDY = "`resume` with the same options and data, or start over without `resume`"
 #: Conditions that provenance holds in the same words.
 WORDED = ("steps", "seed", "order_seed", "noise_seed", "match_labels", "precision", "method")
 INPUTS = ("model", "training data", "validation data", "outliers", "teacher")

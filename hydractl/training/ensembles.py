@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hydractl.training.recipe import Recipe
 
 Fold = Annotated[
-    bool, Option("Give each member weights of its own in the end, as unrelated networks have them.", rare=True)
+    bool, Option("Give each member its own copy of all weights at the end, as unrelated networks have.", rare=True)
 ]
 
 
@@ -122,7 +122,7 @@ class MaskEnsemble:
     trains: ClassVar[tuple[str, ...]] = ()
     mask_scale: float = option(
         1.5,
-        "The larger, the fewer features members have in common; 1 makes them keep every feature.",
+        "A larger scale leaves members fewer features in common; at 1 they keep every feature.",
         minimum=1,
         maximum=100,
         rare=True,
@@ -222,7 +222,7 @@ def _require_one_network(checkpoint: Checkpoint, ensemble: Ensemble) -> None:
     if checkpoint.members > 1:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: {name} starts from one network")
     if ensemble.members < 2:
-        raise OptionError(f"`members` {ensemble.members}: an ensemble has at least two")
+        raise OptionError(f"`members` {ensemble.members}: expected 2 or more")
     from hydractl.tasks.all_tasks import find_task
 
     refusal = f"{checkpoint.name}: is a zero-shot model: {name} needs a classifier"

@@ -91,7 +91,9 @@ def require_fit(teachers: Sequence[Checkpoint], network: Checkpoint) -> None:
         task.require_classifier(refusal)
         same = composed_all(teacher.labels) == composed_all(network.labels)
         if task is not find_task(network.spec.task) or not same:
-            raise OptionError(f"`teacher` {teacher.name}: has other classes than {network.name}")
+            raise OptionError(
+                f"`teacher` {teacher.name}: has other classes than {network.name}: name a teacher with the same ones"
+            )
         if teacher.preprocessing != network.preprocessing:
             raise OptionError(
                 f"`teacher` {teacher.name}: preprocesses its samples differently from {network.name}: name a teacher "

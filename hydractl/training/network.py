@@ -104,7 +104,8 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
     )
     if not chosen:
         raise OptionError(
-            f"`train_only` {','.join(train_only)}, `freeze_below` {freeze_below}: nothing is left to train"
+            f"`train_only` {','.join(train_only)}, `freeze_below` {freeze_below}: nothing is left to train: name more "
+            "parts or layers"
         )
     return chosen
 
@@ -129,7 +130,9 @@ def _is_part(part: str, name: str, slot: Slot, table: Mapping[str, Slot]) -> boo
 
 def _first(tower: TowerSpec, freeze_below: int) -> int:
     if freeze_below > tower.layers:
-        raise OptionError(f"`freeze_below` {freeze_below}: the {tower.name} tower has {tower.layers} layers")
+        raise OptionError(
+            f"`freeze_below` {freeze_below}: the {tower.name} tower has only {tower.layers} layers: freeze fewer"
+        )
     return freeze_below if freeze_below >= 0 else max(tower.layers + freeze_below, 0)
 
 
@@ -165,7 +168,7 @@ def with_new_classifier(
             "with hydractl fuse and `separate` all"
         )
     if len(labels) < task.fewest:
-        raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")
+        raise OptionError(f"a classifier over {len(labels)} labels: expected two or more")
     spec = replace(checkpoint.spec, classes=len(labels))
     generator = torch.Generator().manual_seed(derived_seed(seed, NEW_CLASSIFIER))
     tensors, shapes = dict(checkpoint.tensors), stored_shapes(spec, checkpoint.layout)
@@ -215,7 +218,7 @@ def build_optimizer(
         ) from error
     for setting, value in adam.items():  # timm silently drops what an optimiser does not have
         if built.defaults.get(setting) != value:
-            raise OptionError(f"{setting}: optimizer {recipe.optimizer!r} has none: leave it out, or try adamw")
+            raise OptionError(f"{setting}: optimizer {recipe.optimizer!r} does not take it: leave it out, or try adamw")
     return built
 
 

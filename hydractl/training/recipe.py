@@ -154,7 +154,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.steps and self.epochs:
-            raise ValueError("steps and epochs are both given, one of the two is enough")
+            raise ValueError("steps and epochs are both given: choose one")
 
 
 class Setting(NamedTuple):

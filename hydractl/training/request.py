@@ -23,7 +23,7 @@ Several = Any  #: text with commas between, or a sequence
 class Hyperparameters:
     """A recipe and what replaces its settings."""
 
-    recipe: RecipeLike | None = option(None, "What is computed; see hydractl list recipes.", metavar="NAME|FILE.toml")
+    recipe: RecipeLike | None = option(None, "Recipe of training; see hydractl list recipes.", metavar="NAME|FILE.toml")
     settings: Mapping[str, Any] | Sequence[str] = option(
         (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True
     )
@@ -35,7 +35,7 @@ class Hyperparameters:
     )
     freeze_below: int | None = option(
         None,
-        "Freeze the layers below this; negative counts from the top.",
+        "Freeze the layers below this one; a negative number counts from the top.",
         metavar="L",
         minimum=-bounds.LAYERS,
         maximum=bounds.LAYERS,
@@ -72,7 +72,7 @@ def _seed_of(draws: str) -> int | None:
 class Seeds:
     """The seeds of a run's draws; each may be varied alone ([HE] B.5)."""
 
-    seed: int = option(0, "Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)
+    seed: int = option(0, "Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)
     order_seed: int | None = _seed_of("the samples' order")
     noise_seed: int | None = _seed_of("dropout and augmentation")
 
@@ -115,8 +115,8 @@ class TrainingSources:
     )
     teacher: Any = option(
         (),
-        "Classifier whose probabilities members learn in place of labels, which the data then need not have; "
-        "repeat it for the mean of several.",
+        "Classifier whose probabilities members learn in place of labels, so that data need no labels; repeat it to "
+        "learn the mean of several.",
         metavar="MODEL",
         repeated=True,
     )
@@ -141,7 +141,7 @@ class Execution:
     resume: Resume = False
     save_every: int | None = option(
         None,
-        "Steps between saved states. Default: an epoch, 500 at most.",
+        "Steps between saved states. Default: an epoch, at most 500.",
         "Output",
         minimum=1,
         maximum=bounds.STEPS,

@@ -120,7 +120,7 @@ def _best_rate(
 ) -> Tuned:
     """Trains with each rate of the recipe, each in a folder of its own if there are several."""
     best: Tuned | None = None
-    failed = TrainingError("no rate to train with")
+    failed = TrainingError("no rate to train with: pass `lr`")
     rates = training.recipe.lr
     for lr in rates:
         folder = place.folder / f"lr-{lr}" if len(rates) > 1 else place.folder
@@ -199,7 +199,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     if task.taught_only:
         if not unread or data.validation is not None or data.outliers is not None:
             raise OptionError(
-                f"{checkpoint.name}: embeds, and learns from another network alone: name it as `teacher`, with "
+                f"{checkpoint.name}: embeds, so it learns only from another network: name it as `teacher`, with "
                 "`settings` teacher_weight=1, without validation or outliers; or train a classifier with "
                 "`new_classifier` zeros"
             )

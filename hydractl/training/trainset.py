@@ -77,7 +77,7 @@ def open_training_data(
 
 def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Samples:
     if kind == "pair":
-        raise OptionError("`outlier_data`: a contrastive loss has no classes to be unsure of")
+        raise OptionError("`outlier_data`: a contrastive loss has no classes to be unsure of: leave it out")
     # The columns that the user names are those of the training data.
     return join([open_samples(spec, kind, Reading(limit=limit)) for spec in parse_data_sets(outliers, "outliers")])
 
@@ -96,7 +96,8 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
     """Splits `count` samples off, drawn evenly, the same ones whatever the seed of a run; returns the rest and them."""
     if count >= len(samples):
         raise OptionError(
-            f"`val_split` {count}: {samples.name} has {len(samples)} samples, some must be left to train on"
+            f"`val_split` {count}: {samples.name} has {len(samples)} samples, and training needs some of them: hold "
+            "out fewer"
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(samples))
     return samples.subset(np.sort(order[count:])), samples.subset(np.sort(order[:count]))

@@ -64,15 +64,15 @@ def test_too_few_samples_are_refused_with_the_number_it_takes() -> None:
     owls = int((known.labels == 2).sum())
     assert owls < 19
     assert fit_sets(known, WantedPromises(sets=0.95)) is not None
-    with pytest.raises(DataError, match=rf"at least 19 .* of each class, there are {owls} of class 'owl'"):
+    with pytest.raises(DataError, match=rf"at least 19 .* of each class, but there are {owls} of class 'owl'"):
         fit_sets(known, WantedPromises(sets=0.95, by_class=True))
-    with pytest.raises(DataError, match="at least 99 calibration samples, there are 60: give"):
+    with pytest.raises(DataError, match="at least 99 calibration samples, but there are 60: give"):
         fit_sets(known, WantedPromises(sets=0.99))
-    with pytest.raises(DataError, match="at least 299 answers, there are 60"):
+    with pytest.raises(DataError, match="at least 299 answers, but there are 60"):
         fit_sure(known, WantedPromises(accuracy=0.99))
-    with pytest.raises(DataError, match=r"at least \d+ answers of each class, there are \d+ of class 'owl'"):
+    with pytest.raises(DataError, match=r"at least \d+ answers of each class, but there are \d+ of class 'owl'"):
         fit_sure(known, WantedPromises(accuracy=0.9, by_class=True))
-    with pytest.raises(DataError, match="no confidence makes answers of class 'owl' right 90 % of the time"):
+    with pytest.raises(DataError, match="no confidence threshold makes answers of class 'owl' right 90 % of the time"):
         fit_sure(drawn(900, 0), WantedPromises(accuracy=0.9, by_class=True))
 
 

@@ -471,7 +471,7 @@ def test_names_that_are_no_repository_are_not_asked_for(hub: Hub, name: str) -> 
 def test_timm_names_lead_to_their_repository(hub: Hub) -> None:
     with pytest.raises(CheckpointError, match="patch16_224.augreg_in21k"):
         read_checkpoint("timm:vit_tiny_patch16_224")
-    with pytest.raises(CheckpointError, match="timm knows no weights"):
+    with pytest.raises(CheckpointError, match="timm has no weights"):
         read_checkpoint("timm:no_such_model")
 
 

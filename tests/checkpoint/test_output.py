@@ -84,7 +84,9 @@ def test_long_names_that_begin_alike_are_two_outputs(tmp_path: Path) -> None:
         assert len(os.listdir(tmp_path)) == 2
 
 
-@pytest.mark.parametrize(("name", "message"), [("fifo", "is no regular file"), ("nowhere/x", "folder .*nowhere does")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("fifo", "is not a regular file"), ("nowhere/x", "folder .*nowhere does")]
+)
 def test_pipes_and_missing_folders_are_no_outputs(name: str, message: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OutputError, match=message), write_atomically(tmp_path / name, force=True):

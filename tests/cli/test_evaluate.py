@@ -61,7 +61,7 @@ def test_what_makes_numbers_doubtful_is_said_though_quiet(hydractl: Command, ber
     calib = ("--calib-data", tmp_path / "wrong.jsonl", "--temperature", "fit", "--allow-leak")
     said = hydractl("evaluate", bert, "--id-data", tmp_path / "wrong.jsonl", *calib, "--quiet").err
     assert ": the accuracy on wrong, 0.0%, is below chance, 33.3%: " in said
-    assert " 10000, is at its bound, since hardly one is right" in said
+    assert " 10000, is at its bound, since almost all answers are wrong" in said
     assert hydractl("evaluate", bert, "--id-data", tmp_path / "right.jsonl", "--quiet").err == ""
 
 
@@ -69,7 +69,7 @@ def test_texts_that_lose_their_end_are_counted(hydractl: Command, bert: Path, tm
     rows = ["a " * 30, "a", "good " * 15]  # the model takes 16 tokens, two of them its own
     (tmp_path / "id.jsonl").write_text("\n".join(json.dumps({"text": text, "label": "cat"}) for text in rows))
     arguments = ("evaluate", bert, "--id-data", tmp_path / "id.jsonl")
-    assert hydractl(*arguments).err == ("note: bert: id: 2 of 3 texts are too long for the model and lost their end\n")
+    assert hydractl(*arguments).err == ("note: bert: id: 2 of 3 texts are too long for the model and were cut\n")
     assert hydractl(*arguments, "--quiet").err == ""
 
 

@@ -93,7 +93,7 @@ def test_prediction_sets_cover(hydractl: Command) -> None:
     assert sum(one["samples"] for one in found["by_class"].values()) == 12
     # All but the least of 18 probabilities are above the threshold: 17 of 18 is not 94 % of 19.
     refused = hydractl("evaluate", *arguments, "--conformal=99%")
-    assert (refused.code, "takes at least 99" in refused.err) == (1, True)
+    assert (refused.code, "needs at least 99" in refused.err) == (1, True)
 
 
 def test_an_interruption_keeps_what_was_finished(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,12 @@ REFUSED = f"""
 2 | --towers text                           | {EXTRACT} --budget=1 --towers=text
 2 | --layers 5-9                            | {EXTRACT} --budget=1 --layers=5-9
 2 | a set called noise                      | {EXTRACT} --budget=1 --ood-data=noise=pets
-2 | ood-data same=pets: is --id-data too    | {EXTRACT} --budget=1 --ood-data=same=pets
-1 | m1: is read by this command             | fuse m0 m1 -o m1 --force
-1 | model.safetensors: is read by this      | prune vit --method=random --budget=1 -o vit/model.safetensors --force
-1 | m0: is read by this command             | select m0 --id-data=pets --random=3 --hydra=m0 --force
+2 | ood-data same=pets: is also --id-data   | {EXTRACT} --budget=1 --ood-data=same=pets
+1 | m1: is an input of this command         | fuse m0 m1 -o m1 --force
+1 | model.safetensors: is an input          | prune vit --method=random --budget=1 -o vit/model.safetensors --force
+1 | m0: is an input of this command         | select m0 --id-data=pets --random=3 --hydra=m0 --force
 1 | folder no does not exist                | fuse m0 m1 -o no/x
-1 | m0: is read by this command             | finetune m0 --train-data=pets --steps=3 -o m0 --resume
+1 | m0: is an input of this command         | finetune m0 --train-data=pets --steps=3 -o m0 --resume
 2 | neither steps nor epochs                 | {FINETUNE}
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
 2 | --members                               | {FINETUNE} --steps=3 --method=lora-ensemble
@@ -75,11 +75,11 @@ REFUSED = f"""
 2 | two models are called vit               | analyse speed vit vit
 2 | --transformers                          | analyse speed m0 --transformers --seconds=0
 1 | --force                                 | export vit --format=onnx -o m0
-2 | cannot be set                           | export vit --format=onnx -o x --classes=classes
+2 | leave them out                          | export vit --format=onnx -o x --classes=classes
 1 | broken.png                              | predict vit broken.png
-1 | no text in it                           | predict bert empty.txt
+1 | holds no text                           | predict bert empty.txt
 1 | UTF-8                                   | predict bert latin1.txt
-2 | its classifier                          | predict vit - --classes=classes
+2 | classifier fixes                        | predict vit - --classes=classes
 2 | expected NAME=ID,OOD                    | extract-circuit vit --budget=1 --task=pets
 2 | needs --ood-data                        | extract-circuit vit --budget=1 --task=pets=pets
 2 | --task pets                             | {TASK} --task=pets=noise,noise
@@ -88,7 +88,7 @@ REFUSED = f"""
 2 | --members 4-2                           | {SELECT} --random=3 --members=4-2
 2 | --members 9                             | {SELECT} --random=3 --members=9
 2 | --budgets 9                             | select vit --id-data=pets --random=3 --budgets=9,99
-2 | keep to the cost                        | {SELECT} --random=3 --members=1 --budget-macs=0.2x
+2 | fit the cost budget                     | {SELECT} --random=3 --members=1 --budget-macs=0.2x
 1 | members                                 | prune vit --selection=none.json
 1 | either the heads                        | prune vit --selection=nothing.json
 2 | vision layer 9 head 1                   | prune vit --selection=layer9.json
@@ -178,6 +178,6 @@ def test_predictions_of_other_data_are_refused(hydractl: Run, vit: Path, images:
     hydractl("evaluate", vit, "--id-data", images, "--save-logits", tmp_path)
     saved = f"p=predictions:{tmp_path / 'vit'}"
     result = hydractl("evaluate", vit, saved, "--id-data", other)
-    assert (result.code, "12 samples of id, the data has 18" in result.err) == (1, True)
+    assert (result.code, "12 samples of id, but the data has 18" in result.err) == (1, True)
     result = hydractl("evaluate", saved, "--id-data", images)
-    assert (result.code, "bring their sets along" in result.err) == (2, True)
+    assert (result.code, "include their data sets" in result.err) == (2, True)

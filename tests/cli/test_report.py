@@ -95,6 +95,6 @@ def test_reports_of_other_data_are_joined_with_a_word_and_of_other_definitions_n
     for name, more in (("a", ()), ("b", ("--ood-data=noise",)), ("c", ("--ood-score=energy",))):
         hydractl("evaluate", f"{name}=vit", "--id-data=pets", *more, "--json", name)
     result = hydractl("report", "a", "b")
-    assert (result.code, "are not of the same data" in result.err) == (0, True)
+    assert (result.code, "were not evaluated on the same data" in result.err) == (0, True)
     result = hydractl("report", "a", "c")
     assert (result.code, "ood_score is energy, in" in result.err) == (1, True)

@@ -72,7 +72,7 @@ def test_kinds_groups_and_severities_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("blizzard", "blizzard: is no corruption: choose from all, noise, blur"),
+        ("blizzard", "blizzard: is not a corruption: choose from all, noise, blur"),
         ("contrast:6", "severities from 1 to 5"),
         ("contrast:0-2", "severities from 1 to 5"),
         ("", "expected kinds"),

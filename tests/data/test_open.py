@@ -173,7 +173,7 @@ def test_texts_pairs_of_texts_and_their_labels() -> None:
 
 def test_inputs_alone_and_odd_labels_will_do_for_ood_data() -> None:
     alone = open_samples([picture(0), noise(1, 3, 4, 3), noise(2, 3, 4)], "image")
-    assert (alone.labels, alone.label_problem) == (None, "holds inputs alone, no (input, label) pairs")
+    assert (alone.labels, alone.label_problem) == (None, "holds only inputs, not (input, label) pairs")
     assert [image.mode for image in alone.inputs] == ["RGB", "RGB", "L"]
     odd = open_samples([("a", 0.5), ("b", 1)], "text")
     assert odd.label_problem == "its labels are float, int, not whole numbers or class names"
@@ -218,11 +218,11 @@ class Endless(IterableDataset):
     ("values", "modality", "message"),
     [
         ([], "text", "expected one data set, got 0|holds no samples"),
-        ([1, 2], "image", "sample 0: int is no image: give images of Pillow"),
+        ([1, 2], "image", "sample 0: int is not an image: give images of Pillow"),
         ([np.zeros((8, 8, 3))], "image", "sample 0: pixels of float64 have no agreed range"),
-        ([np.zeros((8, 8, 2), np.uint8)], "image", r"sample 0: ndarray of shape \[8, 8, 2\] is no image"),
+        ([np.zeros((8, 8, 2), np.uint8)], "image", r"sample 0: ndarray of shape \[8, 8, 2\] is not an image"),
         ([b"%!PS-Adobe-3.0 EPSF-3.0"], "image", "sample 0: unreadable image: not one of PNG"),
-        ([("a", 0), "b"], "text", r"sample 1 is no \(input, label\) pair, as the first one is"),
+        ([("a", 0), "b"], "text", r"sample 1 is not an \(input, label\) pair"),
         ([("a", "b", "c")], "text", "sample 0 is tuple: give texts or pairs of texts"),
         (Endless(), "text", "Endless has no length"),
         ({1, 2}, "text", "sample 0: cannot be read: 'set' object is not subscriptable"),

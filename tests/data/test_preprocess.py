@@ -131,7 +131,7 @@ def test_a_tokenizer_that_panics_is_an_error_of_one_line() -> None:
         texts.lengths([("a", "b"), ("c", "d")])
 
 
-@pytest.mark.parametrize(("samples", "message"), [([{1}], "set is no image"), ([], "takes images, not nothing")])
+@pytest.mark.parametrize(("samples", "message"), [([{1}], "set is not an image"), ([], "takes images, not nothing")])
 def test_samples_of_another_kind(samples: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         preprocessor_from_folder(vit_files(tmp_path), image_spec())(samples)

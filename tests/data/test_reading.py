@@ -210,5 +210,5 @@ def test_a_part_stands_before_columns_or_behind_them(table: Path) -> None:
 
 def test_a_part_that_is_empty(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("text\nalone\n")
-    with pytest.raises(DataError, match="none of the 1 samples"):
+    with pytest.raises(DataError, match="the data has 1 samples"):
         [texts(f"{tmp_path / 'one.csv'}%{i}/2") for i in (1, 2)]

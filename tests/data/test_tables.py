@@ -75,7 +75,7 @@ def test_only_the_split_asked_for_is_read(tmp_path: Path) -> None:
         ("", "holds the splits train, validation: name one"),
         ("test", "has no split 'test', only train, validation"),
         ("[:2]", "name one"),
-        ("train[x]", "is no slice"),
+        ("train[x]", "is not a slice"),
     ],
 )
 def test_slices_and_sums_of_splits(split: str, labels: list[int] | str, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_content_decides_and_what_is_left_out_is_counted_by_class(tmp_path: Path
     assert [Path(samples.called(place)).name for place in range(len(samples))] == [Path(name).name for name in names]
     assert len(samples.content_hashes()) == 5
     [note] = samples.notes
-    assert "4 files are none of PNG" in note
+    assert "left out 4 files that are not PNG" in note
     assert all(part in note for part in ("1 of cat (x.heic)", "2 of dog (y.avif)", "1 of no class (top.eps)"))
 
 
@@ -183,11 +183,11 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes, tmp_path: Path, c
 @pytest.mark.parametrize(
     ("files", "split", "message"),
     [
-        ((), "", "holds nothing that can be read as data: give images or .parquet"),
+        ((), "", "holds no readable data: give images or .parquet"),
         (("train.csv", "test.jsonl"), ":train", "infer the same data file format for all splits"),
         (("a.csv", "b.tsv"), ":train", "holds .csv and .tsv files: name one of them"),
         (("a.csv",), ":mine:train", "mine"),
-        (("a.xml",), ":train", "holds xml files, which are not read: give images or .parquet"),
+        (("a.xml",), ":train", "holds xml files, which are not supported: give images or .parquet"),
         (("a.csv", "README.md"), "", "cannot be read as a data set"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_card_names_the_classes(tmp_path: Path) -> None:
 
 
 def test_the_hub_out_of_reach_is_one_line() -> None:
-    with pytest.raises(DataError, match="the hub does not give"):
+    with pytest.raises(DataError, match="the hub does not provide"):
         rows("nobody/nothing:test")
 
 
@@ -280,7 +280,7 @@ def test_a_data_set_of_the_hub_names_no_file_of_this_machine(
         rows("a/b")
     image_paths(folder / "a.parquet", elsewhere)
     Hub({"train": [f"{folder}/a.parquet"]}).stand_in(monkeypatch, folder)
-    with pytest.raises(DataError, match="outside of the download"):
+    with pytest.raises(DataError, match="outside the download"):
         open_samples("a/b", "image").content_hashes()
 
 

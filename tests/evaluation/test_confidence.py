@@ -72,7 +72,7 @@ def test_a_temperature_is_fitted_on_logits(alone: str) -> None:
         ({"confidence": CONFIDENCE[None], "correct": CORRECT}, "confidence of shape .1, 40."),
         ({"confidence": CONFIDENCE.astype(np.float16), "correct": CORRECT}, "half precision"),
         ({"logits": LOGITS, "labels": LABELS, "correct": CORRECT}, "`correct` beside logits"),
-        ({"correct": CORRECT}, "expected `logits` or `probabilities`, or `confidence`"),
+        ({"correct": CORRECT}, "expected `logits`, `probabilities` or `confidence`"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:

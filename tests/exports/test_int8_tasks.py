@@ -162,7 +162,7 @@ def test_what_is_kept_out_to_measure_is_not_among_the_rest(tmp_path: Path) -> No
 def test_a_limit_of_accuracy_is_refused_where_answers_are_not_right_or_wrong(tmp_path: Path) -> None:
     for make in (numbers, embeddings):
         case = make(tmp_path / make.__name__)
-        wanted = rf"`max_accuracy_drop` is for answers .* {case.warm.spec.task}: leave it out"
+        wanted = rf"`max_accuracy_drop` needs answers .* {case.warm.spec.task}: leave it out"
         with pytest.raises(OptionError, match=wanted):
             export(case, tmp_path / "m.onnx", max_accuracy_drop=1)
         assert not list(tmp_path.glob("m.onnx*"))

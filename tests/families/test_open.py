@@ -107,7 +107,7 @@ def test_names_of_wrapped_networks_are_the_same_model(
     assert not caplog.records
     edit_weights(folder, change)
     assert identity(read_checkpoint(folder)) == before
-    assert f"read without {told}" in caplog.text
+    assert f"removes {told}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog
     expected = identity(read_checkpoint(build_reference("bert").save(tmp_path / "0_Transformer")))
     (tmp_path / "modules.json").write_text("[]")
     assert identity(read_checkpoint(tmp_path)) == expected
-    assert "0_Transformer is taken" in caplog.text
+    assert "0_Transformer" in caplog.text
 
 
 BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {

@@ -161,7 +161,10 @@ def turned(found: dict[str, Tensor], part: str) -> dict[str, Tensor]:
         (lambda folder: (folder / WEIGHTS).unlink(), WEIGHTS),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"\x80\x04 no weights"), WEIGHTS),
         (tensors(lambda found: found | {"other.weight": torch.zeros(2)}), "other.weight"),
-        (tensors(lambda found: {n: t for n, t in found.items() if "layers.1." not in n}), "changes other maps than"),
+        (
+            tensors(lambda found: {n: t for n, t in found.items() if "layers.1." not in n}),
+            "does not change the same maps as",
+        ),
         (tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 16).long()}), "torch.int64"),
         (tensors(lambda found: found | {WHOLE: torch.zeros(16, 16)}), "attention.k.weight"),
         *((tensors(partial(turned, part=part)), "damaged: .* expected") for part in ("lora_A.weight", "lora_B.weight")),

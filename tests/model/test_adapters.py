@@ -120,8 +120,8 @@ def test_what_an_adapter_cannot_be_is_refused(tmp_path: Path) -> None:
     shared = replace(with_tensors(lora, {a: torch.zeros(2, 16)}), shared=lora.shared | {a})
     own = replace(with_tensors(factors, {weight: torch.zeros(3, 24, 16)}), shared=factors.shared - {weight})
     for checkpoint, message in (
-        (shared, f"{a} is stored as no adapted map is"),
-        (own, f"{weight} is stored as no adapted map is"),
+        (shared, f"{a} is not stored like an adapted map"),
+        (own, f"{weight} is not stored like an adapted map"),
         (with_tensors(lora, {a: torch.zeros(3, 5, 16)}), rf"{a} has shape \[3, 5, 16\], expected \[3, 2, 16\]"),
     ):
         with pytest.raises(CheckpointError, match=message):

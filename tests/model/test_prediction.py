@@ -108,7 +108,7 @@ def test_what_cannot_be_predicted(vit: Hydra, bert: Hydra, images: list[Image.Im
         (vit, [], "no samples"),
         (bert, iter([]), "no samples"),
         (vit, "a text", "a text: unreadable image: .*No such file"),
-        (vit, [images[0], 3], "int is no image"),
+        (vit, [images[0], 3], "int is not an image"),
         (bert, images, "takes texts, not Image"),
     ):
         with pytest.raises(DataError, match=message):

@@ -96,7 +96,7 @@ def test_too_few_samples_are_named(samples):
         return replace(samples.subset(np.arange(count)), labels=labels[:count])
 
     for name, held, message in (
-        ("layers", first(2), "2 samples to fit on: layers needs 3"),
+        ("layers", first(2), "layers needs at least 3 samples"),
         ("mahalanobis", first(40, samples.labels % 3), "no samples of class 3"),
         ("mahalanobis", replace(samples, labels=None), "needs labelled samples"),
     ):

@@ -291,7 +291,7 @@ def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
     changed = hydractl("build", file, "--seed", "4", "-o", "again", "--dry-run", "--quiet").out
     assert "%1/4@4" in changed
     file.write_text(file.read_text() + "sample = 3\n")
-    assert "sample is no option of a build" in hydractl("build", file, "-o", "again").err
+    assert "sample is not an option of a build" in hydractl("build", file, "-o", "again").err
 
 
 @pytest.mark.parametrize(("samples", "accuracy", "words"), [(8, 0.5, "8 samples"), (500, 1.0, "100.0 %")])

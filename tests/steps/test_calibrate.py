@@ -86,7 +86,7 @@ def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
     assert scipy.stats.binom.sf(right - 1, sum(row["sure"] for row in said), 0.1) <= 0.05  # the bound says the same
     assert hydractl("predict", warm, held_out).out.splitlines()[0].endswith("\tood\tsure")
     refused = hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "99%", "-o", tmp_path / "no")
-    assert (refused.code, "at least 299 answers, there are 18" in refused.err) == (1, True)
+    assert (refused.code, "at least 299 answers, but there are 18" in refused.err) == (1, True)
     assert not (tmp_path / "no").exists()
 
 

@@ -44,7 +44,7 @@ def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_one_line_while_all_is_well_and_tables_after_an_alarm(hydractl: Command, here: Path) -> None:
     quiet = hydractl("monitor", "model", "today", code=0).out
-    assert quiet.startswith("60 inputs: no evidence of change") and quiet.count("\n") == 1
+    assert quiet.startswith("60 inputs: no change") and quiet.count("\n") == 1
     loud = hydractl("monitor", "model", "grey", code=0).out
     assert loud.startswith("60 inputs: ALARM at input ") and "layer 0" in loud and "predicted" in loud
     found = library.monitor("model", "grey")

@@ -202,7 +202,7 @@ def test_streams_hold_what_files_do(hydractl: Command, bert: Path, tmp_path: Pat
             hydractl("predict", bert, "-", form, stdin=text),
         )
         assert (stream.out, stream.err) == (file.out, file.err)
-    assert "no text in it" in hydractl("predict", bert, "-", stdin=b"\n", code=1).err
+    assert "holds no text" in hydractl("predict", bert, "-", stdin=b"\n", code=1).err
 
 
 def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> None:

@@ -137,11 +137,14 @@ def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> No
 def test_what_cannot_be_promised_is_refused(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
     fit = ("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "no")
     refused = hydractl(*fit, "--sets", "95%")
-    assert (refused.code, "takes at least 19 calibration samples, there are 18" in refused.err) == (1, True)
+    assert (refused.code, "needs at least 19 calibration samples, but there are 18" in refused.err) == (1, True)
     refused = hydractl(*fit, "--sets", "90%", "--by-class")
-    assert (refused.code, "at least 9 calibration samples of each class, there are 6 of" in refused.err) == (1, True)
+    assert (refused.code, "at least 9 calibration samples of each class, but there are 6 of" in refused.err) == (
+        1,
+        True,
+    )
     assert not (tmp_path / "no").exists()
-    for given, named in (({"by_class": True}, "`by_class` is of promises"), ({"sets": "100%"}, "`sets` 1: no number")):
+    for given, named in (({"by_class": True}, "`by_class` needs a promise"), ({"sets": "100%"}, "`sets` 1: no number")):
         with pytest.raises(OptionError, match=named):
             library.calibrate(vit, id_data=held_out, **given)
     with pytest.raises(OptionError, match="`sets`"):

@@ -58,7 +58,7 @@ def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch:
     monkeypatch.setattr(Store, "write", interrupted)
     assert run(*arguments, "hydra").code == 130
     monkeypatch.setattr(Store, "write", write)
-    assert "go on with --resume" in run(*arguments, "hydra").err
+    assert "continue with --resume" in run(*arguments, "hydra").err
     assert "another" in run(*arguments, "hydra", "--resume", "--budgets=1").err
     assert run(*arguments, "hydra", "--resume", "--quiet").code == 0
     assert (Path("s").read_bytes(), Path("hydra").read_bytes()) == (whole, model)

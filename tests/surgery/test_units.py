@@ -153,7 +153,7 @@ def test_gradients_of_shared_matrices_are_the_sums_over_members(dense: Checkpoin
 def test_units_that_a_manifest_cannot_have(dense: Checkpoint) -> None:
     thin = without(dense, 0, [1])
     for units, finding in [
-        ([[[0, 99]], None, None], "units.vision.0 keeps .0, 99., possible are 0 to 23, ascending"),
+        ([[[0, 99]], None, None], "units.vision.0 keeps .0, 99., expected ascending numbers from 0 to 23"),
         ([[[3, 2]], None, None], "units.vision.0 keeps .3, 2."),
         ([[[1], [2]], None, None], "units.vision.0 has 2 members, the file has 1"),
         ([None], "units.vision has 1 layers, the network has 3"),
@@ -166,8 +166,8 @@ def test_units_that_a_manifest_cannot_have(dense: Checkpoint) -> None:
 
 def test_units_that_are_normed_together_stay(tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference("timm-eva02").save(tmp_path / "eva02"))
-    with pytest.raises(OptionError, match="norms its units together"):
+    with pytest.raises(OptionError, match="normalises its units together"):
         drop_units(dense, [Unit("vision", 0, 0)])
     manifest = {**json.loads(to_metadata(dense)[KEY]), "units": {"vision": [None, [[0]], None]}}
-    with pytest.raises(CheckpointError, match="norms all of them"):
+    with pytest.raises(CheckpointError, match="normalises all of them"):
         from_metadata("file", {KEY: json.dumps(manifest)}, dense.tensors)

@@ -80,7 +80,7 @@ def changed(array: np.ndarray, value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("features", LOGITS, "expected `logits` or `probabilities`"),
+        ("features", LOGITS, "expected `logits`, `probabilities`"),
         ("logits", LOGITS[0, 0], "expected .members, samples, classes"),
         ("logits", LOGITS.astype(np.float16), "float16: expected float32 or float64"),
         ("logits", LOGITS[..., :1], "at least two"),
@@ -133,7 +133,7 @@ def test_a_file_may_be_named_in_another_unicode_form(tmp_path: Path) -> None:
 
 
 def test_bad_folders(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         _ = SavedPredictions(tmp_path / "x").sets
     with pytest.raises(DataError, match=r"holds no id\.safetensors"):
         _ = SavedPredictions(tmp_path).sets
@@ -147,5 +147,5 @@ def test_bad_folders(tmp_path: Path) -> None:
         _ = SavedPredictions(tmp_path).sets
     (tmp_path / "id.safetensors").unlink()
     (tmp_path / "stray.npz").write_bytes(b"")
-    with pytest.raises(DataError, match="in no place"):
+    with pytest.raises(DataError, match="not a place"):
         _ = SavedPredictions(tmp_path).sets

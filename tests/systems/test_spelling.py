@@ -38,10 +38,10 @@ def test_a_path_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a++b", "a model that is empty"),
+        ("a++b", "an empty model name"),
         ("+".join(["vit"] * 101), "adds up 101 models, expected 100 at most"),
         ("x=predictions:", "names no folder"),
-        ("vit,mc-dropout=3,passes=3", "'passes' is no option"),
+        ("vit,mc-dropout=3,passes=3", "'passes' is not an option"),
         ("vit,p=0.1", "mc-dropout=10,p=0.1"),
         ("vit,mc-dropout=some", "mc-dropout=10,p=0.1"),
         ("vit,mc-dropout=0,p=0.1", "1 to 10000 passes"),

@@ -339,11 +339,11 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
     for kind, wanted, call in (
         (DataError, "sample 1 is 'N/A!', not a number", lambda: evaluated(data=tmp_path / "odd.csv")),
         (DataError, "sample 1 is nan: give a number", lambda: evaluated(data=tmp_path / "gap.csv")),
-        (DataError, "2 numbers, the model gives 1", lambda: evaluated(label_column="score,age")),
+        (DataError, "2 numbers, but the model gives 1", lambda: evaluated(label_column="score,age")),
         (DataError, "from 0 to 1, as the model.s sigmoid", lambda: evaluated(shared / "sigmoid")),
         (OptionError, "choose layers", lambda: evaluated(ood_score="msp")),
         (OptionError, "calibrate the model, or choose", lambda: evaluated(ood_data=test)),
-        (OptionError, "`temperature` .* answers with neither: leave it out", lambda: evaluated(temperature=2.0)),
+        (OptionError, "`temperature` .* predicts neither: leave it out", lambda: evaluated(temperature=2.0)),
         (OptionError, "leave it out", lambda: calibrated(accuracy="90%")),
         (OptionError, "`interval` 1", lambda: calibrated(interval="1")),
         (OptionError, "no typicality to watch", lambda: hydractl.Monitor(bert)),

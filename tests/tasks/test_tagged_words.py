@@ -354,11 +354,11 @@ def test_pipelines_find_the_same_spans_by_every_kind_of_tokenizer(name: str, kin
     ("data", "wanted"),
     [
         (table(tokens=[["a"], ["a", "b"]], tags=[["O"], ["O"]]), "row 1 has 2 words and 1 tags in column tags"),
-        (table(tokens=[["a"], ["a", "b"]], tags=[["O"], ["O", "B-ORG"]]), "row 1, word 1: tag B-ORG is none of"),
+        (table(tokens=[["a"], ["a", "b"]], tags=[["O"], ["O", "B-ORG"]]), "row 1, word 1: tag B-ORG is not one of"),
         (table(tokens=[["a"]], tags=[[9]]), "outside the model's classes"),
         (table(tokens=[["a"]], tags=[[-100]]), "row 0 has no tagged word"),
         (table(tokens=[["a"]], other=[["O"]]), "has no column of tags"),
-        (table(text=["a b"], label=["O"]), "has no tags, the model labels words"),
+        (table(text=["a b"], label=["O"]), "has no tags, but the model labels words"),
     ],
 )
 def test_errors_of_data_name_the_row(data: datasets.Dataset, wanted: str, shared: Path) -> None:
@@ -380,6 +380,6 @@ def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, ready: Chec
     ):
         with pytest.raises(OptionError, match=wanted):
             call()
-    with pytest.raises(DataError, match="a tag a word"):
+    with pytest.raises(DataError, match="a tag for each word"):
         base = save_tagger(tmp_path / "one", model=transformers.BertForSequenceClassification)
         hydractl.evaluate(base, id_data=data)
