@@ -110,7 +110,7 @@ class Predict:
     skip_bad: SkipBad = False
     embed: Literal["image", "text"] | None = option(
         None,
-        "Give embeddings instead of classes: those that a zero-shot model compares, or features that a classifier reads.",
+        "Give embeddings instead of classes: those that a zero-shot model compares, or features a classifier reads.",
     )
     no_header: bool = option(False, "Leave out the line of column names in a pipe.", "Output", rare=True)
     output: str | Path | None = output_option(
