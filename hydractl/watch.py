@@ -1,7 +1,7 @@
 """Progress and notes of a step: the command line draws bars and prints notes, a library logs them."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -48,3 +48,14 @@ class Log:
 
 
 LOG = Log()
+
+
+def noting(watch: Watcher) -> Callable[[str], None]:
+    """Returns a function that shows a text as a note."""
+    return lambda text: watch.note(f"note: {text}")
+
+
+def tell(watch: Watcher, notes: Iterable[str]) -> None:
+    """Shows texts as notes."""
+    for note in notes:
+        watch.note(f"note: {note}")

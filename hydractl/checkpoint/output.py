@@ -253,12 +253,15 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def claim(path: Path) -> Iterator[None]:
-    """Keeps an output to this process while the block runs; a lock file lies beside it as long.
+def claim(path: Path | None) -> Iterator[None]:
+    """Keeps an output to this process while the block runs; a lock file lies beside it as long; None claims nothing.
 
     Raises:
         OutputError: another process has claimed it, which the message names, or the folder cannot be written to.
     """
+    if path is None:
+        yield
+        return
     require_folder_of(path)
     place = _beside(path, ".lock")
     with writing(path):

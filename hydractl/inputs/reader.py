@@ -64,10 +64,7 @@ class Reader:
         running = Running(
             device=torch.device("cpu"),  # unused: the model is in memory
             dtype=None,
-            compiled=False,
             batch_size=self.batch_size,
-            workers=self.workers,
-            seed=0,
             reading=Reading(),
             ranks=Ranks(),
             in_parallel=map,

@@ -27,7 +27,7 @@ from hydractl.errors import OptionError
 from hydractl.inputs.models import ModelLike, as_member, as_several
 from hydractl.options import Option
 from hydractl.run_options import Compute
-from hydractl.watch import Watcher
+from hydractl.watch import Watcher, tell
 
 if TYPE_CHECKING:
     from hydractl.data.ranks import Ranks
@@ -124,8 +124,7 @@ def open_materials(
         matched = match_to_task(samples, network.task, names, reading.match_labels)
         if matched.labels is None:
             matched = with_some_class(matched)
-        for note in matched.notes[len(samples.notes) :]:
-            watch.note(f"note: {note}")
+        tell(watch, matched.notes[len(samples.notes) :])
         if not network.task.taught_only and (missing := missing_classes(matched)) is not None:
             watch.warn(missing)
         prompts = network.class_prompts or {}
@@ -148,8 +147,7 @@ def modality_of(checkpoint: Checkpoint, reading: Reading) -> Modality:
 def tell_oddities(opened: Iterable[Samples], watch: Watcher) -> None:
     """Notes what is odd about some data sets."""
     for samples in opened:
-        for note in samples.notes:
-            watch.note(f"note: {note}")
+        tell(watch, samples.notes)
 
 
 def open_ood_sets(

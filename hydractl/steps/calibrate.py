@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,9 +20,8 @@ from hydractl.inputs.search_data import OOD_SETS, modality_of, open_ood_sets, te
 from hydractl.ood.ood_scores import DEFAULT, OOD_SCORES
 from hydractl.options import Option, function, option, remembered
 from hydractl.run_options import Compute, Force, Output, Resume, Workers
-from hydractl.systems.system import Running
 from hydractl.text import span
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher, noting, tell
 
 if TYPE_CHECKING:
     from hydractl.calibration.network_fit import CalibrationData, Fit, Fits
@@ -247,13 +245,10 @@ class Calibrate:
         tell_oddities(data.sets.values(), watch)
         if (missing := missing_to_fit(checkpoint, samples, self.reading)) is not None:
             watch.warn(missing)
-        for note in form_notes(samples, data.outside.values()):
-            watch.note(f"note: {note}")
+        tell(watch, form_notes(samples, data.outside.values()))
         self._check_labels(samples, watch)
-        with (
-            join_ranks(local_device(self.compute.torch_device)) as ranks,
-            claim(output) if output is not None and ranks.leads else nullcontext(),
-        ):
+        device = local_device(self.compute.torch_device)
+        with join_ranks(device) as ranks, claim(output if ranks.leads else None):
             watch = watch if ranks.leads else LOG
             ood_fit = self._wanted(checkpoint, data)
             fit = partial(task.fit, interval=promises.interval_share, precision=promises.shares["accuracy"])
@@ -314,27 +309,14 @@ class Calibrate:
         self, checkpoint: Checkpoint, data: CalibrationData, ood_fit: Wanted, *, fit: Fit, ranks: Ranks, watch: Watcher
     ) -> Fits:
         from hydractl.calibration.network_fit import fit_network
-        from hydractl.data.ranks import batch_workers, local_device
         from hydractl.model.hydra import Hydra
+        from hydractl.systems.networks import run_by
 
-        place = local_device(self.compute.torch_device)
         total = sum(map(len, data.sets.values()))
-        with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
-            running = Running(
-                device=place,
-                dtype=self.compute.torch_dtype,
-                compiled=False,
-                batch_size=self.compute.batch_size,
-                workers=self.workers,
-                seed=0,
-                reading=self.reading,
-                ranks=ranks,
-                in_parallel=in_parallel,
-                on_note=lambda text: watch.note(f"note: {text}"),
-            )
-            network = self.model if isinstance(self.model, Hydra) else checkpoint
+        run = run_by(self.compute, self.reading, noting(watch), ranks=ranks, workers=self.workers)
+        with run as running, watch.progress("calibrate", total) as advance:
             return fit_network(
-                network,
+                self.model if isinstance(self.model, Hydra) else checkpoint,
                 data,
                 running,
                 fit=fit,

@@ -133,35 +133,21 @@ class Check:
     force: Force = False
 
     def run(self, watch: Watcher) -> CheckedModel:
-        from hydractl.data.ranks import Ranks, batch_workers, local_device
         from hydractl.evaluation.checkup import check_up
         from hydractl.reports.checkup import write_checkup
         from hydractl.reports.page import check_report
-        from hydractl.systems.system import Running
+        from hydractl.systems.networks import run_by
 
         if self.report is not None:
             check_report(Path(self.report), self.force)
         [(name, system)] = named_systems([self.model])
         notes: list[str] = []
         data = self._opened(system, notes)
-        place = local_device(self.compute.torch_device)
 
         def on_set(path: str, samples: int) -> AbstractContextManager[OnBatch]:
             return watch.progress(path, samples)
 
-        with batch_workers(place) as in_parallel:
-            running = Running(
-                device=place,
-                dtype=self.compute.torch_dtype,
-                compiled=False,
-                batch_size=self.compute.batch_size,
-                workers=self.workers,
-                seed=self.seed,
-                reading=self.reading,
-                ranks=Ranks(),
-                in_parallel=in_parallel,
-                on_note=notes.append,
-            )
+        with run_by(self.compute, self.reading, notes.append, workers=self.workers, seed=self.seed) as running:
             checkup = check_up(name, system, data, running, probes=self.probes, notes=notes, on_set=on_set)
         if self.report is not None:
             watch.note(f"report: {write_checkup(Path(self.report), checkup, self.force)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from hydractl.inputs.result import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import flat, function, make, option, required
 from hydractl.run_options import Compiled, Compute, Workers, dtype_name
 from hydractl.systems.spelling import SYSTEM_KINDS
-from hydractl.watch import Watcher
+from hydractl.watch import Watcher, noting
 
 if TYPE_CHECKING:
     from hydractl.data.reading import Modality
@@ -105,26 +105,17 @@ class Evaluate:
 
     def _reported(self, watch: Watcher) -> Reported:
         """Returns the numbers of every system; a process that does not lead returns none."""
-        from hydractl.data.ranks import batch_workers, join_ranks, local_device
+        from hydractl.data.ranks import join_ranks, local_device
         from hydractl.evaluation.comparison import serve
         from hydractl.evaluation.results import Results
-        from hydractl.systems.system import Running
+        from hydractl.systems.networks import run_by
 
         self.outputs.check()
-        place = local_device(self.compute.torch_device)
-        with join_ranks(place) as ranks, batch_workers(place) as in_parallel:
-            running = Running(
-                device=place,
-                dtype=self.compute.torch_dtype,
-                compiled=self.compiled,
-                batch_size=self.compute.batch_size,
-                workers=self.workers,
-                seed=self.procedure.seed,
-                reading=self.reading,
-                ranks=ranks,
-                in_parallel=in_parallel,
-                on_note=_notes(watch),
-            )
+        settings = {"compiled": self.compiled, "workers": self.workers, "seed": self.procedure.seed}
+        with (
+            join_ranks(local_device(self.compute.torch_device)) as ranks,
+            run_by(self.compute, self.reading, noting(watch), ranks=ranks, **settings) as running,
+        ):
             if not ranks.leads:
                 with ranks.following():
                     serve(self._opened(watch), running)
@@ -140,7 +131,7 @@ class Evaluate:
         from hydractl.tasks.all_tasks import find_task
 
         def open_data(modality: Modality) -> EvaluationData:
-            return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=_notes(watch))
+            return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=noting(watch))
 
         systems = named_systems(self.systems)
         if self.procedure.members_curve:
@@ -218,10 +209,6 @@ class Evaluate:
 
 
 evaluate = function(Evaluate)
-
-
-def _notes(watch: Watcher) -> Callable[[str], None]:
-    return lambda text: watch.note(f"note: {text}")
 
 
 def named_systems(systems: Systems) -> list[tuple[str, System]]:

@@ -14,8 +14,8 @@ from hydractl.inputs.models import Model, as_checkpoint
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import OOD_SETS, open_ood_sets, tell_oddities
 from hydractl.options import Option, Rows, Without, function, option
-from hydractl.run_options import DEFAULT_BATCH_SIZE, Dtype, Force, choose_device, choose_dtype
-from hydractl.watch import Watcher
+from hydractl.run_options import DEFAULT_BATCH_SIZE, Compute, Dtype, Force, choose_device, choose_dtype
+from hydractl.watch import Watcher, noting
 
 if TYPE_CHECKING:
     from hydractl.calibration.network_fit import CalibrationData
@@ -197,29 +197,15 @@ class Onnx:
                 raise OptionError(f"`{name}` is for `int8`: pass it too, or leave this out")
 
     def _write_int8(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Change:
-        import torch
-
-        from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.exports.int8 import Refit, write_int8
-        from hydractl.systems.system import Running
+        from hydractl.systems.networks import run_by
         from hydractl.tasks.all_tasks import find_task
 
         find_task(checkpoint.spec.task).require_classes(self.graph.classes)
         fitted_on, data = self.eight.open(checkpoint, self.reading, watch)
-        place = torch.device("cpu")
-        with batch_workers(place) as in_parallel, watch.progress("fit", None) as advance:
-            running = Running(
-                device=place,
-                dtype=torch.float32,
-                compiled=False,
-                batch_size=self.eight.batch_size,
-                workers=0,
-                seed=0,
-                reading=replace(self.reading, classes=self.graph.classes, template=self.graph.template),
-                ranks=Ranks(),
-                in_parallel=in_parallel,
-                on_note=lambda text: watch.note(f"note: {text}"),
-            )
+        compute = Compute("cpu", "float32", self.eight.batch_size)
+        reading = replace(self.reading, classes=self.graph.classes, template=self.graph.template)
+        with run_by(compute, reading, noting(watch)) as running, watch.progress("fit", None) as advance:
             refit = Refit(replace(self.graph, dtype="float32").load, fitted_on, running, advance)
             most = self.eight.max_accuracy_drop
             return write_int8(checkpoint, output, refit, data, force=force, most=most, watch=watch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -153,10 +152,7 @@ class ExtractCircuit:
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
         journal = None if self.output is None else SearchJournal(state_file(Path(self.output), objectives), conditions)
-        with (
-            join_ranks(tasks.first.device) as ranks,
-            claim(journal.path) if journal is not None and ranks.leads else nullcontext(),
-        ):
+        with join_ranks(tasks.first.device) as ranks, claim(journal.path if journal and ranks.leads else None):
             data = tasks.scoring_data(self.compute.batch_size, ranks)
             begun: Sequence[Ranking] = [Ranking(objective) for objective in objectives]
             if journal is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from hydractl.options import Option, Rows, Without, function, option, required
 from hydractl.run_options import choose_device
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher, tell
 
 if TYPE_CHECKING:
     from hydractl.training.batches import Workplace
@@ -90,8 +90,7 @@ class Finetune:
         jobs = self._jobs(opened, ensemble)
         teachers = [as_checkpoint(model) for model in as_several(self.sources.teacher)] if recipe.teacher_weight else []
         data = open_training_data(sample_kind(opened, recipe), self.train_data, self.sources, self.reading)
-        for text in data.notes:
-            watch.note(f"note: {text}")
+        tell(watch, data.notes)
         training = Training(data, recipe, self.seeds, match=self.reading.match_labels, ensemble=ensemble)
         with (
             training_process(choose_device(execution.device), execution.precision) as accelerator,
@@ -106,7 +105,7 @@ class Finetune:
                     watch.warn(missing)
             accelerator.wait_for_everyone()  # what one process writes must not stop another
             for job in jobs if accelerator.is_main_process else ():
-                claims.enter_context(nullcontext() if job.path is None else claim(job.path))
+                claims.enter_context(claim(job.path))
             teller = watch if accelerator.is_main_process else LOG
             networks = []
             for number, job in enumerate(jobs):

@@ -16,7 +16,7 @@ from hydractl.options import function, option, remembered
 from hydractl.reports.summary import fusing_line
 from hydractl.run_options import Dtype, Force, Output, choose_dtype
 from hydractl.surgery.provenance import alike, headless, with_provenance
-from hydractl.watch import Watcher
+from hydractl.watch import Watcher, tell
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,8 +115,7 @@ class Fuse:
             notes.append("text towers differ: each member keeps its own; `separate` none averages what it can")
         if self.output is not None:
             write_checkpoint(fused, self.output, self.force)
-        for note in (*notes, *headless(fused)):
-            watch.note(f"note: {note}")
+        tell(watch, (*notes, *headless(fused)))
         return Fused(fused, None if self.output is None else Path(self.output))
 
     def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:

@@ -37,7 +37,7 @@ from hydractl.surgery.prune_methods import (
     choose_heads,
     notes,
 )
-from hydractl.watch import Watcher
+from hydractl.watch import Watcher, tell
 
 Budget = Any  #: a number, or a share as in 33%
 
@@ -210,8 +210,7 @@ class Prune:
         from hydractl.surgery.slicing import drop_heads, drop_units
 
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
-        for note in notes(method, pruning):
-            watch.note(f"note: {note}")
+        tell(watch, notes(method, pruning))
         members, (dropped, shares) = [], choose_cut(method, pruning, cut)
         with self.refitting.opened(checkpoint, self.reading, self.compute, watch) as refitter:
             for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
@@ -273,8 +272,7 @@ class Prune:
         pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made.made_of], options)
         if path is not None and (refitter is None or refitter.ranks.leads):
             write_checkpoint(pruned, path, self.force)
-        for note in headless(pruned):
-            watch.note(f"note: {note}")
+        tell(watch, headless(pruned))
         return pruned
 
     def _paths(self, network: Checkpoint, count: int | None, name: str = "") -> Sequence[Path | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -198,10 +197,7 @@ class Select:
         network = material.checkpoint
         trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
         options = remembered(self, template=material.template, **dict.fromkeys(self.candidates.unused))
-        with (
-            join_ranks(material.device) as ranks,
-            claim(output) if output is not None and ranks.leads else nullcontext(),
-        ):
+        with join_ranks(material.device) as ranks, claim(output if ranks.leads else None):
             run = SelectionRun(
                 material,
                 self.compute.batch_size,

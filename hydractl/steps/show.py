@@ -13,7 +13,7 @@ from hydractl.inputs.result import Finding, Outputs, Reported
 from hydractl.options import Without, function, option, required
 from hydractl.run_options import output_option
 from hydractl.text import aligned
-from hydractl.watch import Watcher
+from hydractl.watch import Watcher, tell
 
 if TYPE_CHECKING:
     from hydractl.evaluation.sets import Suite
@@ -103,8 +103,7 @@ class Report:
         sources = [self.files] if isinstance(self.files, str | Path) else self.files
         files = [str(file_of_ours(str(file)) or file) for file in sources]
         joined, notes = join_reports({file: read_report(file) for file in files})
-        for text in notes:
-            watch.note(f"note: {text}")
+        tell(watch, notes)
         return outputs.write(joined, watch)
 
 

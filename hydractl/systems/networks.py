@@ -1,7 +1,8 @@
 """Systems of networks: one, or several in turn as an ensemble, with dropout on or off, shared by processes of a job."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -26,8 +27,8 @@ from hydractl.data.batching import Batch, make_batches
 from hydractl.data.labels import set_classes, unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.preprocess import preprocessor_from_json
-from hydractl.data.ranks import Ranks
-from hydractl.data.reading import Modality
+from hydractl.data.ranks import Ranks, batch_workers, local_device
+from hydractl.data.reading import Modality, Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
@@ -39,6 +40,7 @@ from hydractl.model.fast import optimize
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra, to_checkpoint
 from hydractl.ood.score import Beside
+from hydractl.run_options import Compute
 from hydractl.surgery.slicing import pick_members
 from hydractl.systems.cost import cost
 from hydractl.systems.system import (
@@ -61,6 +63,30 @@ from hydractl.text import composed_all
 SHARE = "share"  # asks each rank for its share of the answers
 #: A path, a hub id, or a model that a program holds.
 NetworkLike = str | Path | Checkpoint | Hydra
+
+
+@contextmanager
+def run_by(
+    compute: Compute, reading: Reading, on_note: Callable[[str], None], *, ranks: Ranks | None = None, **settings: Any
+) -> Iterator[Running]:
+    """Yields how networks are run: on the device of this process, with batches side by side.
+
+    Args:
+        ranks: those that share the batches. Default: this process alone.
+        settings: further fields of `Running`.
+    """
+    device = local_device(compute.torch_device)
+    with batch_workers(device) as in_parallel:
+        yield Running(
+            device,
+            compute.torch_dtype,
+            compute.batch_size,
+            reading,
+            ranks=ranks or Ranks(),
+            in_parallel=in_parallel,
+            on_note=on_note,
+            **settings,
+        )
 
 
 def batch_seed(seed: int, key: SetKey, position: int) -> int:

@@ -183,14 +183,14 @@ class Running:
 
     device: torch.device
     dtype: torch.dtype | None
-    compiled: bool
     batch_size: int
-    workers: int
-    seed: int
     reading: Reading  # names the classes of zero-shot models, by default those of the ID data, and their prompt
     ranks: Ranks  # the processes that share the batches; the leading one asks, the others serve
     in_parallel: InParallel  # runs several batches side by side
     on_note: Callable[[str], None]  # called with what a reader of the numbers should know
+    compiled: bool = False
+    workers: int = 0
+    seed: int = 0
 
 
 class System(Protocol):
