@@ -63,94 +63,75 @@ Operations = _takes(
 )
 
 
+def _setting(default: Any, about: str, **limits: Any) -> Any:
+    """Declares a setting; limits are those of pydantic's `Field`."""
+    return Field(default=default, description=about, **limits)
+
+
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Recipe:
     """The settings of fine-tuning. Zero, or an empty list, turns a setting off."""
 
-    source: Text = Field(default="", description="where the numbers come from")
+    source: Text = _setting("", "where the numbers come from")
     # What trains.
-    train_only: Annotated[tuple[Part, ...], Several] = Field(
-        default=(), max_length=LONGEST, description="parts of the network that train; all of them if empty"
+    train_only: Annotated[tuple[Part, ...], Several] = _setting(
+        (), "parts of the network that train; all of them if empty", max_length=LONGEST
     )
-    freeze_below: int = Field(
-        default=0,
-        ge=-bounds.LAYERS,
-        le=bounds.LAYERS,
-        description="no layer below this one trains; a negative number counts from the top",
+    freeze_below: int = _setting(
+        0, "no layer below this one trains; a negative number counts from the top", ge=-bounds.LAYERS, le=bounds.LAYERS
     )
-    new_classifier: NewClassifier = Field(default="no", description="an untrained one takes the old one's place")
+    new_classifier: NewClassifier = _setting("no", "an untrained one takes the old one's place")
     # The optimiser. Several rates are tried, and validation chooses.
-    optimizer: Text = Field(
-        default="adamw", min_length=1, description="by timm's name; sgd is without the step of Nesterov's"
+    optimizer: Text = _setting("adamw", "by timm's name; sgd is without the step of Nesterov's", min_length=1)
+    lr: Annotated[tuple[LearningRate, ...], Several] = _setting(
+        (1e-4,), "learning rate, or several to choose from by validation", min_length=1, max_length=LONGEST
     )
-    lr: Annotated[tuple[LearningRate, ...], Several] = Field(
-        default=(1e-4,),
-        min_length=1,
-        max_length=LONGEST,
-        description="learning rate, or several to choose from by validation",
+    momentum: float = _setting(0.9, "of an optimiser that has one", ge=0, lt=1)
+    betas: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Several, TwoNumbers] = _setting(
+        (), "of an optimiser like Adam; its own if empty"
     )
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="of an optimiser that has one")
-    betas: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Several, TwoNumbers] = Field(
-        default=(), description="of an optimiser like Adam; its own if empty"
-    )
-    eps: float = Field(default=0.0, ge=0, le=1, description="of an optimiser like Adam; its own if 0")
-    weight_decay: float = Field(default=0.0, ge=0, le=100, description="never of biases and norms")
-    clip: float = Field(default=0.0, ge=0, le=1e6, description="the largest norm of the gradient")
+    eps: float = _setting(0.0, "of an optimiser like Adam; its own if 0", ge=0, le=1)
+    weight_decay: float = _setting(0.0, "never of biases and norms", ge=0, le=100)
+    clip: float = _setting(0.0, "the largest norm of the gradient", ge=0, le=1e6)
     # The schedule.
-    schedule: Schedule = Field(default="cosine", description="of the learning rate after its warm-up")
-    warmup: float = Field(
-        default=0.0, ge=0, le=bounds.STEPS, description="steps of the warm-up; below 1 that share of all steps"
-    )
-    final_rate: float = Field(default=0.0, ge=0, le=1, description="share of `lr` that a cosine ends at")
-    steps: Steps = Field(default=0, description="of the optimiser; or, if 0, `epochs`")
-    epochs: float = Field(default=0.0, ge=0, le=bounds.EPOCHS, description="passes over the training data")
-    batch: int = Field(
-        default=32, ge=1, le=bounds.BATCH, description="samples of a step, over all devices and forward passes"
-    )
-    length_window: Steps = Field(
-        default=0, description="texts of similar length share a step, sorted over this many steps"
-    )
+    schedule: Schedule = _setting("cosine", "of the learning rate after its warm-up")
+    warmup: float = _setting(0.0, "steps of the warm-up; below 1 that share of all steps", ge=0, le=bounds.STEPS)
+    final_rate: float = _setting(0.0, "share of `lr` that a cosine ends at", ge=0, le=1)
+    steps: Steps = _setting(0, "of the optimiser; or, if 0, `epochs`")
+    epochs: float = _setting(0.0, "passes over the training data", ge=0, le=bounds.EPOCHS)
+    batch: int = _setting(32, "samples of a step, over all devices and forward passes", ge=1, le=bounds.BATCH)
+    length_window: Steps = _setting(0, "texts of similar length share a step, sorted over this many steps")
     # Validation.
-    validate_every: Steps = Field(default=0, description="steps between two validations; 0 is after each epoch")
-    patience: Steps = Field(default=0, description="stop after this many validations without `improvement`")
-    improvement: float = Field(default=0.0, ge=0, le=1e6, description="what counts as one")
+    validate_every: Steps = _setting(0, "steps between two validations; 0 is after each epoch")
+    patience: Steps = _setting(0, "stop after this many validations without `improvement`")
+    improvement: float = _setting(0.0, "what counts as one", ge=0, le=1e6)
     # Augmentation of images, and regularisation.
-    crop_scale: Annotated[tuple[Share, ...], Several, Range] = Field(
-        default=(), description="random resized crop: smallest and largest share of the area"
+    crop_scale: Annotated[tuple[Share, ...], Several, Range] = _setting(
+        (), "random resized crop: smallest and largest share of the area"
     )
-    pad_crop: int = Field(
-        default=0,
-        ge=0,
-        le=RANGES["image_size"][1],
-        description="random crop out of the image padded by this many pixels",
+    pad_crop: int = _setting(
+        0, "random crop out of the image padded by this many pixels", ge=0, le=RANGES["image_size"][1]
     )
-    flip: bool = Field(default=False, description="mirror half of the images")
-    randaugment: Annotated[tuple[Annotated[int, Field(ge=0, le=1000)], ...], Several, Operations] = Field(
-        default=(), description="RandAugment: number of operations, and magnitude of 0 to 30"
+    flip: bool = _setting(False, "mirror half of the images")
+    randaugment: Annotated[tuple[Annotated[int, Field(ge=0, le=1000)], ...], Several, Operations] = _setting(
+        (), "RandAugment: number of operations, and magnitude of 0 to 30"
     )
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of a label given to all classes")
-    outlier_weight: float = Field(default=0.5, ge=0, le=1000, description="weight of the loss of outliers")
-    outlier_share: float = Field(
-        default=0.5, gt=0, le=100, description="outliers of a step, in proportion to its labelled samples"
+    label_smoothing: float = _setting(0.0, "share of a label given to all classes", ge=0, lt=1)
+    outlier_weight: float = _setting(0.5, "weight of the loss of outliers", ge=0, le=1000)
+    outlier_share: float = _setting(0.5, "outliers of a step, in proportion to its labelled samples", gt=0, le=100)
+    teacher_weight: float = _setting(1.0, "weight of teachers' probabilities; labels have the rest", ge=0, le=1)
+    dropout: float = _setting(-1.0, "on hidden states; -1 keeps the checkpoint's own", ge=-1, lt=1)
+    factor_width: float = _setting(
+        0.1, "BatchEnsemble: standard deviation of members' factors around 1, at the start", ge=0, le=10
     )
-    teacher_weight: float = Field(
-        default=1.0, ge=0, le=1, description="weight of teachers' probabilities; labels have the rest"
-    )
-    dropout: float = Field(default=-1.0, ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own")
-    factor_width: float = Field(
-        default=0.1,
-        ge=0,
-        le=10,
-        description="BatchEnsemble: standard deviation of members' factors around 1, at the start",
-    )
-    lora_parts: Annotated[tuple[LoraPart, ...], Several, EachOnce] = Field(
-        default=("attention.q", "attention.k", "attention.v", "attention.o"),
+    lora_parts: Annotated[tuple[LoraPart, ...], Several, EachOnce] = _setting(
+        ("attention.q", "attention.k", "attention.v", "attention.o"),
+        "LoRA-Ensemble: the maps in each layer that members adapt",
         min_length=1,
         max_length=LONGEST,
-        description="LoRA-Ensemble: the maps in each layer that members adapt",
     )
-    max_length: int = Field(default=0, ge=0, le=RANGES["positions"][1], description="tokens of a text")
-    loss: Loss = Field(default="cross-entropy", description="contrastive is for pairs of image and text")
+    max_length: int = _setting(0, "tokens of a text", ge=0, le=RANGES["positions"][1])
+    loss: Loss = _setting("cross-entropy", "contrastive is for pairs of image and text")
 
     def __post_init__(self) -> None:
         if self.steps and self.epochs:
