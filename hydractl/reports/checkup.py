@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydractl.checkpoint.output import write_bytes, write_folder
 from hydractl.evaluation.checkup import Checkup, Row
 from hydractl.evaluation.promises import CheckedPromise
-from hydractl.monitoring.estimates import ShareEstimate
-from hydractl.reports.columns import Cell
-from hydractl.reports.page import KIND, PAGE, environment
+from hydractl.reports.columns import Cell, percent_cell
+from hydractl.reports.page import write_page
 from hydractl.reports.table import Table
 from hydractl.systems.system import plain
-from hydractl.text import printable_json
 
 #: Of the quality of labelled samples, those that the page has: their name, and whether they are shares.
 QUALITY = (
@@ -100,7 +97,7 @@ def _promises(checkup: Checkup) -> Iterator[Table]:
     columns = (
         ("state", [Cell(each.state, None) for each in shown]),
         ("promised %", [Cell(f"{100 * each.promised:g}", each.promised) for each in shown]),
-        ("here % (95 %)", [_share(each.seen) for each in shown]),
+        ("here % (95 %)", [percent_cell(each.seen) for each in shown]),
         ("by chance from %", [Cell(f"{100 * each.least:.1f}", each.least) for each in shown]),
         ("cases", [Cell(f"{each.cases:,}", each.cases) for each in shown]),
         ("it takes", [Cell("-" if each.needed is None else f"{each.needed:,}", each.needed) for each in shown]),
@@ -134,13 +131,13 @@ def _rows(checkup: Checkup) -> Iterator[Table]:
     rows = checkup.rows
     columns: list[tuple[str, Sequence[Cell]]] = [("inputs", [Cell(f"{row.samples:,}", row.samples) for row in rows])]
     if any(row.right is not None for row in rows):
-        columns.append(("right %", [_only(row.right) for row in rows]))
+        columns.append(("right %", [percent_cell(row.right, False) for row in rows]))
     if any(row.confidence is not None for row in rows):
         columns.append(("confidence %", [_number(row.confidence) for row in rows]))
     columns += [
-        ("flagged %", [_only(row.flagged) for row in rows]),
+        ("flagged %", [percent_cell(row.flagged, False) for row in rows]),
         ("AUROC %", [_number(row.auroc) for row in rows]),
-        ("missed % (95 %)", [_share(row.missed) for row in rows]),
+        ("missed % (95 %)", [percent_cell(row.missed) for row in rows]),
     ]
     sure = "" if checkup.sure is None else f" Sure: a confidence of at least {checkup.sure:.4f}."
     notes = (
@@ -158,16 +155,6 @@ def _number(value: float | None) -> Cell:
     return Cell("-" if value is None else f"{100 * value:.1f}", value)
 
 
-def _only(share: ShareEstimate | None) -> Cell:
-    return _number(None if share is None else share.value)
-
-
-def _share(share: ShareEstimate | None) -> Cell:
-    if share is None:
-        return Cell("-", None)
-    return Cell(f"{100 * share.value:.1f} ({100 * share.low:.1f} to {100 * share.high:.1f})", share.value)
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
@@ -178,18 +165,14 @@ def write_checkup(folder: Path, checkup: Checkup, force: bool) -> Path:
     Raises:
         OutputError: the folder holds a report and `force` is not set, or anything else, or the disk refuses it.
     """
-    text = (
-        environment()
-        .get_template("checkup.html")
-        .render(
-            headline=headline(checkup),
-            sentences=[*sentences(checkup), *following(checkup)],
-            findings=checkup.findings,
-            tables=tables(checkup),
-            rows=checkup.rows,
-        )
+    return write_page(
+        folder,
+        "checkup",
+        plain(checkup),
+        force,
+        headline=headline(checkup),
+        sentences=[*sentences(checkup), *following(checkup)],
+        findings=checkup.findings,
+        tables=tables(checkup),
+        rows=checkup.rows,
     )
-    with write_folder(folder, KIND, force) as new:
-        write_bytes(new / PAGE, text.encode())
-        write_bytes(new / "checkup.json", (printable_json(plain(checkup)) + "\n").encode())
-    return folder / PAGE

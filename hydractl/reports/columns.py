@@ -1,11 +1,16 @@
 """The columns of a table of results: which number each shows, how, and which direction is better."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, SystemResult
 from hydractl.metrics.bootstrap import Outcome, outcome
+
+if TYPE_CHECKING:
+    from hydractl.monitoring.estimates import ShareEstimate
 
 MAIN = frozenset({"acc %", "kept nbrs %", "MSE", "NLL", "ECE %"})
 FEW = 3  # OOD sets without a group that have columns of their own where there is little room
@@ -35,6 +40,14 @@ class Cell:
     def after(self) -> str:
         """The interval in brackets after the number."""
         return "" if self.interval is None else f" ({self.interval})"
+
+
+def percent_cell(share: ShareEstimate | None, interval: bool = True) -> Cell:
+    """Returns a share in percent, with its interval if that is to be read too."""
+    if share is None:
+        return Cell("-", None)
+    ends = f" ({100 * share.low:.1f} to {100 * share.high:.1f})" if interval else ""
+    return Cell(f"{100 * share.value:.1f}{ends}", share.value)
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydractl.checkpoint.output import write_bytes, write_folder
 from hydractl.data.files import read_bytes
 from hydractl.drawing import COLORS, GREY, Key, explained, inline, line, panels, styled
 from hydractl.errors import DataError
 from hydractl.monitoring.estimates import ASSUMPTIONS, ShareEstimate
 from hydractl.monitoring.findings import ClassShare, Findings, Seen
-from hydractl.reports.columns import Cell
-from hydractl.reports.page import KIND, PAGE, environment
+from hydractl.reports.columns import Cell, percent_cell
+from hydractl.reports.page import write_page
 from hydractl.reports.table import Table
-from hydractl.text import printable_json, shortened
+from hydractl.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,8 +81,8 @@ def _numbers(findings: Findings) -> Iterator[Table]:
             "Accuracy of labelled inputs: it holds for all inputs if labels were drawn at random, not by `pick`."
         )
     columns = (
-        ("now", [_percent(rate) for _, rate, _ in rows]),
-        ("promised", [_percent(None if rate is None else ShareEstimate(rate, rate, rate), False) for *_, rate in rows]),
+        ("now", [percent_cell(rate) for _, rate, _ in rows]),
+        ("promised", [percent_cell(_alone(rate), False) for *_, rate in rows]),
     )
     yield Table(tuple(name for name, *_ in rows), (("%", columns),), (), tuple(notes), head="share")
 
@@ -91,7 +90,7 @@ def _numbers(findings: Findings) -> Iterator[Table]:
 def _layers(findings: Findings) -> Iterator[Table]:
     if not findings.layers:
         return
-    odd = [_percent(layer.odd) for layer in findings.layers]
+    odd = [percent_cell(layer.odd) for layer in findings.layers]
     typical = [
         Cell(f"{(at := layer.typicality).value:.2f} ({at.low:.2f} to {at.high:.2f})", at.value)
         for layer in findings.layers
@@ -107,25 +106,21 @@ def _classes(findings: Findings) -> Iterator[Table]:
     shown = findings.classes[:CLASSES]
     if not shown:
         return
-    columns = [("predicted", [_percent(share.predicted) for share in shown])]
+    columns = [("predicted", [percent_cell(share.predicted) for share in shown])]
     notes = []
     if any(share.estimated for share in shown):
-        columns += [("by EM, recent inputs", [_percent(share.estimated) for share in shown])]
+        columns += [("by EM, recent inputs", [percent_cell(share.estimated) for share in shown])]
         notes.append("By EM: valid if only the shares of classes have changed and confidence is calibrated.")
     if any(share.calibrated is not None for share in shown):
-        before = (None if (at := share.calibrated) is None else ShareEstimate(at, at, at) for share in shown)
-        columns += [("calibration", [_percent(share, False) for share in before])]
+        columns += [("calibration", [percent_cell(_alone(share.calibrated), False) for share in shown])]
     if len(findings.classes) > len(shown):
         notes.append(f"The {CLASSES} most frequent of {len(findings.classes)} classes.")
     yield Table(tuple(share.name for share in shown), (("%", tuple(columns)),), (), tuple(notes), head="class")
 
 
-def _percent(share: ShareEstimate | None, interval: bool = True) -> Cell:
-    if share is None:
-        return Cell("-", None)
-    wide = f"{100 * share.low:.1f} to {100 * share.high:.1f}" if interval else None
-    text = f"{100 * share.value:.1f}"
-    return Cell(f"{text} ({wide})" if wide else text, share.value)
+def _alone(share: float | None) -> ShareEstimate | None:
+    """Returns a share without an interval."""
+    return None if share is None else ShareEstimate(share, share, share)
 
 
 def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], force: bool) -> Path:
@@ -137,22 +132,18 @@ def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], fo
     from markupsafe import Markup
 
     drawn = {name: Markup(inline(figure, name)) for name, figure in figures(findings).items()}
-    text = (
-        environment()
-        .get_template("monitor.html")
-        .render(
-            verdict=verdict(findings),
-            alarm=findings.since is not None,
-            tables=tables(findings),
-            pictures=drawn,
-            picked=list(map(_shown, picked)),
-            sure=findings.confidence is not None,
-        )
+    return write_page(
+        folder,
+        "monitor",
+        findings.to_json(),
+        force,
+        verdict=verdict(findings),
+        alarm=findings.since is not None,
+        tables=tables(findings),
+        pictures=drawn,
+        picked=list(map(_shown, picked)),
+        sure=findings.confidence is not None,
     )
-    with write_folder(folder, KIND, force) as new:
-        write_bytes(new / PAGE, text.encode())
-        write_bytes(new / "monitor.json", f"{printable_json(findings.to_json())}\n".encode())
-    return folder / PAGE
 
 
 def _shown(seen: Seen) -> dict[str, Any]:

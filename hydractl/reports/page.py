@@ -207,6 +207,23 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
     )
 
 
+def write_page(folder: Path, name: str, content: object, force: bool, **values: Any) -> Path:
+    """Writes a page as index.html from the template of that name, and beside it a JSON file; returns the page.
+
+    Args:
+        content: of the JSON file.
+        values: that the template shows.
+
+    Raises:
+        OutputError: the folder holds a report and `force` is not set, or anything else, or the disk refuses it.
+    """
+    text = environment().get_template(f"{name}.html").render(**values)
+    with write_folder(folder, KIND, force) as new:
+        write_bytes(new / PAGE, text.encode())
+        write_bytes(new / f"{name}.json", f"{printable_json(content)}\n".encode())
+    return folder / PAGE
+
+
 def environment() -> Environment:
     """Returns Jinja for pages: it escapes markup, and text that no page may hold."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
