@@ -77,7 +77,7 @@ def test_what_is_missing_is_named_before_anything_is_done(told: tuple[Path, dict
     here, said = told
     package, command = REFUSED[case]
     remedy = f"pip install 'hydractl[{EXTRAS[package]}]'"
-    assert said[" ".join(command)] == f"error: this takes {package}, which is not installed: {remedy}\n"
+    assert said[" ".join(command)] == f"error: this needs {package}, which is not installed: {remedy}\n"
     assert not list(here.glob("x*"))
 
 

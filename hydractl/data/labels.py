@@ -164,8 +164,8 @@ def match_labels(
     if len(missing := np.flatnonzero(samples.labels < 0)):
         column = f" in column {samples.label_column}" if samples.label_column else ""
         raise DataError(
-            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), like {len(missing)} of "
-            f"{len(samples)} samples: fill in or remove them, or name a split with labels"
+            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), {len(missing)} of {len(samples)} "
+            "samples lack one: fill in or remove them, or name a split with labels"
         )
     if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
         raise DataError(

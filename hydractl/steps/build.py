@@ -329,7 +329,7 @@ def without_ood_data(task: Task, *, trained: bool) -> str:
     if task.objective == "acc":
         return f"note: {lost}: {task.name} has no confidence by which OOD data could be detected"
     unsure = ", and members do not learn to be uncertain" if trained and task.outliers_teach else ""
-    return f"note: without OOD data, {lost}{unsure}; `ood_data` changes that"
+    return f"note: without OOD data, {lost}{unsure}: give `ood_data`"
 
 
 def front_lines(models: Mapping[str, SystemResult]) -> Iterator[str]:

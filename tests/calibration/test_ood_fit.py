@@ -162,5 +162,5 @@ def test_thinned_quantiles_keep_the_promise(count: int) -> None:
 def test_samples_that_are_all_alike_are_refused() -> None:
     one = held(200, 0)
     alike = replace(one.inside, hidden=[np.ones_like(layer) for layer in one.inside.hidden])
-    with pytest.raises(DataError, match="alike"):
+    with pytest.raises(DataError, match="differ more"):
         fit_ood(replace(one, inside=alike), Wanted("layers", 0.9), lambda text: None)

@@ -221,7 +221,7 @@ def test_the_classes_of_a_file_count_in_its_order() -> None:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
-    ("classes", "message"), [("dog\nbird", "some.txt: bird is no class of all"), ("", "some.txt: names no class")]
+    ("classes", "message"), [("dog\nbird", "some.txt: bird is not a class of all"), ("", "some.txt: names no class")]
 )
 def test_what_is_no_subset(classes: str, message: str) -> None:
     Path("some.txt").write_text(classes)
@@ -257,7 +257,7 @@ def test_reads_columns_of_0_and_1_and_names_the_row_of_what_is_neither() -> None
     assert "sample 1 has no list" in str(read_labels(table, "d"))
     assert "sample 1 holds 3" in str(label_lists([["a"], [3]]))
     assert "sample 1 holds a label twice" in str(label_lists([[1], [0, 1, 0]]))
-    assert "sample 1 is not 0 to 1" in str(label_lists([[0], [5]], ("x", "y")))
+    assert "sample 1 is not from 0 to 1" in str(label_lists([[0], [5]], ("x", "y")))
 
 
 def test_several_labels_match_by_name_and_by_number() -> None:

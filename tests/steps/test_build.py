@@ -250,7 +250,7 @@ def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: P
 @pytest.mark.parametrize("limit", ["--budget-macs", "--budget-params"])
 def test_a_limit_that_no_members_keep_to_is_refused(hydractl: Command, here: Path, limit: str) -> None:
     said = hydractl(*ARGUMENTS, limit, "0.3x", "--dry-run", code=2)
-    least = float(re.findall(r"have (\S+)x", said.err)[0])
+    least = float(re.findall(r"take (\S+)x", said.err)[0])
     assert limit in said.err and 0.3 < least < 1
     hydractl(*ARGUMENTS, limit, f"{least + 0.01:.2f}x", "--dry-run", code=0)
 

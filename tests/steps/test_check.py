@@ -87,7 +87,7 @@ def test_oddities_of_the_data_are_told(place: Path) -> None:
     )
     bare = library.check(place / "model", id_data=[image for image, _ in grey(8)], probes=4).checkup
     assert [each.name for each in bare.promises] == ["accept"] and not bare.quality
-    assert "no labels" in "\n".join(bare.findings) and {row.name for row in bare.of("probe")} == IMAGES
+    assert "without labels" in "\n".join(bare.findings) and {row.name for row in bare.of("probe")} == IMAGES
 
 
 def test_a_file_without_calibration_promises_nothing_and_names_the_command(hydractl: Command, place: Path) -> None:

@@ -169,13 +169,13 @@ def test_members_must_agree(tmp_path: Path) -> None:
     gelu = read_checkpoint(build_reference("vit-quick-gelu").save(tmp_path / "gelu"))
     single = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "single"))
     for other, finding in (
-        (bert, "family than .* .bert, not vit"),
+        (bert, "family is bert"),
         (gelu, "towers 0 activation"),
         (replace(vit, labels=tuple("abcde")), "labels"),
         (replace(vit, preprocessing={"preprocessor_config.json": {}}), "preprocessing"),
         (single, "dtype"),
     ):
-        with pytest.raises(CheckpointError, match=f"other {finding}"):
+        with pytest.raises(CheckpointError, match=f": {finding}.*, but "):
             fuse([vit, other])
     with pytest.raises(OptionError, match="two members"):
         fuse([vit])
