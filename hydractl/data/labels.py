@@ -161,16 +161,7 @@ def match_labels(
         labels = np.zeros((len(samples), len(model_labels)), dtype=np.int64)
         labels[:, matched.labels] = samples.labels
         return replace(matched, labels=labels)
-    if len(missing := np.flatnonzero(samples.labels < 0)):
-        column = f" in column {samples.label_column}" if samples.label_column else ""
-        raise DataError(
-            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), {len(missing)} of {len(samples)} "
-            "samples lack one: fill in or remove them, or name a split with labels"
-        )
-    if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
-        raise DataError(
-            f"{samples.name}: label {most} is not among its classes {_listed(samples.label_names)}: correct it"
-        )
+    _require_classes(samples, samples.labels)
     numbered = _numbered(samples.label_names, model_labels)
     notes: tuple[str, ...] = ()
     if how == "name" and numbered:
@@ -181,6 +172,19 @@ def match_labels(
     else:
         labels = _by_name(samples, samples.labels, model_labels)
     return replace(samples, labels=labels, label_names=tuple(model_labels), notes=(*samples.notes, *notes))
+
+
+def _require_classes(samples: Samples, labels: Labels) -> None:
+    if len(missing := np.flatnonzero(labels < 0)):
+        column = f" in column {samples.label_column}" if samples.label_column else ""
+        raise DataError(
+            f"{samples.name}: sample {missing[0]} has no label{column} (-1 or empty), {len(missing)} of {len(samples)} "
+            "samples lack one: fill in or remove them, or name a split with labels"
+        )
+    if samples.label_names is not None and (most := int(labels.max(initial=0))) >= len(samples.label_names):
+        raise DataError(
+            f"{samples.name}: label {most} is not among its classes {_listed(samples.label_names)}: correct it"
+        )
 
 
 def _match_tags(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"]) -> Samples:
