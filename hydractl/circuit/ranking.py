@@ -88,7 +88,7 @@ class Mode(Protocol):
 
     @property
     def heads_per_step(self) -> int:
-        """How many heads leave in a round."""
+        """The number of heads that leave in a round."""
 
     def count(self, left: int, *, first: bool) -> int:
         """Returns how many of the candidates left are measured in a round, as far as it can be foreseen."""

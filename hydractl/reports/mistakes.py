@@ -25,7 +25,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Which classes a system mistakes for which; rows of the matrix are the right classes, columns the answers."""
+    """The mistakes of a system between classes; rows of the matrix are the right classes, columns the answers."""
 
     system: str
     sentence: str  # the most frequent mistake
