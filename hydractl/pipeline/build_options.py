@@ -327,8 +327,8 @@ def settled(build: B, sizes: Sizes, thin: bool, watch: Watcher, *, untrained: in
         untrained: how many Hydras are tried without training; circuits and draws join them only if an option asks.
     """
     effort, options = effort_of(build), flat(build)
-    asked = any(options[name] not in (None, 0, NO_CIRCUITS) for name in DRAWING)
-    drawn = not thin and (not untrained or asked or build.choice.budgets != MemberChoice().budgets)
+    requested = any(options[name] not in (None, 0, NO_CIRCUITS) for name in DRAWING)
+    drawn = not thin and (not untrained or requested or build.choice.budgets != MemberChoice().budgets)
     searched = drawn and bool(sizes.outside) and build.search != NO_CIRCUITS
     names = [name for name in DRAWING if searched or (drawn and name == "random")]
     chosen = {name: getattr(effort, name) if options[name] is None else options[name] for name in names}

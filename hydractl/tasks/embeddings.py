@@ -115,7 +115,7 @@ class Embeddings(Task):
         return {"neighbours": np.array([table.kept[drawn].mean() for [drawn] in places])}
 
     def fit(self, answers: Answers, interval: float = INTERVAL, precision: float | None = None) -> FittedTemperature:
-        raise OptionError("embeddings have no labels to fit to: leave it out")
+        raise OptionError("embeddings have no labels to fit to: give inputs without labels")
 
     def unfitted(self, samples: int) -> str:
         return f"fitted on {samples} samples"
