@@ -22,7 +22,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra, to_checkpoint
 from hydractl.process import prepare
-from hydractl.selection.forward import CandidateNetworks
+from hydractl.selection.selection_run import CandidateNetworks
 from hydractl.surgery.choose import by_ranking
 from hydractl.surgery.slicing import drop_heads
 from hydractl.systems.cost import synthetic_inputs

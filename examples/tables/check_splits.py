@@ -18,20 +18,20 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hydractl.calibration.methods import Promises
 from hydractl.calibration.promises import LabelledAnswers, fit_recall, fit_sets, fit_sure, measure_recall
 from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.data.open import open_samples
 from hydractl.data.ranks import Ranks, batch_workers, local_device
 from hydractl.data.reading import Reading
 from hydractl.errors import DataError
-from hydractl.evaluation.promises import CheckedPromise, accepted, promises_of
+from hydractl.evaluation.checkup import CheckedPromise, accepted, promises_of
 from hydractl.inputs.models import as_checkpoint
 from hydractl.metrics.arrays import IntArray
 from hydractl.ood.fit import Fitting, totals
 from hydractl.ood.ood_scores import DEFAULT, find_ood_score
 from hydractl.ood.score import flagged, typicality
 from hydractl.run_options import Compute
+from hydractl.steps.calibrate import Promises
 from hydractl.systems.networks import NetworkSystem
 from hydractl.systems.system import EvaluationData, Running, SetKey
 from hydractl.tasks.task import Answers

@@ -16,9 +16,9 @@ from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.data.preprocess import for_transformers
 from hydractl.exports.stock import label_fields, library_labels, to_json
-from hydractl.reports.escape import front_matter, markdown, markdown_code
 from hydractl.reports.summary import summarize, summary_lines
 from hydractl.tasks.all_tasks import find_task
+from hydractl.text import front_matter, markdown, markdown_code
 
 MODELING = "hydractl.exports.modeling"
 ENTRIES = {"hydractl.exports.configuration": "configuration_hydra", MODELING: "modeling_hydra"}

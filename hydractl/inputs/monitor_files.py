@@ -19,8 +19,8 @@ from hydractl.errors import DataError
 from hydractl.inputs.predictions import UNREADABLE
 from hydractl.monitoring.findings import Seen
 from hydractl.monitoring.stream import Known
-from hydractl.reports.escape import spreadsheet
 from hydractl.tasks.task import OneAnswer, share_of
+from hydractl.text import spreadsheet
 
 NEEDED = ("input", "typicality")  # columns of predictions
 SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them

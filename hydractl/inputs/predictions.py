@@ -12,8 +12,8 @@ from io import StringIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hydractl import text as escape
 from hydractl.inputs.result import Result
-from hydractl.reports import escape
 from hydractl.text import abridged, printable
 
 if TYPE_CHECKING:

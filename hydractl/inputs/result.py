@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast
 
 from hydractl.options import Option
-from hydractl.reports.escape import html
 from hydractl.run_options import Force
-from hydractl.text import TableLine, printable
+from hydractl.text import TableLine, html, printable
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hydractl.evaluation.checkup import Checkup, Row
-from hydractl.evaluation.promises import CheckedPromise
+from hydractl.evaluation.checkup import CheckedPromise, Checkup, Row
 from hydractl.reports.columns import Cell, percent_cell
 from hydractl.reports.page import write_page
 from hydractl.reports.table import Table

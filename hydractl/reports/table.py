@@ -14,8 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
+from hydractl import text as escape
 from hydractl.evaluation.results import Results
-from hydractl.reports import escape
 from hydractl.reports.columns import Cell, column_groups, main_groups
 from hydractl.reports.verdict import caption, marked, rivalries, verdicts
 from hydractl.text import aligned, printable

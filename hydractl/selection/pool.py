@@ -20,8 +20,7 @@ from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, Select
 from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
 from hydractl.surgery.choose import by_scores, dealt
 from hydractl.surgery.fusion import fuse, fused_layout
-from hydractl.surgery.precision import with_dtype
-from hydractl.surgery.slicing import drop_heads, drop_units
+from hydractl.surgery.slicing import drop_heads, drop_units, with_dtype
 from hydractl.systems.cost import multiply_adds
 
 

@@ -72,8 +72,8 @@ class CheckedModel(Result):
     def draw(self, console: Console) -> None:
         """Prints the page, broken promises in red."""
         from hydractl.reports.checkup import tables
-        from hydractl.reports.escape import terminal
         from hydractl.reports.table import draw
+        from hydractl.text import terminal
 
         for text, broken in self._paragraphs():
             console.print(terminal(text, "bold red" if broken else ""), soft_wrap=not console.is_terminal)

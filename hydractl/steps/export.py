@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.evaluation.results import Results
     from hydractl.evaluation.timing import Row
-    from hydractl.exports.before_after import Change
+    from hydractl.exports.int8 import Change
     from hydractl.model.hydra import Hydra
     from hydractl.systems.system import EvaluationData
 

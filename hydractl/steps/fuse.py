@@ -123,8 +123,7 @@ class Fuse:
         from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
         from hydractl.surgery.fusion import fuse as fuse_members
         from hydractl.surgery.fusion import soup
-        from hydractl.surgery.precision import with_dtype
-        from hydractl.surgery.slicing import split_members
+        from hydractl.surgery.slicing import split_members, with_dtype
 
         dtype = choose_dtype(self.dtype)
         models = as_several(self.models)

@@ -71,9 +71,9 @@ class Watched(Result):
 
     def draw(self, console: Console) -> None:
         """Prints the verdict, and after an alarm the tables."""
-        from hydractl.reports.escape import terminal
         from hydractl.reports.monitored import verdict
         from hydractl.reports.table import draw
+        from hydractl.text import terminal
 
         console.print(terminal(verdict(self.findings), "bold red" if self.alarm else ""), soft_wrap=True)
         for table in self.tables:

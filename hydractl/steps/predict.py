@@ -250,7 +250,7 @@ class Predict:
             return predictor(self.model, self.compute, self.reading)
         if is_onnx(self.model):
             raise OptionError("`embed`: an ONNX file gives only its exported answers: leave it out")
-        from hydractl.surgery.towers import as_embedding
+        from hydractl.surgery.slicing import as_embedding
 
         return running(as_embedding(as_checkpoint(self.model), self.embed), self.compute)
 

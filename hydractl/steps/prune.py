@@ -262,7 +262,7 @@ class Prune:
     def _write(self, made: _Made, options: Mapping[str, Any], path: Path | None, watch: Watcher) -> Checkpoint:
         """Returns a network with its dtype and its history, refitted if it shall be, and written if there is a path."""
         from hydractl.families.load import write_checkpoint
-        from hydractl.surgery.precision import with_dtype
+        from hydractl.surgery.slicing import with_dtype
 
         refitter, pruned = made.refitter, made.network
         if refitter is not None:

@@ -16,8 +16,7 @@ from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.surgery.precision import rounded, with_dtype
-from hydractl.surgery.slicing import packed, split_members
+from hydractl.surgery.slicing import packed, rounded, split_members, with_dtype
 from hydractl.text import composed_all
 
 #: Averaged over members unless kept separate; attention and what stands behind the last layer never is.

@@ -26,7 +26,7 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower, scaled
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.linear import Linear
-from hydractl.surgery.precision import rounded
+from hydractl.surgery.slicing import rounded
 
 #: How strongly a map stays near its old one, in mean squares of what it reads.
 RIDGE = 1e-3

@@ -1,19 +1,57 @@
-"""Takes heads and MLP units out of a member, and members out of a file: each a network of its own."""
+"""Takes heads, MLP units and towers out of a member, and members out of a file; rounds their numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads, without
 from hydractl.checkpoint.layout import Division, Layout, member_units, remaining, union
 from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
-from hydractl.checkpoint.spec import Adapter
+from hydractl.checkpoint.spec import EMBEDDINGS, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, selected
-from hydractl.errors import OptionError
-from hydractl.surgery.precision import rounded
+from hydractl.errors import CheckpointError, OptionError
+
+
+def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
+    """Returns the checkpoint with every floating-point tensor in `dtype`, converted when read; unchanged if None.
+
+    Raises:
+        CheckpointError: when read, a number is too large for `dtype`.
+    """
+    if dtype is None:
+        return checkpoint
+    tensors = {
+        name: _converted(checkpoint.name, name, tensor, dtype) if tensor.dtype.is_floating_point else tensor
+        for name, tensor in checkpoint.tensors.items()
+    }
+    return replace(checkpoint, tensors=tensors)
+
+
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the tensor in `dtype`, each number rounded once, to the nearest."""
+    if tensor.dtype != torch.float64 or dtype.itemsize > 2:
+        return tensor.to(dtype)
+    # torch converts float64 to a two-byte type through float32 and so rounds twice. Instead of rounding to float32,
+    # digits are cut off, and the last bit is set where any were: the number then lies on the same side of every
+    # midpoint between two-byte numbers as before, so the conversion that follows is the only rounding.
+    single = tensor.float()
+    bits = single.view(torch.int32) - (single.double().abs() > tensor.abs()).int()
+    return (bits | (single.double() != tensor).int()).view(torch.float32).to(dtype)
+
+
+def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) -> LazyTensor:
+    def load() -> Tensor:
+        converted = rounded(tensor.load(), dtype)
+        if not torch.isfinite(converted).all():
+            raise CheckpointError(f"{where}: {name} holds numbers too large for {dtype}: choose bfloat16 or float32")
+        return converted
+
+    return LazyTensor(tensor.shape, dtype, load)
 
 
 def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:
@@ -233,3 +271,48 @@ def dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
         return torch.zeros(slot.shape, dtype=tensor.dtype).index_copy_(division.axis, entries, tensor.load())
 
     return LazyTensor(slot.shape, tensor.dtype, load)
+
+
+Embeds = Literal["image", "text"]
+
+
+def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
+    """Returns the network that embeds images or texts as this one does, members and all.
+
+    The embedding of a zero-shot model is what it compares, at unit length; that of a classifier is what its classifier
+    reads. Images of a zero-shot model keep their OOD score, which reads no classes.
+
+    Raises:
+        OptionError: the network has no such tower, or labels words.
+    """
+    tower = "vision" if what == "image" else "text"
+    encoder = next((each for each in checkpoint.spec.towers if each.name == tower), None)
+    if encoder is None:
+        other = "text" if what == "image" else "image"
+        raise OptionError(f"`embed` {what}: {checkpoint.name} reads no {what}s: choose {other}")
+    before = checkpoint.spec
+    if before.embeds:
+        return checkpoint
+    if encoder.pool == "each":
+        raise OptionError(
+            f"`embed` {what}: {checkpoint.name} labels words and does not pool them: name the network below it"
+        )
+    spec = ModelSpec(
+        EMBEDDINGS[tower],
+        (encoder,),
+        projection=before.projection,
+        adapter=before.adapter,
+        unit_length=before.embeds_unit,
+    )
+    table = slots(spec)
+    fits = before.classes is None and what == "image"
+    return replace(
+        checkpoint,
+        spec=spec,
+        heads={tower: checkpoint.heads[tower]},
+        units={tower: checkpoint.units[tower]} if tower in checkpoint.units else {},
+        shared=checkpoint.shared & table.keys(),
+        tensors={name: checkpoint.tensors[name] for name in table},
+        labels=None,
+        calibration=Calibration(ood=checkpoint.calibration.ood) if fits else NOT_CALIBRATED,
+    )

@@ -29,8 +29,7 @@ from hydractl.model.hydra import from_checkpoint, to_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse, soup
 from hydractl.surgery.provenance import with_provenance
-from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
-from hydractl.surgery.towers import as_embedding
+from hydractl.surgery.slicing import as_embedding, drop_heads, drop_units, pick_members, split_members
 from hydractl.training.ensembles import spread
 from hydractl.training.network import network_checkpoint, with_new_classifier
 from tests.conftest import build_reference

@@ -10,7 +10,7 @@ from hydractl.exports.folder import model_card
 from hydractl.reports.page import report_json
 from hydractl.text import printable
 from tests.hostile import controls, generated
-from tests.reports.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of
+from tests.reports.test_formats import SETS, SYSTEMS, markdown_rows, plain, report_of
 
 FRONT = {
     "library_name": "transformers",

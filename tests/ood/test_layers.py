@@ -19,8 +19,7 @@ from hydractl.ood.layers import LAYERS
 from hydractl.ood.score import FitSamples, as_state
 from hydractl.ood.statistics import left_out_distances, unit_length
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads
-from hydractl.surgery.towers import as_embedding
+from hydractl.surgery.slicing import as_embedding, drop_heads
 from hydractl.tasks.all_tasks import find_task, with_task
 from hydractl.tasks.labels import Labels
 from hydractl.tasks.numbers import Numbers

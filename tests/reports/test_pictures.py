@@ -14,7 +14,7 @@ from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
 from hydractl.reports.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.reports.head_maps import heat_map_figure, project, separation_figure
 from hydractl.systems.system import Cost
-from tests.reports.test_escape import curves
+from tests.reports.test_formats import curves
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
 CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]

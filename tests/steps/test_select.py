@@ -17,7 +17,7 @@ from hydractl.errors import ArtifactError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.selection.selection_run import Store
-from hydractl.surgery.precision import with_dtype
+from hydractl.surgery.slicing import with_dtype
 from hydractl.systems.cost import multiply_adds
 from tests.cli.conftest import Command, circuit, save_circuit
 from tests.references import Reference

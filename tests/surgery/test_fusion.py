@@ -14,8 +14,7 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse, soup
-from hydractl.surgery.precision import with_dtype
-from hydractl.surgery.slicing import drop_heads, drop_units
+from hydractl.surgery.slicing import drop_heads, drop_units, with_dtype
 from tests.conftest import build_reference
 from tests.references import Reference, answers, family_variants, with_tensors
 

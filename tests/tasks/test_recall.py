@@ -16,7 +16,7 @@ from hydractl.calibration.promises import WantedPromises, fit_recall, measure_re
 from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit, PromisedRecall
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import CheckpointError, DataError, OptionError
-from hydractl.evaluation.promises import promises_of
+from hydractl.evaluation.checkup import promises_of
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.metrics.scaling import least_probability
 from hydractl.serve import load_onnx

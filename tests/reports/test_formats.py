@@ -20,11 +20,10 @@ from rich.console import Console
 from hydractl.drawing import inline, png, svg
 from hydractl.evaluation import results
 from hydractl.reports.columns import column_groups, main_groups
-from hydractl.reports.escape import markdown_code
 from hydractl.reports.figures import pictures
 from hydractl.reports.page import html_page, report_json
 from hydractl.reports.table import draw, latex_table, markdown_table, result_table
-from hydractl.text import printable, printable_json
+from hydractl.text import markdown_code, printable, printable_json
 from tests.hostile import FRAGMENTS, NAMES, controls, generated
 from tests.reports.test_table import result
 

@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 from hydractl.calibration.promises import LabelledAnswers, WantedPromises, fit_sets, fit_sure
 from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
-from hydractl.evaluation.promises import CheckedPromise, accepted, promises_of
+from hydractl.evaluation.checkup import CheckedPromise, accepted, promises_of
 from hydractl.metrics.arrays import FloatArray
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers, Trials

@@ -10,7 +10,7 @@ import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.model.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
-from hydractl.selection.forward import CandidateNetworks
+from hydractl.selection.selection_run import CandidateNetworks
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants

@@ -11,8 +11,17 @@ import pytest
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
 from hydractl.metrics.classification import ByClass, ClassNumbers, numbers_of_classes, tabulate
-from hydractl.reports.mistakes import LISTED, MOST, Counted, by_class_of, class_table, mistakes_of
-from hydractl.reports.page import html_page, read_report, report_json
+from hydractl.reports.page import (
+    LISTED,
+    MOST,
+    Counted,
+    by_class_of,
+    class_table,
+    html_page,
+    mistakes_of,
+    read_report,
+    report_json,
+)
 
 #: Of four cats three are cats, one is a dog; of two dogs one is a cat; no sample is a fox, and no answer a cow.
 PETS = {
