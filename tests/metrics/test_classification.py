@@ -34,18 +34,6 @@ def assert_same_bits(first, second):
             np.testing.assert_array_equal(getattr(first.outcomes, name), getattr(second.outcomes, name))
 
 
-def test_two_members_by_hand():
-    logits = np.array([[[0.0, 0.0]], [[math.log(3), 0.0]]])
-    table = tabulate(logits, np.array([1]))
-    mean_entropy = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
-    assert table.prediction.tolist() == [0]
-    assert table.msp == pytest.approx([0.625], abs=1e-15)
-    assert table.expected_entropy == pytest.approx([mean_entropy], abs=1e-15)
-    assert table.outcomes.correct.tolist() == [False]
-    assert table.outcomes.nll == pytest.approx([-math.log(0.375)], abs=1e-15)
-    assert table.outcomes.brier == pytest.approx([2 * 0.625**2], abs=1e-15)
-
-
 def test_samples_are_ranked_whose_msp_is_exactly_1():
     logits = np.array([[[9.0, 0, 0], [30, 0, 10], [20, 0, 1]]])
     table = tabulate(np.concatenate([logits, logits]), temperature=0.01)

@@ -2,14 +2,8 @@ import math
 
 import numpy as np
 import pytest
-import sklearn
-from packaging.version import Version
 from scipy.special import softmax
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
 
-from hydractl.metrics.arrays import mean_probabilities
 from hydractl.metrics.classification import classification_metrics, tabulate
 from hydractl.metrics.scaling import (
     BOUNDS,
@@ -29,18 +23,6 @@ def test_by_hand():
     assert fitted.temperature == pytest.approx(2 / math.log(3), rel=1e-6)
     assert fitted.nll_after == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25), abs=1e-12)
     assert not fitted.at_bound
-
-
-@pytest.mark.skipif(Version(sklearn.__version__) < Version("1.8"), reason="this scikit-learn fits no temperature")
-def test_one_member_equals_scikit_learn(ensemble):
-    logits, labels = ensemble[0][0].astype(np.float64), ensemble[1]
-    # A linear classifier whose decision function is the logits it is given.
-    identity = LogisticRegression()
-    identity.classes_, identity.coef_, identity.intercept_ = np.arange(10), np.eye(10), np.zeros(10)
-    theirs = CalibratedClassifierCV(FrozenEstimator(identity), method="temperature").fit(logits, labels)
-    temperature = fit_temperature(logits[None], labels).temperature
-    ours = mean_probabilities(logits[None], temperature)
-    np.testing.assert_allclose(ours, theirs.predict_proba(logits), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("members", [1, 2, 3])
