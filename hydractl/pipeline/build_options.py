@@ -100,7 +100,8 @@ class Learning:
 
     teacher: Sequence[str] = option(
         (),
-        "Network whose probabilities replace labels in fine-tuning; repeat it to learn the mean of several.",
+        "Network whose probabilities replace labels in fine-tuning; repeat it to learn the mean of several. Without "
+        "`train_data` it is only evaluated.",
         metavar="MODEL",
     )
     recipe: str | None = option(

@@ -265,16 +265,18 @@ def plan(
     ood_data = _ood_data(build, 2) if chooses_score else []
     calibrations = [_calibration(build, *pair, ood_data) for pair in systems.values()]
     evaluation = _evaluation(build, {name: made for name, (_, made) in systems.items()}, REPORT)
-    front = _front(build, list(tried), BASELINE if chooses_score else None) if tried else []
+    if not tried:
+        return [*stages, *calibrations, evaluation]
+    others = {name: made for name, (_, made) in systems.items() if name != "hydra"}
+    front = _front(build, list(tried), others, BASELINE if chooses_score else None)
     return [*stages, *calibrations, *front, evaluation]
 
 
-def _front(build: BuildOptions, costs: Sequence[str], score: str | None) -> list[Stage]:
-    """Returns the commands that calibrate the best untrained Hydra of each cost, and compare them with the network."""
-    made = {most: Made(f"hydra-{most}.safetensors") for most in costs}
-    calibrations = [_calibration(build, _best(most), made[most], []) for most in costs]
-    compared = {"network": NETWORK, **{f"hydra-{most}": made[most] for most in costs}}
-    return [*calibrations, _evaluation(build, compared, FRONT, score)]
+def _front(build: BuildOptions, costs: Sequence[str], others: Mapping[str, Made], score: str | None) -> list[Stage]:
+    """Returns the commands that calibrate the best untrained Hydra of each cost, and compare them with the others."""
+    made = {f"hydra-{most}": Made(f"hydra-{most}.safetensors") for most in costs}
+    calibrations = [_calibration(build, _best(most), made[f"hydra-{most}"], []) for most in costs]
+    return [*calibrations, _evaluation(build, {"network": NETWORK, **made, **others}, FRONT, score)]
 
 
 def _searches(build: BuildOptions) -> bool:

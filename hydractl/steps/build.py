@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -189,9 +189,10 @@ class Build(BuildOptions):
             if setting is not None and not self.data.ood_data:
                 raise OptionError(f"`{option}` {setting}: circuits need `ood_data`: give it, or leave `{option}` out")
         require_measurable(self.choice.objective, bool(self.data.ood_data))
-        learning = {field.name: getattr(self.learning, field.name) for field in fields(self.learning)}
-        for name, value in {**learning, "train_samples": self.train_samples}.items():
-            if value and self.data.train_data is None:
+        recipe, settings = self.learning.recipe, self.learning.settings
+        training = {"recipe": recipe, "settings": settings, "train_samples": self.train_samples}
+        for name, setting in training.items():
+            if setting and self.data.train_data is None:
                 raise OptionError(f"`{name}` has no effect without `train_data`: give both or neither")
         if self.learning.teacher:
             from hydractl.training.losses import require_fit

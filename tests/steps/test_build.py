@@ -200,6 +200,10 @@ def test_without_training_families_are_tried_by_their_cost(hydractl: Command, he
     costs = [word.split("=")[0] for word in front if word.startswith("hydra-")]
     assert len(costs) == len(choices) and not {"hydra=built/hydra.safetensors"} & set(front) and len(costs) > 1
     assert "hydra=built/hydra.safetensors" in report
+    save_vit(here / "yak", seed=1)
+    compared = hydractl(*ARGUMENTS, "--teacher", "vit", "--teacher", "yak", "--dry-run", code=0).out
+    evaluations = [line for line in compared.splitlines() if " evaluate " in line]
+    assert len(evaluations) == 2 and all("teacher=built/teacher.safetensors" in line for line in evaluations)
     limited = hydractl(*ARGUMENTS, "--budget-macs=1.3x", "--dry-run", code=0).out
     assert "hydra-1.3x" in limited and "hydra-1.9x" not in limited
 
