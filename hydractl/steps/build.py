@@ -185,9 +185,9 @@ class Build(BuildOptions):
         if not isinstance(self.reading.classes, str | Path | None):
             raise OptionError("`classes`: a build takes a file with one name per line: write one")
         searched = {"search": self.search, "search_samples": self.search_samples, "draws": self.choice.draws}
-        for option, value in searched.items():
-            if value is not None and not self.data.ood_data:
-                raise OptionError(f"`{option}` {value}: circuits need `ood_data`: give it, or leave `{option}` out")
+        for option, choice in searched.items():
+            if choice is not None and not self.data.ood_data:
+                raise OptionError(f"`{option}` {choice}: circuits need `ood_data`: give it, or leave `{option}` out")
         require_measurable(self.choice.objective, bool(self.data.ood_data))
         recipe, settings = self.learning.recipe, self.learning.settings
         training = {"recipe": recipe, "settings": settings, "train_samples": self.train_samples}
