@@ -16,6 +16,7 @@ import hydractl as library
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from tests.cli.conftest import half_known, save_bert, save_circuit, save_images
+from tests.factories import save_encoder, texts
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
@@ -72,8 +73,8 @@ def test_candidates_are_timed_together_and_apart(vit: Path, tmp_path: Path) -> N
 
 
 def test_training_is_timed_beside_transformers(tmp_path: Path) -> None:
-    texts = [f"{word * n},{label}" for label, word in enumerate(("cat ", "dog ", "owl ")) for n in range(1, 9)]
-    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *texts]))
+    rows = [f"{word * n},{label}" for label, word in enumerate(("cat ", "dog ", "owl ")) for n in range(1, 9)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *rows]))
     options = ("--steps=4", "--batch=4", "--repeats=1")
     said = run("benchmarks/finetune_speed.py", save_bert(tmp_path / "bert"), tmp_path / "texts.csv", *options)
     losses = re.findall(r"(?m)^(?:hydractl|Trainer): [\d.]+ samples a second, mean loss ([\d.]+)$", said)
@@ -158,6 +159,15 @@ def test_training_starts_from_plain_and_from_refitted_members(vit: Path, noise: 
     systems, forms, differences = 2, 2, 2
     assert len(rows) == 2 * (systems * forms + differences) + 2 + 2  # of both lengths; merged; earlier to later
     assert run(*asked) == said  # what is trained is not trained again
+
+
+def test_encoders_stand_beside_what_was_pruned_and_taught(tmp_path: Path) -> None:
+    table = texts(np.random.default_rng(5), 1160)
+    for name, rows in (("train", range(1100)), ("test", range(1100, 1160))):
+        table.select(rows).to_csv(tmp_path / f"{name}.csv")
+    asked = [save_encoder(tmp_path / "st"), tmp_path / "out", "--steps", 2, "--budget", 3]
+    said = run("tables/embeddings.py", *asked, "--texts", tmp_path / "train.csv", tmp_path / "test.csv")
+    assert "| Hydra of three at random, taught |" in said
 
 
 def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:

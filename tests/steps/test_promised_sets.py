@@ -14,7 +14,6 @@ import hydractl as library
 from hydractl.auto import ImagePipeline
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.serve import load_onnx
 from tests.cli.conftest import LABELS, Command, save_clip, save_vit
 from tests.exports.test_int8 import labelled, random_images
 
@@ -106,25 +105,10 @@ def test_an_evaluation_calls_sure_what_predictions_do(owner: Path) -> None:
         assert next(iter(found.models.values())).sure.share == float(sure.mean()), swapped
 
 
-def test_saved_predictions_are_as_sure(owner: Path, images: Path, tmp_path: Path) -> None:
-    known = labelled(owner, random_images(200, 7))
-    library.calibrate(
-        owner, id_data=known, accuracy="10%", by_class=True, ood_score="msp", output=tmp_path / "m.safetensors"
-    )
-    given = {"id_data": images, "bootstrap": 0}
-    library.evaluate(tmp_path / "m.safetensors", **given, save_logits=tmp_path / "saved")
-    expected = library.evaluate(tmp_path / "m.safetensors", **given).models["m"]["sure"]
-    assert library.evaluate(f"predictions:{tmp_path}/saved/m", bootstrap=0).models["m"]["sure"] == expected
-
-
-def test_exports_return_them(promised: Path, images: Path, tmp_path: Path) -> None:
+def test_a_folder_of_transformers_returns_them(promised: Path, images: Path, tmp_path: Path) -> None:
     files = sorted(map(str, images.rglob("*.png")))[:6]
     expected = library.load(promised).predict(files)
-    library.export(promised, output=tmp_path / "m.onnx")
     library.export(promised, output=tmp_path / "hf", as_hydra=True)
-    assert (library.predict(tmp_path / "m.onnx", files).sets == expected.sets).all()
-    served = load_onnx(tmp_path / "m.onnx").predict(files)
-    assert served.sets.tolist() == expected.sets.tolist() and served.sure.tolist() == expected.sure.tolist()
     pipe = transformers.pipeline("image-classification", str(tmp_path / "hf"), pipeline_class=ImagePipeline)
     for answers, mask, p in zip(pipe(files), expected.sets, expected.probabilities, strict=True):
         order = [LABELS[at] for at in (-p).argsort(kind="stable").tolist() if mask[at]]
@@ -143,6 +127,8 @@ def test_what_cannot_be_promised_is_refused(hydractl: Command, vit: Path, held_o
         1,
         True,
     )
+    refused = hydractl(*fit, "--accuracy", "99%")
+    assert (refused.code, "at least 299 answers, but there are 18" in refused.err) == (1, True)
     assert not (tmp_path / "no").exists()
     for given, named in (({"by_class": True}, "`by_class` needs a promise"), ({"sets": "100%"}, "`sets` 1: no number")):
         with pytest.raises(OptionError, match=named):

@@ -52,36 +52,11 @@ def assert_same_prediction(found: Any, expected: Any) -> None:
             assert_close(*map(torch.as_tensor, (getattr(found, name), wanted)), rtol=0, atol=1e-5 * scale)
 
 
-def test_it_predicts_images_as_ours(pair: tuple[Checkpoint, Path]) -> None:
-    hydra, file = pair
-    expected = library.predict(hydra, PICTURES, batch_size=3)
-    assert expected.profile is not None
-    assert_same_prediction(library.predict(file, PICTURES, batch_size=2), expected)
-
-
 def test_it_keeps_the_classes_of_a_zero_shot_model(tmp_path: Path) -> None:
     hydra, own = uneven(save_clip(tmp_path / "clip")), {"classes": list(LABELS), "template": "{label}"}
     library.export(hydra, output=tmp_path / "h.onnx", **own)
     expected = library.predict(hydra, PICTURES, **own)
     assert_same_prediction(library.predict(tmp_path / "h.onnx", PICTURES), expected)
-
-
-def test_it_is_evaluated_beside_ours(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
-    hydra, file = pair
-    images, noise = (save_images(tmp_path / str(seed), seed=seed) for seed in (0, 1))
-    found = library.evaluate({"ours": hydra, "onnx": str(file)}, id_data=images, ood_data=noise, bootstrap=50).models
-    for part in ("id", "ood", "typicality", "cost"):
-        for (_, one), (_, two) in zip(_numbers(found["ours"][part]), _numbers(found["onnx"][part]), strict=True):
-            assert one == pytest.approx(two, abs=1e-5)
-    assert abs(found["onnx"]["difference"]["id"]["nll"]["value"]) < 1e-5
-    [network] = found["onnx"]["networks"]
-    assert network["heads"] == found["ours"]["networks"][0]["heads"]
-
-
-def _numbers(found: Any, place: str = "") -> list[tuple[str, Any]]:
-    if isinstance(found, dict):
-        return [one for key, inner in sorted(found.items()) for one in _numbers(inner, f"{place}.{key}")]
-    return [(place, found)]
 
 
 def test_it_remembers_what_made_it(pair: tuple[Checkpoint, Path]) -> None:

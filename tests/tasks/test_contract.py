@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 import hydractl
+from hydractl.serve import load_onnx
 from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import LABELS
 from tests.factories import CLASSES, KINDS, SEVERAL, TAGS, Kind, odd_inputs
 
 ROWS = 48
-PROMISES: Mapping[str, Mapping[str, str]] = {"several": {"recall": "80%"}, "words": {"recall": "80%"}}
+PROMISES: Mapping[str, Mapping[str, str]] = {
+    "classes": {"sets": "80%", "accuracy": "20%"},
+    "several": {"recall": "80%"},
+    "numbers": {"interval": "80%"},
+    "words": {"recall": "80%"},
+}
 #: Labels of a column as its task measures answers by them.
 TRUTH = {
     "classes": lambda column: [LABELS.index(label) for label in column],
@@ -26,7 +32,10 @@ TRUTH = {
     "words": lambda column: [TAGS.index(tag) for row in column for tag in row],
 }
 #: What people read of an answer, beside the numbers that all answers have.
-NUMBERS = ("probabilities", "msp", "entropy", "values", "low", "high", "embeddings", "ood_score", "typicality")
+NUMBERS = (
+    *("probabilities", "msp", "entropy", "mutual_information", "sets", "sure"),
+    *("values", "spread", "low", "high", "embeddings", "ood_score", "typicality", "profile"),
+)
 
 
 class Case(NamedTuple):
@@ -60,21 +69,37 @@ def predicted(case: Case, name: str) -> Any:
 
 
 def measured(case: Case, name: str, **options: Any) -> dict[str, Any]:
-    options |= {"bootstrap": 0, **case.kind.reading}
+    options = {"bootstrap": 0, "ood_data": {"odd": odd_data(case, 30)}, **case.kind.reading, **options}
     models = hydractl.evaluate({"a": case.folder / name}, id_data=f"{case.folder}/data.parquet", **options).models
-    entry: dict[str, Any] = models["a"]["id"]
+    entry: dict[str, Any] = models["a"]
     return entry
+
+
+def odd_data(case: Case, count: int) -> Any:
+    """Grey images, or texts of words that the network does not know."""
+    if case.kind in (CLASSES, SEVERAL):
+        return odd_inputs("image", count)
+    return datasets.Dataset.from_dict({"text": odd_inputs("text", count)})
+
+
+def leaves(found: Any, place: str = "") -> dict[str, Any]:
+    """The numbers and names of an evaluation by their places, without intervals."""
+    if not isinstance(found, dict):
+        return {place: found} if isinstance(found, int | float | str) else {}
+    return {name: leaf for key, inner in found.items() for name, leaf in leaves(inner, f"{place}.{key}").items()}
 
 
 def test_evaluate_measures_what_predict_answers(case: Case) -> None:
     answers = predicted(case, "model").answers
     table = answers.task.table(replace(answers, truth=None if case.truth is None else answers.task.truth(case.truth)))
-    entry = measured(case, "model")
+    entry = measured(case, "model", bootstrap=20)
     expected = {} if case.truth is None else answers.task.metrics(table)
     for name, value in expected.items():
-        if entry.get(name) is not None:
-            assert entry[name] == pytest.approx(value, rel=1e-5), name
-    assert case.truth is None or len({*expected} & {*entry}) > 2
+        if entry["id"].get(name) is not None:
+            assert entry["id"][name] == pytest.approx(value, rel=1e-5), name
+            assert len(entry["intervals"]["id"][name]) == 2, name
+    assert case.truth is None or len({*expected} & {*entry["id"]}) > 2
+    assert entry["score"] == "layers" and entry["ood"]["odd"]["auroc"] > 0.5
 
 
 def labels(answers: Any) -> Any:
@@ -92,21 +117,32 @@ def test_an_exported_graph_gives_the_same_answers(case: Case) -> None:
         value = getattr(ours, name, None)
         if value is not None:
             np.testing.assert_allclose(getattr(theirs, name), value, rtol=0, atol=1e-3, err_msg=name)
-    if case.truth is not None:
-        assert measured(case, "model.onnx") == pytest.approx(measured(case, "model"), rel=1e-3, nan_ok=True)
+    of_graph, of_model = (measured(case, name) for name in ("model.onnx", "model"))
+    for part in ("id", "ood", "typicality", "conformal", "sure", "recall", "cost"):
+        assert leaves(of_graph.get(part)) == pytest.approx(leaves(of_model.get(part)), rel=1e-3), part
+
+
+@pytest.mark.parametrize("case", [kind for kind in KINDS if kind.name != "words"], indirect=True)
+def test_a_graph_is_served_with_the_same_answers(case: Case) -> None:
+    ours = predicted(case, "model").answers
+    inputs = datasets.load_dataset("parquet", data_files=f"{case.folder}/data.parquet", split="train")
+    served = load_onnx(case.folder / "model.onnx").predict(list(inputs[inputs.column_names[0]]))
+    assert labels(served) == labels(ours)
+    for name in NUMBERS:
+        value = getattr(ours, name, None)
+        if value is not None:
+            np.testing.assert_allclose(getattr(served, name), value, rtol=0, atol=1e-3, err_msg=name)
 
 
 def test_an_exported_graph_is_watched_as_its_model(case: Case) -> None:
     without = "import sys, hydractl; hydractl.Monitor(sys.argv[1]); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", without, case.folder / "model.onnx"], check=True)
-    odd: Any = odd_inputs("image", 300)
-    if case.kind not in (CLASSES, SEVERAL):
-        odd = datasets.Dataset.from_dict({"text": odd_inputs("text", 300)})
-    for data, alarm in ((f"{case.folder}/data.parquet", False), (odd, True)):
+    for data, alarm in ((f"{case.folder}/data.parquet", False), (odd_data(case, 300), True)):
         found, expected = (hydractl.monitor(case.folder / name, data=data) for name in ("model.onnx", "model"))
-        assert found.alarm is alarm and found.to_json().keys() == expected.to_json().keys()
+        assert found.alarm is expected.alarm is alarm and found.to_json().keys() == expected.to_json().keys()
         assert found.findings.evidence == pytest.approx(expected.findings.evidence, rel=0.05)
         assert len(found.findings.layers) == len(expected.findings.layers)
+        assert any(layer.moved for layer in found.findings.layers) or not alarm
 
 
 def test_a_monitor_reads_back_what_predict_writes(case: Case) -> None:
@@ -127,4 +163,6 @@ def same(ours: OneAnswer, theirs: OneAnswer) -> bool:
 def test_saved_predictions_of_single_classes_give_the_same_numbers(case: Case, tmp_path: Path) -> None:
     network = measured(case, "model", save_logits=tmp_path / "saved")
     saved = hydractl.evaluate(f"predictions:{tmp_path}/saved/a", bootstrap=0).models
-    assert [model["id"] for model in saved.values()] == [network]
+    [again] = saved.values()
+    for part in ("id", "ood", "typicality", "sure", "by_class"):
+        assert again[part] == network[part], part

@@ -2,13 +2,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,7 +18,6 @@ import hydractl.auto
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
-from hydractl.serve import load_onnx
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.embeddings import kept_neighbours, mean_embedding
 from tests.cli.conftest import WORDS
@@ -197,32 +193,16 @@ def test_a_member_goes_back_to_its_library_with_zeros_for_heads(here: Path, fuse
     assert type(hf.AutoModel.from_pretrained(tmp_path / "hf")) is hf.BertModel
 
 
-def test_a_hydra_is_exported_with_its_typicality_and_its_graph_names_embeddings(
-    here: Path, fused: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "hydractl")
+def test_a_hydra_is_a_folder_of_transformers_with_its_typicality(fused: Path, tmp_path: Path) -> None:
     expected = hydractl.load(fused).predict(TEXTS)
-    embeddings = torch.from_numpy(expected.embeddings)
     hydractl.export(fused, format="hf", output=tmp_path / "hf")
     asked = {"return_tensors": "pt", "padding": True, "truncation": True}
     output = hf.AutoModel.from_pretrained(tmp_path / "hf")(
         **hf.AutoTokenizer.from_pretrained(tmp_path / "hf")(list(TEXTS), **asked)
     )
-    assert_close(output.pooler_output, embeddings)
+    assert_close(output.pooler_output, torch.from_numpy(expected.embeddings))
     assert_close(output.typicality, torch.from_numpy(expected.typicality))
     assert output.member_embeddings.shape == (4, 2, 16)
-    hydractl.export(fused, format="onnx", output=tmp_path / "graph.onnx")
-    assert "graph.onnx: answers within" in caplog.text
-    [row] = hydractl.analyse_speed({"graph": str(tmp_path / "graph.onnx")}, batch_sizes=1, seconds=0).rows
-    assert row.timing.milliseconds > 0
-    served = load_onnx(tmp_path / "graph.onnx").predict(list(TEXTS))
-    assert_close(torch.from_numpy(served.embeddings), embeddings, rtol=0, atol=1e-5)
-    early = onnx.load(tmp_path / "graph.onnx")
-    assert [each.name for each in early.graph.output][:2] == ["embedding", "member_logits"]
-    early.graph.output[0].name = "probabilities"
-    onnx.save(early, tmp_path / "early.onnx")
-    with pytest.raises(CheckpointError, match="should be embedding"):
-        hydractl.predict(tmp_path / "early.onnx", text=TEXTS)
 
 
 def test_predict_writes_embeddings(here: Path, fused: Path, tmp_path: Path) -> None:
@@ -290,27 +270,3 @@ def test_a_classifier_can_be_trained_on_it(here: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\n" + "a good film,good\nbad owl,bad\n" * 4)
     made = hydractl.finetune(here / "st", train_data=tmp_path / "rows.csv", new_classifier="zeros", steps=1)
     assert hydractl.load(made).labels == ("bad", "good")
-
-
-@pytest.mark.slow
-def test_the_table_of_embeddings_is_made(here: Path, tmp_path: Path) -> None:
-    draw = np.random.default_rng(5)
-    for name, count in (("train", 1100), ("test", 60)):
-        rows = {" ".join(draw.choice(WORDS[5:], draw.integers(9, 16))) for _ in range(count)}
-        (tmp_path / f"{name}.csv").write_text("\n".join(["text", *sorted(rows)]) + "\n")
-    program = Path(__file__).parents[2] / "examples" / "tables" / "embeddings.py"
-    texts = [f"{tmp_path / name}.csv" for name in ("train", "test")]
-    command = [
-        sys.executable,
-        program,
-        here / "st",
-        tmp_path / "out",
-        "--steps",
-        "2",
-        "--budget",
-        "3",
-        "--texts",
-        *texts,
-    ]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
-    assert "| Hydra of three at random, taught |" in done.stdout
