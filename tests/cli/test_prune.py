@@ -290,11 +290,6 @@ def test_a_refit_of_images_alone_needs_no_classes(hydractl: Command, here: Path,
     assert "text tower" in made.err and not (here / "text").exists()
 
 
-def test_a_limit_without_data_is_refused(hydractl: Command, vit: Path) -> None:
-    refused = hydractl("prune", vit, "--method=random", "--budget=1", "--limit=5", "-o", "m")
-    assert refused.code == 2 and "--limit" in refused.err
-
-
 def test_members_draw_heads_of_their_own(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
     made = ("--method=random", "--budget=2", f"--refit={images}")
     together = hydractl("prune", vit, *made, "--members=3", "--seed=4", "-o", "m{member}")

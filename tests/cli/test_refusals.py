@@ -26,6 +26,7 @@ FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 REFUSED = f"""
 2 | --budget                                | prune vit --method=random
 2 | --graphs                                | analyse speed vit --graphs --device=cpu
+2 | --limit                                 | prune vit --method=random --budget=1 --limit=5
 2 | MODEL is missing                        | prune --method=random --budget=1
 2 | both: has 2 members                     | prune both --method=random --budget=1
 2 | both: has 2 members                     | score-heads both --method=magnitude
@@ -43,7 +44,6 @@ REFUSED = f"""
 1 | m1: is an input of this command         | fuse m0 m1 -o m1 --force
 1 | model.safetensors: is an input          | prune vit --method=random --budget=1 -o vit/model.safetensors --force
 1 | m0: is an input of this command         | select m0 --id-data=pets --random=3 --hydra=m0 --force
-1 | folder no does not exist                | fuse m0 m1 -o no/x
 1 | m0: is an input of this command         | finetune m0 --train-data=pets --steps=3 -o m0 --resume
 2 | neither steps nor epochs                 | {FINETUNE}
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
@@ -68,7 +68,6 @@ REFUSED = f"""
 2 | pass both                               | {EVALUATE} --resume
 2 | no other system                         | {EVALUATE} --compare=vit
 2 | --bootstrap 0                           | evaluate vit m0 --id-data=pets --compare=vit --bootstrap=0
-1 | label                                   | evaluate vit --id-data=pets/cat
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
 2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
 2 | fp8                                     | analyse speed vit --dtypes=fp8
@@ -99,8 +98,6 @@ REFUSED = f"""
 2 | --report                                | evaluate m0 --suite=suite.toml --report=page
 2 | --suite sst3                            | evaluate m0 --suite=sst3
 2 | --template x                            | score-heads vit --method=taylor --id-data=pets --template=x
-2 | --template x                            | {EVALUATE} --template=x
-2 | --template x                            | predict vit pets --template=x
 2 | --calib-data                            | {EVALUATE} --calib-data=noise
 2 | --output and --json -                   | {EXTRACT} --budget=1 -o - --json=-
 2 | --limit                                 | evaluate predictions:gone --limit=3

@@ -21,18 +21,6 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> dict[st
     return {"bytes": buffer.getvalue(), "path": "a.file"}
 
 
-def turned(orientation: int) -> dict[str, object]:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return encoded(picture(0, 3, 5, 3), exif=exif)
-
-
-@pytest.mark.parametrize(("orientation", "quarters"), [(1, 0), (3, 2), (6, 3), (8, 1)])
-def test_exif_orientation_is_applied(orientation: int, quarters: int) -> None:
-    decoded = read_image(turned(orientation), "sample 0")
-    np.testing.assert_array_equal(np.asarray(decoded), np.rot90(noise(0, 3, 5, 3), quarters))
-
-
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "MPO"])
 def test_a_photo_shows_the_same_whatever_it_came_as(kind: str, tmp_path: Path) -> None:
     exif = Image.Exif()

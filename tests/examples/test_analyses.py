@@ -96,15 +96,6 @@ def curved(case: Case, data: ScoringData, direction: Tensor) -> Tensor:
         return torch.autograd.functional.vhp(loss_of(case, data), taken_weights(case), direction)[1]
 
 
-def test_slopes_are_derivatives_along_what_pruning_takes(tiny: Case) -> None:
-    found = analysed(tiny)
-    weights, step = taken_weights(tiny), 1e-5
-    for data, slope in ((tiny.data(), found.clean.slope), (noisy(tiny), found.noisy[0].slope)):
-        loss = loss_of(tiny, data)
-        towards, away = (float(loss(weights * (1 - sign * step))) for sign in (1, -1))
-        assert slope == pytest.approx((towards - away) / (2 * step), rel=1e-6, abs=1e-9)
-
-
 def test_draws_are_products_with_the_hessian(tiny: Case) -> None:
     from noise import random_signs
 

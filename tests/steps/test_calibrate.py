@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scipy.stats
-import torch
 
 import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
@@ -72,25 +70,7 @@ def test_a_temperature_far_from_1_is_said_with_its_reason(hydractl: Command, ber
     assert "warm: the temperature" in measured.out + measured.err
 
 
-def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
-    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
-) -> None:
-    warm = tmp_path / "warm"
-    assert hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "10%", "-o", warm).code == 0
-    found = read_checkpoint(warm)
-    assert found.calibration.fit is not None and found.calibration.fit.accuracy == 0.1
-    least = found.calibration.fit.confidence
-    said = json.loads(hydractl("predict", warm, held_out, "--json").out)["predictions"]
-    assert [row["sure"] for row in said] == [row["msp"] >= least for row in said]
-    right = sum(row["label"] == Path(row["input"]).parent.name for row in said if row["sure"])
-    assert scipy.stats.binom.sf(right - 1, sum(row["sure"] for row in said), 0.1) <= 0.05  # the bound says the same
-    assert hydractl("predict", warm, held_out).out.splitlines()[0].endswith("\tood\tsure")
-    refused = hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "99%", "-o", tmp_path / "no")
-    assert (refused.code, "at least 299 answers, but there are 18" in refused.err) == (1, True)
-    assert not (tmp_path / "no").exists()
-
-
-def test_a_calibrated_file_predicts_with_its_temperature(
+def test_a_calibrated_file_has_the_numbers_of_a_fitted_temperature(
     hydractl: Command, vit: Path, images: Path, held_out: Path, tmp_path: Path
 ) -> None:
     result = hydractl("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "warm", "--json", code=0)
@@ -98,10 +78,6 @@ def test_a_calibrated_file_predicts_with_its_temperature(
     assert found["nll_after"] < found["nll_before"]
     assert found["argmax_changed"] == 0
     assert read_checkpoint(tmp_path / "warm").calibration.temperature == found["temperature"]
-    cold, warm = library.load(vit), library.load(tmp_path / "warm")
-    pixels = torch.randn(2, 3, 8, 8)
-    expected = (cold(pixel_values=pixels).member_logits[0] / found["temperature"]).softmax(-1)
-    torch.testing.assert_close(warm(pixel_values=pixels).probabilities, expected)
     args = ("--id-data", images, "--json", "-")
     fitted = json.loads(hydractl("evaluate", f"a={vit}", *args, "--calib-data", held_out, "--temperature", "fit").out)[
         "models"
