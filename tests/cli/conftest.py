@@ -156,6 +156,20 @@ def half_known(model: Any, folder: Path) -> Path:
     return folder
 
 
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> list[tuple[Any, ...]]:
+    """Interrupts a function at its call of that number; returns the arguments of every call, as they come."""
+    function, calls = getattr(owner, name), list[tuple[Any, ...]]()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
 @pytest.fixture(scope="session")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_vit(tmp_path_factory.mktemp("models") / "vit")

@@ -3,7 +3,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,17 @@ from hydractl.model.fast import optimize
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.reports import table
 from hydractl.systems import networks
-from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
+from tests.cli.conftest import (
+    LABELS,
+    Command,
+    interrupt_at,
+    models,
+    numbers,
+    save_bert,
+    save_clip,
+    save_images,
+    save_vit,
+)
 
 pytestmark = pytest.mark.usefixtures("place")
 SETS = ("id", "ood", "calib", "shift")
@@ -88,15 +97,7 @@ def test_dropout_depends_on_the_seed_alone(hydractl: Command) -> None:
 def test_an_interruption_keeps_what_was_finished(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("evaluate", "vit", "other", "--id-data=pets", "--ood-data=n=noise")
     whole = json.loads(hydractl(*arguments, "--json", "-").out)
-    answer, calls = networks.member_answers, []
-
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 4:  # the second system's second set
-            raise KeyboardInterrupt
-        return answer(*args, **kwargs)
-
-    monkeypatch.setattr(networks, "member_answers", interrupted)
+    calls = interrupt_at(monkeypatch, networks, "member_answers", 4)  # the second system's second set
     result = hydractl(*arguments, "--save-logits=logits", "--json=part.json")
     assert result.code == 130
     assert re.fullmatch(r"interrupted at [\d,]+ of [\d,]+ \(.*\): run it again with --resume to go on\n", result.err)
@@ -106,11 +107,10 @@ def test_an_interruption_keeps_what_was_finished(hydractl: Command, monkeypatch:
         assert part["models"]["vit"][key] == whole["models"]["vit"][key]
     assert "Interrupted: systems are missing." in result.out
     assert "exists already" in hydractl(*arguments, "--save-logits=logits").err
-    answered: list[Any] = []
-    monkeypatch.setattr(networks, "member_answers", lambda *args: answered.append(args) or answer(*args))
+    calls.clear()
     resumed = hydractl(*arguments, "--save-logits=logits", "--resume", "--json", "-")
     assert json.loads(resumed.out) == whole
-    assert len(answered) == 1  # of the four sets only the one that was cut off
+    assert len(calls) == 1  # of the four sets only the one that was cut off
 
 
 def test_what_ends_the_command_at_its_table_costs_no_file(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,12 +41,6 @@ def trainer() -> None:
     Path("trainer/training_args.bin").write_bytes(b"x")
 
 
-def pickled(name: str, config: str = "{}") -> None:
-    Path(name).parent.mkdir(exist_ok=True)
-    Path(name).write_bytes(b"PK\x03\x04archive!")
-    Path(name).with_name("config.json").write_text(config)
-
-
 def nameless() -> None:
     changed("nameless", id2label={place: f"LABEL_{place}" for place in range(3)})
 
@@ -122,9 +116,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "an output in no folder": (nothing, "prune vit --method random --budget 2 -o no/m", 1, "create it first", PRUNE),
     "data for a model": (nothing, "inspect pets", 1, "pets: no model.safetensors", "inspect vit"),
     "a Trainer's folder": (trainer, "inspect trainer", 0, "trainer/checkpoint-10", "inspect trainer/checkpoint-10"),
-    "a pickle": (lambda: pickled("old/pytorch_model.bin"), "inspect old", 1,
-                 "old/pytorch_model.bin: is damaged, or a pickle that holds more than tensors", ""),
-    "a decoder": (lambda: changed("gpt", model_type="gpt2"), "inspect gpt", 1, "it is a decoder", ""),
     "no inputs": (nothing, "predict vit", 2, "--data", "predict vit --data pets"),
     "no such input": (nothing, "predict vit cat.png", 1, "cat.png: cannot read", "predict vit pets/cat/0.png"),
     "no such GPU": (nothing, "predict vit pets --device cuda:99", 2, "--device cuda:99", "predict vit pets"),

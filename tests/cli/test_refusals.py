@@ -74,6 +74,12 @@ REFUSED = f"""
 2 | two models are called vit               | analyse speed vit vit
 2 | --transformers                          | analyse speed m0 --transformers --seconds=0
 1 | --force                                 | export vit --format=onnx -o m0
+2 | --int8 needs --id-data                  | export vit -o x.onnx --int8
+2 | --max-accuracy-drop is for --int8       | export vit -o x.onnx --max-accuracy-drop=1
+2 | --limit is for --int8                   | export vit -o x.onnx --limit=3
+2 | --dtype is for a graph in floating      | export vit -o x.onnx --int8 --id-data=pets --dtype=fp16
+2 | out.txt                                 | predict vit pets -o out.txt
+2 | --resume                                | predict vit pets --resume
 2 | leave them out                          | export vit --format=onnx -o x --classes=classes
 1 | broken.png                              | predict vit broken.png
 1 | holds no text                           | predict bert empty.txt

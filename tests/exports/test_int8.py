@@ -10,7 +10,7 @@ import torch
 from onnx import numpy_helper
 
 import hydractl as library
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import OutputError
 from hydractl.exports import graph
 from hydractl.exports.int8 import quantized
 from hydractl.families.load import read_checkpoint
@@ -135,18 +135,3 @@ def test_a_drop_beyond_chance_is_told_and_refused_beyond_the_limit(
         library.export(model, **given, max_accuracy_drop=1)
     assert not list(tmp_path.glob("*.onnx*"))
     assert any("int8 changes accuracy by -" in message for message in caplog.messages)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"int8": True}, "`int8` needs `id_data`"),
-        ({"max_accuracy_drop": 1}, "`max_accuracy_drop` is for `int8`"),
-        ({"limit": 3}, "`limit` is for `int8`"),
-        ({"int8": True, "id_data": "x", "dtype": "fp16"}, "`dtype` is for a graph in floating point"),
-    ],
-)
-def test_options_that_go_together(options: dict[str, Any], named: str, tmp_path: Path) -> None:
-    vit = save_vit(tmp_path / "vit")
-    with pytest.raises(OptionError, match=named):
-        library.export(vit, output=tmp_path / "m.onnx", **options)

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.systems.networks import NetworkSystem
-from tests.cli.conftest import LABELS, Command
+from tests.cli.conftest import LABELS, Command, interrupt_at
 
 
 def test_labels_of_another_order_are_refused(hydractl: Command, bert: Path, tmp_path: Path) -> None:
@@ -111,21 +110,13 @@ def test_an_interrupted_fit_goes_on_to_the_same_bytes(
     # Data of no use leave nothing behind: the next attempt names others.
     assert hydractl("calibrate", vit, "--id-data", noise, "--ood-score=mahalanobis", "-o", tmp_path / "whole").code == 1
     hydractl(*fit, tmp_path / "whole", code=0)
-    answers, asked = NetworkSystem.answers, list[str]()
-
-    def interrupted(self: NetworkSystem, key: Any, *rest: Any) -> Any:
-        asked.append(key.path)
-        if len(asked) == 2:
-            raise KeyboardInterrupt
-        return answers(self, key, *rest)
-
-    monkeypatch.setattr(NetworkSystem, "answers", interrupted)
+    calls = interrupt_at(monkeypatch, NetworkSystem, "answers", 2)
     assert hydractl(*fit, tmp_path / "m").code == 130
     assert "--resume" in hydractl(*fit, tmp_path / "m").err
     for option, changed in (("--limit=9", "data"), ("--ood-score=msp", "reads"), ("--batch-size=3", "batch_size")):
         refused = hydractl(*fit, tmp_path / "m", "--resume", option)
         assert (refused.code, f"another id {changed} (" in refused.err) == (1, True)
     hydractl(*fit, tmp_path / "m", "--resume", code=0)
-    assert asked == ["id", "ood/noise", "ood/noise"]
+    assert [key.path for _, key, *_ in calls] == ["id", "ood/noise", "ood/noise"]
     assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "whole"]

@@ -51,14 +51,6 @@ def test_one_line_while_all_is_well_and_tables_after_an_alarm(hydractl: Command,
     assert json.loads(hydractl("monitor", "model", "grey", "--json").out)["alarm"] is True
 
 
-def test_of_an_onnx_file_inputs_are_picked_and_the_state_is_its_own(here: Path) -> None:
-    library.export("model", output="model.onnx")
-    library.monitor("model.onnx", "grey", pick=2, state="grey.json")
-    assert Path("to-label.csv").read_text().count("\n") == 3
-    with pytest.raises(ArtifactError, match="another calibration"):
-        library.Monitor("model", state="grey.json")
-
-
 def test_a_run_that_fails_leaves_the_state_as_it_was(here: Path) -> None:
     library.monitor("model", "today", state="state.json")
     before = Path("state.json").read_bytes()

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 import hydractl as library
 from hydractl.data.open import open_samples
-from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
+from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.inputs.bulk import Bulk
 from hydractl.inputs.reader import Reader
 from hydractl.inputs.rows import DataRows
@@ -105,13 +105,6 @@ def test_what_cannot_be_read_keeps_its_place(vit: Path, images: Path, form: str)
     with pytest.raises(DataError, match="none of 6 inputs"):
         library.predict(vit, bad, output=f"none.{form}", skip_bad=True)
     assert not list(Path().glob("none*"))
-
-
-def test_other_endings_and_resuming_nothing_are_refused(vit: Path, images: Path) -> None:
-    with pytest.raises(OptionError, match=r"out\.txt: .*\.parquet"):
-        library.predict(vit, images, output="out.txt")
-    with pytest.raises(OptionError, match="`resume`.*`output`"):
-        library.predict(vit, images, resume=True)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(3, marks=pytest.mark.apart)])

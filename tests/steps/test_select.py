@@ -19,7 +19,7 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.selection.selection_run import Store
 from hydractl.surgery.slicing import with_dtype
 from hydractl.systems.cost import multiply_adds
-from tests.cli.conftest import Command, circuit, save_circuit
+from tests.cli.conftest import Command, circuit, interrupt_at, save_circuit
 from tests.references import Reference
 from tests.surgery.test_slicing import zero_heads
 from tests.surgery.test_units import unit_reader
@@ -46,18 +46,8 @@ def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch:
     run(*arguments, "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
     Path("s").unlink()
-    write = Store.write
-    calls: list[int] = []
-
-    def interrupted(self: Store, *rest: Any) -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        write(self, *rest)
-
-    monkeypatch.setattr(Store, "write", interrupted)
+    interrupt_at(monkeypatch, Store, "write", 3)
     assert run(*arguments, "hydra").code == 130
-    monkeypatch.setattr(Store, "write", write)
     assert "continue with --resume" in run(*arguments, "hydra").err
     assert "another" in run(*arguments, "hydra", "--resume", "--budgets=1").err
     assert run(*arguments, "hydra", "--resume", "--quiet").code == 0

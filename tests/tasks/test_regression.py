@@ -36,7 +36,7 @@ from hydractl.tasks.numbers import (
 )
 from hydractl.tasks.task import Answers
 from tests import references
-from tests.cli.conftest import WORDS, named, save_bert
+from tests.cli.conftest import WORDS, interrupt_at, named, save_bert
 from tests.factories import CROSS_ENCODER, ONE_NUMBER, REGRESSION
 from tests.references import answers, drawn, uneven_members
 
@@ -255,17 +255,11 @@ def test_an_interrupted_fit_of_numbers_goes_on_to_the_same_bytes(
 ) -> None:
     data = {"id_data": f"{shared}/calibration.csv", "shift_data": {"odd": shared / "odd.csv"}, "label_column": "score"}
     hydractl.calibrate(shared / "bert", output=tmp_path / "whole", **data)
-    answers = NetworkSystem.answers
-
-    def interrupted(self: NetworkSystem, key: Any, *rest: Any) -> Any:
-        if key.role == "shift":
-            raise KeyboardInterrupt
-        return answers(self, key, *rest)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(NetworkSystem, "answers", interrupted)
+    calls = interrupt_at(monkeypatch, NetworkSystem, "answers", 2)
+    with pytest.raises(KeyboardInterrupt):
         hydractl.calibrate(shared / "bert", output=tmp_path / "m", **data)
     hydractl.calibrate(shared / "bert", output=tmp_path / "m", resume=True, **data)
+    assert [key.role for _, key, *_ in calls] == ["id", "shift", "shift"]
     assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
