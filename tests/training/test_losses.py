@@ -1,9 +1,11 @@
 """Distillation and outlier exposure equal a hand-written loop over transformers' networks, whatever the passes."""
 
 import json
+import math
 import os
 import subprocess
 import tarfile
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -14,7 +16,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
-from transformers import BertForSequenceClassification, CLIPModel, ViTForImageClassification
+from transformers import BertForSequenceClassification, CLIPModel, PreTrainedModel, ViTForImageClassification
 
 import hydractl
 from hydractl.checkpoint.calibration import Calibration
@@ -34,12 +36,40 @@ from tests.cli.conftest import HYDRACTL, TORCHRUN, save_bert, save_images, save_
 from tests.conftest import build_reference
 from tests.damage import edit_json
 from tests.training.conftest import RECIPE, Fit, image_samples, text_samples, unlabelled
-from tests.training.test_trainer import float64, in_float64, require_equal_by_hand, weights
+from tests.training.test_trainer import float64, weights
 
 FAMILIES = {
     "vit": (image_samples, ViTForImageClassification, save_vit),
     "bert": (text_samples, BertForSequenceClassification, save_bert),
 }
+
+
+def require_equal_by_hand(
+    ours: Checkpoint,
+    model: PreTrainedModel,
+    loss_of_step: Callable[[int], torch.Tensor],
+    folder: Path,
+    optimizer: torch.optim.Optimizer | None = None,
+    rates: Sequence[float] = (0.05,) * 4,
+    clip: float = math.inf,
+) -> None:
+    """Trains transformers' own model by a plain loop and requires the same weights."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), momentum=0.9)
+    for step, rate in enumerate(rates):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss_of_step(step).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder / "theirs")
+    expected = weights(read_checkpoint(folder / "theirs"))
+    for name, tensor in weights(ours).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10, msg=name)
+
+
+def in_float64(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
 def without_dropout(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
@@ -52,7 +82,7 @@ def without_dropout(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     ("family", "batch_size", "weight", "exposed"),
     [
         *(("vit", 2, 0.7, False), ("vit", None, 1.0, False), ("bert", 4, 0.3, False)),
-        *(("vit", None, 0.0, True), ("bert", 4, 0.0, True), ("vit", 2, 0.7, True)),
+        *(("vit", None, 0.0, True), ("bert", 4, 0.0, True), ("vit", 2, 0.7, True), ("vit", 2, 0.0, False)),
     ],
 )
 def test_equals_a_hand_written_loop(
@@ -64,7 +94,8 @@ def test_equals_a_hand_written_loop(
     train, outliers = make(20), unlabelled(make(7))
     others = [float64(read_checkpoint(save(folder / f"teacher{seed}", seed=seed))) for seed in (1, 2)]
     others[1] = replace(others[1], calibration=Calibration(1.7))
-    recipe = replace(RECIPE, teacher_weight=weight, label_smoothing=0.1, outlier_weight=0.7, outlier_share=0.5)
+    recipe = replace(RECIPE, weight_decay=0.1, clip=0.5, schedule="linear", warmup=1)
+    recipe = replace(recipe, teacher_weight=weight, label_smoothing=0.1, outlier_weight=0.7, outlier_share=0.5)
     data = TrainingData(train, outliers=outliers if exposed else None)
     known = Teachers.load(others, torch.device("cpu")) if weight else None
     ours = fit(float64(checkpoint), Training(data, recipe, Seeds(3), teachers=known), batch_size=batch_size)
@@ -88,7 +119,11 @@ def test_equals_a_hand_written_loop(
             loss = loss + 0.7 * cross_entropy(unsure, torch.full_like(unsure, 1 / unsure.shape[-1]))
         return loss
 
-    require_equal_by_hand(ours.checkpoint, model, loss_of_step, folder)
+    plain = {name for name, _ in model.named_parameters() if name.endswith(".bias") or "norm" in name.lower()}
+    decaying, rest = ([p for name, p in model.named_parameters() if (name in plain) == one] for one in (False, True))
+    optimizer = torch.optim.SGD([{"params": decaying, "weight_decay": 0.1}, {"params": rest}], momentum=0.9)
+    rates = [0, 0.05, 0.05 * 2 / 3, 0.05 / 3]
+    require_equal_by_hand(ours.checkpoint, model, loss_of_step, folder, optimizer, rates, clip=0.5)
 
 
 CPU = torch.device("cpu")

@@ -1,18 +1,14 @@
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
-from transformers import PreTrainedModel, ViTForImageClassification
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.slots import slots
-from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
@@ -43,54 +39,6 @@ def float64(checkpoint: Checkpoint) -> Checkpoint:
         for name, tensor in checkpoint.tensors.items()
     }
     return replace(checkpoint, tensors=tensors)
-
-
-def require_equal_by_hand(
-    ours: Checkpoint,
-    model: PreTrainedModel,
-    loss_of_step: Callable[[int], torch.Tensor],
-    folder: Path,
-    optimizer: torch.optim.Optimizer | None = None,
-    rates: Sequence[float] = (0.05,) * 4,
-    clip: float = math.inf,
-) -> None:
-    """Trains transformers' own model by a plain loop and requires the same weights."""
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), momentum=0.9)
-    for step, rate in enumerate(rates):
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        loss_of_step(step).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(folder / "theirs")
-    expected = weights(read_checkpoint(folder / "theirs"))
-    for name, tensor in weights(ours).items():
-        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10, msg=name)
-
-
-def in_float64(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-
-
-def test_equals_a_hand_written_loop_over_transformers_own_model(vit: Checkpoint, folder: Path, fit: Fit) -> None:
-    recipe = replace(RECIPE, label_smoothing=0.1, weight_decay=0.1, clip=0.5, schedule="linear", warmup=1)
-    train = image_samples(20)
-    training = Training(TrainingData(train), recipe, Seeds(3))
-    ours = fit(float64(vit), training, batch_size=2)
-    model = ViTForImageClassification.from_pretrained(vit.name).double().train()
-    decaying = [p for name, p in model.named_parameters() if not name.endswith(".bias") and "layernorm" not in name]
-    rest = [p for name, p in model.named_parameters() if name.endswith(".bias") or "layernorm" in name]
-    optimizer = torch.optim.SGD([{"params": decaying, "weight_decay": 0.1}, {"params": rest}], momentum=0.9)
-    preprocess = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
-
-    def loss_of_step(step: int) -> torch.Tensor:
-        positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
-        logits = model(**in_float64(preprocess([train.inputs[i] for i in positions]))).logits
-        return cross_entropy(logits, torch.from_numpy(train.labels[positions]), label_smoothing=0.1)
-
-    rates = [0, 0.05, 0.05 * 2 / 3, 0.05 / 3]
-    require_equal_by_hand(ours.checkpoint, model, loss_of_step, folder, optimizer, rates, clip=0.5)
 
 
 def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Path, fit: Fit) -> None:
