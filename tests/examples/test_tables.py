@@ -84,6 +84,18 @@ def test_a_table_goes_on_and_keeps_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_front_holds_untrained_hydras_and_an_ensemble(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run("front", output, "--trunks", 2, 1, "--shares", 0.5)
+    forms = [f"-units50{form}{more}" for form in ("", "-refitted") for more in ("", "-network")]
+    hydras = [f"trunk{trunk}{form}" for trunk in (2, 1) for form in forms]
+    table = models(output / "table.json")
+    assert list(table) == ["network", *hydras, "trunk1-units50-heads1", "trunk1-units50-heads1-refitted", "ensemble"]
+    assert table["ensemble"]["difference"]["id"]["nll"]["value"] == 0  # of two copies of the network
+    assert not any("typicality" in entry for entry in table.values())  # all are compared by the MSP
+
+
+@pytest.mark.slow
 def test_networks_from_nothing_share_their_beginning_and_become_a_hydra(tmp_path: Path) -> None:
     output = tmp_path / "out"
     run("cifar10_vit", output, "--members", 2)
