@@ -18,6 +18,7 @@ from tests.test_options import anything
 
 EXTRACT = "extract-circuit vit --id-data=pets --ood-data=noise"
 EVALUATE = "evaluate vit --id-data=pets"
+CALIBRATE = "calibrate vit --id-data=pets -o x"
 TASK = "extract-circuit vit --budget=1 --task=pets=pets,noise"
 SELECT = "select vit --id-data=pets --budgets=1"
 BUILD = "build vit --id-data=pets --ood-data=noise --budgets=1 --device=cpu -o x"
@@ -69,7 +70,12 @@ REFUSED = f"""
 2 | no other system                         | {EVALUATE} --compare=vit
 2 | --bootstrap 0                           | evaluate vit m0 --id-data=pets --compare=vit --bootstrap=0
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
-2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
+2 | --accept 0%                             | {CALIBRATE} --accept=0%
+1 | at least 19 calibration samples         | {CALIBRATE} --sets=95%
+1 | at least 9 calibration samples of each  | {CALIBRATE} --sets=90% --by-class
+1 | at least 299 answers, but there are 12  | {CALIBRATE} --accuracy=99%
+2 | --by-class needs a promise              | {CALIBRATE} --by-class
+2 | --sets 1: no number                     | {CALIBRATE} --sets=100%
 2 | fp8                                     | analyse speed vit --dtypes=fp8
 2 | two models are called vit               | analyse speed vit vit
 2 | --transformers                          | analyse speed m0 --transformers --seconds=0
@@ -109,7 +115,6 @@ REFUSED = f"""
 2 | --limit                                 | evaluate predictions:gone --limit=3
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
-2 | c.json                                  | analyse heads less --circuit=c.json --id-data=pets --ood-data=noise
 2 | yak                                     | select vit yak --circuit=c.json --budgets=1 --id-data=pets
 2 | --objective                             | build vit --id-data=pets -o x --objective=ood
 2 | --search                                | build vit --id-data=pets -o x --search=shortlist
@@ -142,7 +147,6 @@ def folder(
     for name, members in selected.items():
         texts[f"{name}.json"] = json.dumps({"format": "hydractl-selection", "version": 1, "members": members})
     save_circuit(here / "c.json", (0, 0), (0, 1))
-    library.prune(vit, method="circuit", circuit=here / "c.json", budget=1, output=here / "less")
     for name, text in texts.items():
         (here / name).write_text(text)
     (here / "latin1.txt").write_bytes("é".encode("latin-1"))

@@ -24,18 +24,21 @@ from tests.references import Reference
 
 peft = pytest.importorskip("peft")
 assert_close = partial(close, rtol=0, atol=1e-10)
-MAPS = {"vit": ["q_proj", "v_proj", "mlp.fc1"], "bert": ["query", "attention.output.dense", "intermediate.dense"]}
+OF_BERT = ["query", "attention.output.dense", "intermediate.dense"]
+MAPS = {"vit": ["q_proj", "v_proj", "mlp.fc1"], "bert": OF_BERT, "roberta": OF_BERT}
 WHOLE = "base_model.model.vit.layers.0.attention.k_proj.weight"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
-def adapters(name: str, folder: Path, **settings: Any) -> tuple[Reference, list[Path], Tensor]:
-    """A network, two adapters that differ in all they have, and what peft answers with each, `[M,B,C]`."""
+def adapters(
+    name: str, folder: Path, network: Callable[[], Any] | None = None, **settings: Any
+) -> tuple[Reference, list[Path], Tensor]:
+    """A network, two adapters of it or of another that differ in all they have, and peft's answers, `[M,B,C]`."""
     answers, places = [], []
     for seed in range(2):
         reference = build_reference(name)
         asked = {"r": 2, "lora_alpha": 3, "target_modules": MAPS[name], "modules_to_save": ["classifier"], **settings}
-        adapted = peft.get_peft_model(reference.model, peft.LoraConfig(**asked))
+        adapted = peft.get_peft_model(network() if network else reference.model, peft.LoraConfig(**asked))
         torch.manual_seed(seed)
         for parameter in adapted.parameters():
             if parameter.requires_grad:
@@ -78,38 +81,30 @@ def test_without_a_classifier_of_its_own_a_member_has_the_networks(tmp_path: Pat
     assert_close(load_checkpoint(made)(**reference.inputs).member_logits, expected)
 
 
-BARE: dict[str, tuple[Any, list[str]]] = {
-    "bert": (BertForSequenceClassification, MAPS["bert"]),
-    "roberta": (RobertaForSequenceClassification, MAPS["bert"]),
-    "vit": (ViTForImageClassification, MAPS["vit"]),
+BARE: dict[str, Any] = {
+    "bert": BertForSequenceClassification,
+    "roberta": RobertaForSequenceClassification,
+    "vit": ViTForImageClassification,
 }
 
 
 @pytest.mark.parametrize("name", BARE)
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_base_network_takes_the_classifiers_of_its_adapters(name: str, classes: int, tmp_path: Path) -> None:
-    maker, maps = BARE[name]
     reference = build_reference(name)
     base: Any = getattr(reference.model, reference.model.base_model_prefix)
     config = reference.model.config
     config.id2label = {i: f"LABEL_{i}" for i in range(2)}
     base.save_pretrained(tmp_path / "base")
-    answers, places = [], []
-    for seed in range(2):
-        torch.manual_seed(seed)
-        network = maker.from_pretrained(tmp_path / "base", num_labels=classes).double()
-        asked = {"r": 2, "lora_alpha": 3, "target_modules": maps, "modules_to_save": ["classifier"]}
-        adapted = peft.get_peft_model(network, peft.LoraConfig(**asked))
-        for parameter in adapted.parameters():
-            if parameter.requires_grad:
-                parameter.data = torch.randn(parameter.shape, dtype=torch.float64)
-        answers.append(replace(reference, model=adapted.eval()).logits())
-        places.append(tmp_path / f"adapter{seed}")
-        adapted.save_pretrained(places[-1])
+
+    def network() -> Any:
+        return BARE[name].from_pretrained(tmp_path / "base", num_labels=classes).double()
+
+    _, places, expected = adapters(name, tmp_path, network)
     fused = hydractl.fuse([tmp_path / "base", *places], output=tmp_path / "lora").checkpoint
     assert fused.labels == tuple(f"LABEL_{i}" for i in range(classes))
     found = load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits
-    assert_close(found, torch.stack(answers))
+    assert_close(found, expected)
     save_file({n: t for n, t in load_file(places[1] / WEIGHTS).items() if "classifier" not in n}, places[1] / WEIGHTS)
     with pytest.raises(CheckpointError, match="adapter1: .*bias, .*base"):
         hydractl.fuse([tmp_path / "base", *places])
