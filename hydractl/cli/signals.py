@@ -19,8 +19,8 @@ from typing import ClassVar, NoReturn
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + signal.SIGINT
-PATIENCE = 2.0  # seconds from the signal to the end of the process
 REPEATED = 0.1  # seconds between two looks at whether the exception was lost
+LOOKS = 20  # from the signal to the end of the process; looks, not seconds, wait for a process that hardly runs
 
 
 class Signals:
@@ -74,8 +74,7 @@ class Signals:
         """Waits for a signal, then for the end of the process."""
         while (number := os.read(read, 1)[0]) not in ENDING:
             pass
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
+        for _ in range(LOOKS):
             time.sleep(REPEATED)
             if self.received is not None:  # else the main thread is in a native call
                 self._repeats = True
