@@ -119,7 +119,7 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     facts: dict[str, object] = {}
     for number, member in enumerate(selection.members):
         dropped = ", ".join(map(_head, in_candidate_order(member.heads)))
-        made = f"the file {member.file.reference}" if member.file else f"without {dropped}" if dropped else "unchanged"
+        made = f"the file {member.reference}" if member.reference else f"without {dropped}" if dropped else "unchanged"
         facts[f"member {number}"] = f"{member.candidate or 'a member'}, {made}"
     return {**facts, **_made_of(selection.model)}, ()
 

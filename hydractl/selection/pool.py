@@ -1,6 +1,6 @@
 """Candidates of several sets in one pool, and the best members of any set."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint, trunk_depth
-from hydractl.checkpoint.heads import Head, KeptHeads, Unit, without
+from hydractl.checkpoint.heads import Head, KeptHeads, without
 from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
 from hydractl.checkpoint.slots import Slot, parameter_count, slots
 from hydractl.checkpoint.tensors import tensor_bytes
@@ -18,30 +18,9 @@ from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
-from hydractl.surgery.choose import by_scores, dealt
 from hydractl.surgery.fusion import fuse, fused_layout
-from hydractl.surgery.slicing import drop_heads, drop_units, with_dtype
+from hydractl.surgery.slicing import drop_heads, with_dtype
 from hydractl.systems.cost import multiply_adds
-
-
-@dataclass(frozen=True, eq=False)
-class UnitDeal:
-    """The MLP units that chosen members lose: an even share of each layer above their trunk.
-
-    All keep the best half of what a member keeps, and the others are dealt out.
-    """
-
-    scores: Mapping[Unit, float]  # higher = keep, of every unit of the network
-    lost: int  # by each member
-
-    def dropped(self, members: int, trunk: int) -> list[list[Unit]]:
-        """Returns what each of several members loses.
-
-        Raises:
-            OptionError: there are fewer units above the trunk.
-        """
-        above = {unit: score for unit, score in self.scores.items() if unit.layer >= trunk}
-        return dealt(above, by_scores(above, self.lost, "layer"), members)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +32,6 @@ class CandidatePool:
     files: tuple[Checkpoint, ...]  # members that exist, each a candidate of every set whose trunk it shares
     sets: tuple[tuple[int, ...], ...]  # by numbers of candidates
     trunks: tuple[int, ...]  # how many layers the candidates of each set share
-    deal: UnitDeal | None = None  # of what members lose once they are chosen; candidates keep all units
     marks: dict[int, dict[str, bytes]] = field(default_factory=dict)  # of tensors, by candidate, once they are read
 
     @property
@@ -75,24 +53,19 @@ class CandidatePool:
         """Returns those of some candidates that are files of their own."""
         return [self.checkpoint(candidate) for candidate in chosen if candidate >= len(self.dropped)]
 
-    def units(self, chosen: Sequence[int], trunk: int | None) -> list[list[Unit]]:
-        """Returns the MLP units that members of a set with this trunk lose; none for a trunk of None."""
-        return [[] for _ in chosen] if self.deal is None or trunk is None else self.deal.dropped(len(chosen), trunk)
-
-    def fused(self, chosen: Sequence[int], trunk: int | None = None) -> Checkpoint:
+    def fused(self, chosen: Sequence[int]) -> Checkpoint:
         """Returns the network that some candidates make together."""
-        members = zip(map(self.checkpoint, chosen), self.units(chosen, trunk), strict=True)
-        return together([drop_units(member, units) if units else member for member, units in members])
+        return together([self.checkpoint(candidate) for candidate in chosen])
 
-    def cost(self, chosen: Sequence[int], trunk: int | None = None) -> int:
+    def cost(self, chosen: Sequence[int]) -> int:
         """Returns the multiply-adds of that network for one sample, as published."""
-        return multiply_adds(self.network.spec, self.layout(chosen, trunk))
+        return multiply_adds(self.network.spec, self.layout(chosen))
 
-    def parameters(self, chosen: Sequence[int], trunk: int | None = None) -> int:
+    def parameters(self, chosen: Sequence[int]) -> int:
         """Counts the numbers that that network stores."""
-        return parameter_count(stored_shapes(self.network.spec, self.layout(chosen, trunk)))
+        return parameter_count(stored_shapes(self.network.spec, self.layout(chosen)))
 
-    def layout(self, chosen: Sequence[int], trunk: int | None = None) -> Layout:
+    def layout(self, chosen: Sequence[int]) -> Layout:
         """Returns what its members keep, and which tensors these share."""
         if self.files_among(chosen):
             members = [self.checkpoint(candidate) for candidate in chosen]
@@ -104,9 +77,6 @@ class CandidatePool:
         # Members of one network differ where their heads do: nothing has to be read.
         spec, source = self.network.spec, self.network.layout
         kept = [replace(source, heads=without(source.heads, self.dropped[candidate].dropped)) for candidate in chosen]
-        if self.deal is not None and trunk is not None:
-            lost = zip(kept, self.units(chosen, trunk), strict=True)
-            kept = [layout.without_units(spec, units) for layout, units in lost]
         joined, table = side_by_side(spec, kept, source.shared), slots(spec).items()
         shared = frozenset(name for name, slot in table if not slot.is_attention or _alike(joined.heads, slot))
         return replace(joined, shared=shared)
@@ -188,10 +158,10 @@ class Criteria:
         )
         return Goal(objective, least)
 
-    def allows(self, candidates: CandidatePool, chosen: Sequence[int], trunk: int | None = None) -> bool:
+    def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
         """Returns True if members together keep within the limits on cost."""
         limits = ((self.multiply_adds, candidates.cost), (self.parameters, candidates.parameters))
-        return all(most is None or count(chosen, trunk) <= most * count([0]) for most, count in limits)
+        return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
 
 
 @dataclass(frozen=True)
@@ -219,9 +189,9 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
                 logits,
                 goal,
                 (low, max(low, min(high, len(numbers)))),
-                partial(candidates.cost, trunk=trunk),
+                candidates.cost,
                 among=numbers,
-                within=partial(criteria.allows, candidates, trunk=trunk),
+                within=partial(criteria.allows, candidates),
             )
         except OptionError as error:
             reason = error

@@ -9,7 +9,6 @@ from typing import Any
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.inputs.members import SelectionLike, follow
 from hydractl.inputs.models import ModelLike, as_checkpoint, as_several
 from hydractl.inputs.result import MadeModel
 from hydractl.options import function, option, remembered
@@ -55,8 +54,6 @@ class Fuse:
     A network followed by folders of LoRA adapters, as the library peft saves them, makes a LoRA-Ensemble, which keeps
     their factors. A single adapter is merged into the network.
 
-    With `selection` the members are made as well: the same bytes as select writes with an output.
-
     Writes one safetensors file and prints its path.
 
     >>> fused = hydractl.fuse(["m1", "m2"])
@@ -64,22 +61,18 @@ class Fuse:
     2
 
     Raises:
-        ArtifactError: a selection that cannot be read, or whose networks have changed.
         CheckpointError: a member cannot be read, or members differ in what they must agree in.
-        OptionError: fewer than two members, an unknown part, or `soup` beside `separate` or `selection`.
+        OptionError: fewer than two members, an unknown part, or `soup` beside `separate`.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
 
     models: Sequence[ModelLike] = option(
         (),
-        "The members, in order. With `selection`: the files that it names, if they have moved.",
+        "The members, in order.",
         "Model",
         "MODEL...",
         positional=True,
         remembered=False,
-    )
-    selection: SelectionLike | None = option(
-        None, "Fuse the members that hydractl select has chosen.", metavar="FILE|-", remembered=False
     )
     separate: str | None = option(
         None,
@@ -99,17 +92,12 @@ class Fuse:
         from hydractl.surgery.fusion import parse_separate
 
         parts = None if self.separate is None else parse_separate(map(str.strip, self.separate.split(",")))
-        if self.soup and (parts is not None or self.selection is not None):
-            other = "separate" if parts is not None else "selection"
-            raise OptionError(f"`soup` averages all that members have, `{other}` keeps them apart: leave one out")
-        notes: list[str] = []
-        if self.selection is not None:
-            fused = follow(self.selection, self.models).fused(parts, choose_dtype(self.dtype))
-        else:
-            members, adapters, fused = self._fused(parts)
-            options = remembered(self, separate=None if parts is None else sorted(parts), soup=self.soup or None)
-            fused = with_provenance(fused, "fuse", members, options | {"adapters": adapters or None})
-            notes += alike(members)
+        if self.soup and parts is not None:
+            raise OptionError("`soup` averages all that members have, `separate` keeps them apart: leave one out")
+        members, adapters, fused = self._fused(parts)
+        options = remembered(self, separate=None if parts is None else sorted(parts), soup=self.soup or None)
+        fused = with_provenance(fused, "fuse", members, options | {"adapters": adapters or None})
+        notes = list(alike(members))
         apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
         if parts is None and any((slot.tower, slot.group) == ("text", "mlp") for slot in apart):
             notes.append("text towers differ: each member keeps its own; `separate` none averages what it can")

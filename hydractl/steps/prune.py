@@ -10,19 +10,18 @@ from typing import Annotated, Any
 
 from hydractl.artifacts import Artifact
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads
+from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
 from hydractl.circuit.ranking import require_towers
 from hydractl.data.reading import Reading
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.inputs.members import SelectionLike, follow
 from hydractl.inputs.models import ModelLike, as_checkpoint
 from hydractl.inputs.refitting import RefitOptions, Refitter
 from hydractl.inputs.result import MadeModel
 from hydractl.inputs.search_data import open_material
 from hydractl.options import Option, Rows, function, option, remembered
 from hydractl.reports.summary import pruning_line
-from hydractl.run_options import Compute, Force, Seed, dtype_name, output_option
+from hydractl.run_options import Compute, Force, Seed, output_option
 from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.surgery.choose import heads_leaving, units_leaving
 from hydractl.surgery.provenance import headless, samples_behind, telling_name, with_provenance
@@ -132,7 +131,7 @@ class Prune:
 
     Example: hydractl prune --method circuit --budget 48
 
-    Writes one safetensors file, with `selection` or `members` one for each member, and prints its path.
+    Writes one safetensors file, with `members` one for each, and prints its path.
 
     >>> member = hydractl.prune("vit", method="random", budget=3, seed=1)
     >>> len(member.dropped)
@@ -163,12 +162,6 @@ class Prune:
         Rows(PRUNE_METHODS),
     ] = None
     unit_cut: UnitCut = UnitCut()
-    selection: SelectionLike | None = option(
-        None,
-        "Make every member that hydractl select has chosen, in place of `method` and `budget`.",
-        metavar="FILE|-",
-        remembered=False,
-    )
     seed: Seed = 0
     refitting: RefitOptions = RefitOptions()
     reading: Reading = Reading()
@@ -183,11 +176,9 @@ class Prune:
         data = (self.refitting.refit, None if self.method is None else self.method.id_data)
         if self.reading.limit is not None and data == (None, None):
             raise OptionError("`limit` has no effect without data: give `id_data` or `refit`, or leave it out")
-        if self.selection is not None:
-            return self._selected(self.selection, watch)
         method, cut = self.method, self.unit_cut
         if method is None or (self.budget is None and cut.units is None and cut.budget_macs is None):
-            raise OptionError("no option chooses heads to drop: give `method` and `budget`, or a `selection`")
+            raise OptionError("no option chooses heads to drop: give `method` and `budget`")
         if self.budget is not None and cut.budget_macs is not None:
             raise OptionError("`budget_macs` decides how many heads to drop: leave `budget` out")
         method = self._searched(method, watch)
@@ -237,27 +228,6 @@ class Prune:
             compute=replace(self.compute, dtype=None),
         )
         return replace(method, circuit=search.run(watch).circuit, id_data=None, ood_data=None)
-
-    def _selected(self, selection: SelectionLike, watch: Watcher) -> Pruned:
-        """Returns each member of a selection as a network of its own, in the order in which they were chosen."""
-        if self.method is not None or self.budget is not None or self.unit_cut != UnitCut():
-            raise OptionError("`selection` decides which heads to drop: leave `method` and all budgets out")
-        followed = follow(selection, [] if self.model is None else [self.model])
-        network, chosen, members = followed.network, followed.selection, followed.members
-        every = set(member_heads(network.heads, 0))
-        common = {
-            "method": "selection",
-            "dtype": dtype_name(self.compute.dtype),
-            "search_data": chosen.search_data,
-        }
-        made, paths = [], self._paths(network, len(members))
-        with self.refitting.opened(network, self.reading, self.compute, watch) as refitter:
-            for row, member, path in zip(chosen.members, members, paths, strict=True):
-                cut = _Made(member, network, refitter) if row.file is None else _Made(member, member)
-                written = self._write(cut, common | {"candidate": row.candidate}, path, watch)
-                dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
-                made.append(PrunedMember(written, dropped, path, row.lost_units))
-        return Pruned(tuple(made))
 
     def _write(self, made: _Made, options: Mapping[str, Any], path: Path | None, watch: Watcher) -> Checkpoint:
         """Returns a network with its dtype and its history, refitted if it shall be, and written if there is a path."""

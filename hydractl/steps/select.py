@@ -16,7 +16,7 @@ from hydractl.circuit.head_files import Circuit, CircuitLike
 from hydractl.circuit.objective import Material, require_confidence
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
-from hydractl.inputs.members import Limits, UnitLoss, existing_members, named_circuits
+from hydractl.inputs.members import Limits, existing_members, named_circuits
 from hydractl.inputs.models import Model, ModelLike, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
@@ -24,8 +24,8 @@ from hydractl.options import function, option, remembered
 from hydractl.reports.describe import curve_lines
 from hydractl.run_options import Compute, Force, Resume, Seed, output_option
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
-from hydractl.selection.selection_file import selection_json, with_selection
-from hydractl.surgery.provenance import SEEN, samples_behind
+from hydractl.selection.selection_file import selection_json
+from hydractl.surgery.provenance import SEEN, samples_behind, with_provenance
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -157,14 +157,13 @@ class Select:
         None, "Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True
     )
     limits: Limits = Limits()
-    unit_loss: UnitLoss = UnitLoss()
     trunks: str = _listed("Trunk depths to try: below layer L all candidates keep the same heads.", "0,2,4")
     seed: Seed = 0
     id_data: LabelledData
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     reading: Reading = Reading()
     compute: Compute = Compute()
-    output: str | Path | None = output_option("File for the selection, which prune and fuse read.", "SELECTION.json")
+    output: str | Path | None = output_option("File for the record of the selection.", "SELECTION.json")
     hydra: str | Path | None = option(None, "File for the fused members.", "Output", "FILE", remembered=False)
     resume: Resume = False
     force: Force = False
@@ -208,17 +207,13 @@ class Select:
                 resume=self.resume,
                 force=self.force,
             )
-            deal = self.unit_loss.deal(network, trunks)
             pool, circuits = self.candidates.gather(network, self.budgets, trunks, self.seed)
             require_enough((criteria.members[0], criteria.members[0]), max(map(len, pool.sets)))
-            if deal is not None and pool.files:
-                raise OptionError("`units`: members from files keep their units: leave the files out")
-            pool = replace(pool, deal=deal)
             outcome = choose(run.answers(pool), pool, criteria)
-            chosen, seen = outcome.curve.chosen, _seen(material, [*circuits, self.unit_loss.artifact])
+            chosen, seen = outcome.curve.chosen, _seen(material, circuits)
             origin = {**origin_of(network, options), "search_data": seen}
-            fused = pool.fused(chosen, outcome.trunk)
-            fused = with_selection(fused, network, pool.files_among(chosen), {**options, SEEN: seen})
+            fused = pool.fused(chosen)
+            fused = with_provenance(fused, "select", [network, *pool.files_among(chosen)], {**options, SEEN: seen})
             selected = Selected(selection_json(outcome, pool, self.objective, origin), fused, output, hydra)
             if ranks.leads:
                 selected.write(self.force)
@@ -241,7 +236,7 @@ class Select:
 select = function(Select)
 
 
-def _seen(material: Material, artifacts: Sequence[Artifact | None]) -> Mapping[str, Any]:
+def _seen(material: Material, artifacts: Sequence[Artifact]) -> Mapping[str, Any]:
     """Returns sketches of every sample that a choice depends on."""
     from hydractl.data.hashes import merged
 

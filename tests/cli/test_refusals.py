@@ -1,6 +1,5 @@
 """What commands refuse: one line on stderr, the exit code, and the option or file that is wrong."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.options import Declared, declared, make
 from tests.cli.conftest import Command as Run
-from tests.cli.conftest import circuit, named, save_circuit, save_images, save_vit
+from tests.cli.conftest import named, save_circuit, save_images, save_vit
 from tests.test_options import anything
 
 EXTRACT = "extract-circuit vit --id-data=pets --ood-data=noise"
@@ -100,12 +99,6 @@ REFUSED = f"""
 2 | --members 9                             | {SELECT} --random=3 --members=9
 2 | --budgets 9                             | select vit --id-data=pets --random=3 --budgets=9,99
 2 | fit the cost budget                     | {SELECT} --random=3 --members=1 --budget-macs=0.2x
-1 | members                                 | prune vit --selection=none.json
-1 | either the heads                        | prune vit --selection=nothing.json
-2 | vision layer 9 head 1                   | prune vit --selection=layer9.json
-2 | --method                                | prune vit --selection=two.json --method=random --budget=1
-2 | 2 members                               | prune vit --selection=two.json -o one
-2 | two.json: names no network              | fuse --selection=two.json -o x
 2 | --id-data                               | evaluate m0 --suite=suite.toml --id-data=pets
 2 | --report                                | evaluate m0 --suite=suite.toml --report=page
 2 | --suite sst3                            | evaluate m0 --suite=sst3
@@ -142,10 +135,6 @@ def folder(
     (here / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     texts = {"empty.csv": "image,label\n", "empty.txt": "\n", "classes": "cat\n", "r.json": "{"}
     texts["suite.toml"] = "[tasks.pets]\nid_data = 'pets'\n"
-    one = {"dropped": circuit((0, 1))["steps"]}
-    selected = {"none": [], "nothing": [{}], "layer9": [{"dropped": circuit((9, 1))["steps"]}], "two": [one, one]}
-    for name, members in selected.items():
-        texts[f"{name}.json"] = json.dumps({"format": "hydractl-selection", "version": 1, "members": members})
     save_circuit(here / "c.json", (0, 0), (0, 1))
     for name, text in texts.items():
         (here / name).write_text(text)
