@@ -1,9 +1,9 @@
-"""What should members be chosen by, and among? Selections on a few samples, measured on all others, again and again.
+"""What should members be chosen among? Selections on a few samples, measured on all others, again and again.
 
     python selection_study.py MODEL ID_DATA --circuit FILE ... --choose-ood SOURCE --test-ood [NAME=]SOURCE ... \\
         --budgets 3,6,12 --pools 18 --draws 4 --random 12 --choose 500 --splits 6 --answers answers.npz
 
-All candidates answer all samples once; ANSWERS keeps what they say, so that other rules can be tried in seconds. Then
+All candidates answer all samples once; ANSWERS keeps what they say, so that other sizes can be tried in seconds. Then
 the ID samples are divided at random, SPLITS times: members are chosen on CHOOSE of them beside the first OOD set, by
 `select`'s own code, get a temperature there, and are measured on the others and on the other OOD sets. Nothing is
 trained. Prints a Markdown table of the mean difference to the network, with the standard deviation over the divisions,
@@ -37,13 +37,7 @@ from hydractl.watch import LOG
 
 CHOSEN_ON = "choose"  # the OOD set
 OOD = "ood "  # what names of OOD sets begin with in the file of answers
-RULES = {
-    "nll": Criteria("nll", (3, 3)),
-    "acc": Criteria("acc", (3, 3)),
-    "ood": Criteria("ood", (3, 3)),
-    "avg": Criteria("avg", (3, 3)),
-    "avg, accuracy at most .005 less": Criteria("avg", (3, 3), max_accuracy_drop=0.005),
-}
+RULE = Criteria((3, 3))
 #: Of the names of candidates: what their circuits say alone, with draws from their first heads, draws from all heads.
 AMONG: Mapping[str, Callable[[str], bool]] = {
     "circuits": lambda name: "seed" not in name,
@@ -133,20 +127,19 @@ def main() -> None:
     whole = gather(material.checkpoint, [candidate_set(sources(asked, material))])
     answers = all_answers(asked.answers, material, whole)
 
-    gains: dict[tuple[str, str], list[np.ndarray]] = {}
+    gains: dict[str, list[np.ndarray]] = {}
     for places in divisions(len(answers.labels), asked.choose, asked.splits):
         chosen_on, measured_on = divided(answers, *places)
         network = measured(measured_on, [0], chosen_on)
         for among, belongs in AMONG.items():
             own = replace(whole, sets=(tuple(k for k, name in enumerate(whole.names) if belongs(name)),))
-            for rule, how in RULES.items():
-                members = list(choose(chosen_on, own, how).curve.chosen)
-                gains.setdefault((among, rule), []).append(measured(measured_on, members, chosen_on) - network)
-    print("| among | by | accuracy, points | NLL | mean AUROC, points |\n|---|---|---|---|---|")
-    for (among, rule), of_divisions in gains.items():
+            members = list(choose(chosen_on, own, RULE).curve.chosen)
+            gains.setdefault(among, []).append(measured(measured_on, members, chosen_on) - network)
+    print("| among | accuracy, points | NLL | mean AUROC, points |\n|---|---|---|---|")
+    for among, of_divisions in gains.items():
         means, deviations = np.mean(of_divisions, axis=0), np.std(of_divisions, axis=0)
         cells = (f"{m:+.{d}f} ± {s:.{d}f}" for m, s, d in zip(means, deviations, (2, 4, 2), strict=True))
-        print(f"| {among} | {rule} | {' | '.join(cells)} |")
+        print(f"| {among} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hydractl.tasks.task import Task
 
 Objective = Literal["acc", "ood", "avg"]
-Loss = Literal["nll"]
 OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
 
 
@@ -95,21 +94,15 @@ class Measure(NamedTuple):
         """The AUROC of the MSP with OOD positive; None without OOD samples."""
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
-    def score(self, objective: Objective | Loss) -> float:
-        """Returns the objective, higher = better: minus the loss, or 0..1; `ood` and `avg` need OOD samples.
+    def score(self, objective: Objective) -> float:
+        """Returns the objective, 0..1, higher = better; `ood` and `avg` need OOD samples.
 
         Source: [HE] D.1.2.
         """
-        if objective == "nll":
-            return -self.nll
         if objective == "acc":
             return self.accuracy
         assert self.auroc is not None
         return self.auroc if objective == "ood" else (self.accuracy + self.auroc) / 2
-
-    def standing(self, objective: Objective | Loss) -> float:
-        """Returns what decisions compare: a whole number, except for the loss."""
-        return -self.nll if objective == "nll" else self.rank(objective)
 
     def rank(self, objective: Objective) -> int:
         """Returns a whole number in proportion to the objective on given data: what decisions compare."""

@@ -24,7 +24,7 @@ from hydractl.inputs.search_data import modality_of, open_material, open_ood_set
 from hydractl.options import Option, Rows, declared, flat, make, option, with_options
 from hydractl.run_options import Compute, Precision, Seed
 from hydractl.schema import Origin, parse_toml, read_json, read_text
-from hydractl.selection.candidates import SelectionObjective, counts
+from hydractl.selection.candidates import counts
 from hydractl.text import printable, shortened
 from hydractl.training.request import Hyperparameters, TrainingSources
 from hydractl.watch import LOG, Watcher
@@ -73,9 +73,6 @@ class MemberChoice:
     """The candidates for members, and the rule by which they are chosen."""
 
     members: int = option(3, "Number of members.", minimum=1, maximum=100)
-    objective: SelectionObjective = option(
-        "nll", "Select members by NLL, accuracy, AUROC of MSP, or the mean of the last two.", rare=True
-    )
     budgets: str = option(
         "8%,17%,33%", "Heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%", rare=True
     )
@@ -88,9 +85,6 @@ class MemberChoice:
         "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
         metavar="0,2,4",
         rare=True,
-    )
-    max_accuracy_drop: float = option(
-        0.005, "Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True
     )
 
 

@@ -42,7 +42,7 @@ FAR, NEAR = 0.35, 0.12
 MOST = 2.0  # from this multiple of the network's multiply-adds on, members need not lose units
 SAMPLES = 1000  # that units are scored on
 #: Options of a build that choose among candidates, of which this plan has none.
-CHOOSING = ("objective", "budgets", "draws", "random", "trunks", "max_accuracy_drop", "search", "search_samples")
+CHOOSING = ("budgets", "draws", "random", "trunks", "search", "search_samples")
 HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
     Made(f"{name}.safetensors") for name in ("hydra", "network", "trained", "teacher", "soup")
 )
@@ -378,22 +378,19 @@ def _members(build: BuildOptions, family: Family) -> Stage:
 
 
 def _choice(build: BuildOptions, limits: Limits | None, hydras: Sequence[Made], best: Made) -> Stage:
-    """Returns the command that chooses a Hydra: by NLL at the temperature of each, unless an objective is given.
+    """Returns the command that chooses a Hydra by NLL at the temperature of each.
 
     Args:
         limits: of the Hydra that is built; None for the best of a cost.
     """
-    objective = build.choice.objective
     artifact = Made(best.replace(".safetensors", ".json"))
     step = Select(
         model=_network(build),
         candidates=Candidates(list(hydras), without_dense=True),
-        objective="calibrated" if objective == "nll" else objective,
+        objective="calibrated",
         members="1",
-        max_accuracy_drop=None if limits is None else build.choice.max_accuracy_drop,
         limits=limits or Limits(),
         id_data=_id_data(build, 2),
-        ood_data=_ood_data(build, 2) if objective in ("ood", "avg") else None,
         reading=_reading(build),
         compute=build.compute,
         output=artifact,
@@ -414,9 +411,7 @@ def _selection(build: BuildOptions, limits: Limits, trunks: str, name: str) -> S
         model=_network(build),
         candidates=sources,
         budgets=build.choice.budgets,
-        objective=build.choice.objective,
         members=str(build.choice.members),
-        max_accuracy_drop=build.choice.max_accuracy_drop,
         limits=limits,
         trunks="" if trunks == "0" else trunks,
         seed=build.seed,

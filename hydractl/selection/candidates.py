@@ -12,9 +12,8 @@ from hydractl.checkpoint.heads import Head, in_candidate_order, number_of_heads
 from hydractl.errors import OptionError
 from hydractl.surgery.choose import at_random, by_ranking
 
-#: The mean negative log-likelihood of the labels, the ID accuracy, the AUROC of MSP, the mean of the latter two; and
-#: the negative log-likelihood at the temperature that fits these labels best.
-SelectionObjective = Literal["nll", "acc", "ood", "avg", "calibrated"]
+#: The mean negative log-likelihood of the labels; and that at the temperature that fits these labels best.
+SelectionObjective = Literal["nll", "calibrated"]
 
 
 @dataclass(frozen=True)
@@ -106,9 +105,3 @@ def counts(name: str, text: str, heads: int, free: int | None = None) -> list[in
             )
         numbers.add(count)
     return sorted(numbers)
-
-
-def require_measurable(objective: SelectionObjective, has_ood: bool) -> None:
-    """Raises OptionError for an objective that is measured on OOD samples if there are none."""
-    if objective in ("ood", "avg") and not has_ood:
-        raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")

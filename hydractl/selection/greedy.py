@@ -5,18 +5,16 @@ Source: Caruana et al. 2004, without replacement, starting with no member.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.circuit.objective import Loss, Measure, Objective, measure
+from hydractl.circuit.objective import Measure, measure
 from hydractl.data.samples import Labels
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.arrays import FloatArray, IntArray, sample_chunks, scaled_logits
-from hydractl.selection.candidates import require_measurable
 from hydractl.tasks.task import Answers, Judged, Task
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
@@ -75,20 +73,6 @@ class CandidateLogits:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """The objective of a choice, and the accuracy that members together may not fall below (None: any)."""
-
-    objective: Objective | Loss
-    least_accuracy: Fraction | None = None
-
-    def standing(self, quality: Measure) -> tuple[bool, float]:
-        """Returns the value to maximise: whether accuracy suffices, then the objective, or the accuracy if not."""
-        accuracy = Fraction(quality.correct, quality.id_samples)
-        enough = self.least_accuracy is None or accuracy >= self.least_accuracy
-        return enough, quality.standing(self.objective if enough else "acc")
-
-
-@dataclass(frozen=True)
 class CurvePoint:
     """A candidate, and the quality of all members chosen so far with it."""
 
@@ -117,32 +101,28 @@ class MemberCurve:
 
 def select(
     logits: CandidateLogits,
-    goal: Goal,
     members: tuple[int, int],
     cost: Cost,
     *,
     among: Sequence[int] | None = None,
     within: Callable[[Sequence[int]], bool] = lambda chosen: True,
 ) -> MemberCurve:
-    """Returns the members that do best together, found by adding the best candidate again and again.
+    """Returns the members with the lowest loss together, found by adding the best candidate again and again.
 
-    Among equally good candidates the cheapest joins, then the first. If the least accuracy is out of reach the most
-    accurate joins, so that others may come within it.
+    Among equally good candidates the cheapest joins, then the first.
 
     Args:
-        members: how many at least and at most; between them the number with the best objective, then the least.
+        members: how many at least and at most; between them the number with the lowest loss, then the least.
         cost: called wherever candidates tie.
         among: the candidates to choose from, by number; None for all.
         within: whether members together keep within the limits on cost; members stop joining when no candidate would.
 
     Raises:
-        OptionError: fewer candidates than members, no OOD samples for an objective that is measured on them, or a
-            cost that so many members cannot keep to.
+        OptionError: fewer candidates than members, or a cost that so many members cannot keep to.
         DataError: a logit is not finite, or a set is empty.
     """
     among = range(logits.candidates) if among is None else among
     require_enough(members, len(among))
-    require_measurable(goal.objective, bool(logits.outside))
     low, high = members
     points: list[CurvePoint] = []
     while len(points) < high:
@@ -150,14 +130,14 @@ def select(
         trials = {k: quality(logits, (*before, k)) for k in among if k not in before and within((*before, k))}
         if not trials:
             break
-        best = max(map(goal.standing, trials.values()))
-        tied = [k for k, trial in trials.items() if goal.standing(trial) == best]
+        best = min(trial.nll for trial in trials.values())
+        tied = [k for k, trial in trials.items() if trial.nll == best]
         winner = min(tied, key=lambda k: cost((*before, k))) if len(tied) > 1 else tied[0]
         points.append(CurvePoint(winner, trials[winner], cost((*before, winner))))
     if len(points) < low:
         raise OptionError(f"`members` {low}: only {len(points)} fit the cost budget: allow more, or drop more heads")
     counts = range(low, len(points) + 1)
-    return MemberCurve(tuple(points), max(counts, key=lambda n: goal.standing(points[n - 1].quality)))
+    return MemberCurve(tuple(points), min(counts, key=lambda n: points[n - 1].quality.nll))
 
 
 def require_enough(members: tuple[int, int], candidates: int) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -16,8 +15,8 @@ from hydractl.checkpoint.slots import Slot, parameter_count, slots
 from hydractl.checkpoint.tensors import tensor_bytes
 from hydractl.circuit.objective import Measure
 from hydractl.errors import OptionError
-from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
-from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, quality, select
+from hydractl.selection.candidates import DENSE, Candidate, CandidateSet
+from hydractl.selection.greedy import CandidateLogits, MemberCurve, quality, select
 from hydractl.surgery.fusion import fuse, fused_layout
 from hydractl.surgery.slicing import drop_heads, with_dtype
 from hydractl.systems.cost import multiply_adds
@@ -141,22 +140,10 @@ def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Ch
 class Criteria:
     """The criteria of a selection."""
 
-    objective: SelectionObjective
     members: tuple[int, int]  # how many at least and at most
-    max_accuracy_drop: float | None = None  # against the network, 0..1; None for any
     # multiply_adds, parameters: multiply-adds and stored numbers as multiples of the network's; None for any
     multiply_adds: float | None = None
     parameters: float | None = None
-
-    def goal(self, network: Measure) -> Goal:
-        """Returns what members together aim at, given the quality of the network."""
-        objective = "nll" if self.objective == "calibrated" else self.objective
-        if self.max_accuracy_drop is None:
-            return Goal(objective)
-        least = Fraction(network.correct, network.id_samples) - Fraction(self.max_accuracy_drop).limit_denominator(
-            10**6
-        )
-        return Goal(objective, least)
 
     def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
         """Returns True if members together keep within the limits on cost."""
@@ -180,14 +167,13 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
         OptionError: no set has enough candidates that keep to the cost; the last one's reason is given.
     """
     baseline = quality(logits, [0])
-    goal, (low, high) = criteria.goal(baseline), criteria.members
+    low, high = criteria.members
     outcomes: list[Outcome] = []
     reason = OptionError("no candidates to choose from: give `budgets` or files of members")
     for numbers, trunk in zip(candidates.sets, candidates.trunks, strict=True):
         try:
             curve = select(
                 logits,
-                goal,
                 (low, max(low, min(high, len(numbers)))),
                 candidates.cost,
                 among=numbers,
@@ -199,4 +185,4 @@ def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteri
             outcomes.append(Outcome(curve, trunk, baseline))
     if not outcomes:
         raise reason
-    return max(outcomes, key=lambda outcome: goal.standing(outcome.curve.quality))
+    return min(outcomes, key=lambda outcome: outcome.curve.quality.nll)

@@ -34,7 +34,7 @@ from hydractl.pipeline.build_options import (
 )
 from hydractl.pipeline.plan import FRONT, HYDRA, NETWORK, REPORT, TRAINED, families, plan, thinning
 from hydractl.pipeline.stages import Stage, makefile, run_stages
-from hydractl.selection.candidates import counts, require_measurable
+from hydractl.selection.candidates import counts
 from hydractl.steps.evaluate import Evaluate
 from hydractl.training.request import Hyperparameters
 from hydractl.watch import Watcher
@@ -188,7 +188,6 @@ class Build(BuildOptions):
         for option, choice in searched.items():
             if choice is not None and not self.data.ood_data:
                 raise OptionError(f"`{option}` {choice}: circuits need `ood_data`: give it, or leave `{option}` out")
-        require_measurable(self.choice.objective, bool(self.data.ood_data))
         recipe, settings = self.learning.recipe, self.learning.settings
         training = {"recipe": recipe, "settings": settings, "train_samples": self.train_samples}
         for name, setting in training.items():
@@ -212,7 +211,7 @@ class Build(BuildOptions):
             raise OptionError(
                 f"{network.name}: embeds, but build needs labels: use prune, finetune, fuse and calibrate"
             )
-        require_confidence(task, [self.choice.objective], self.data.ood_data or None)
+        require_confidence(task, (), self.data.ood_data or None)
         recipe = Hyperparameters(self.learning.recipe, self.learning.settings).changed_recipe()
         if not task.outliers_teach and self.data.train_data and self.data.ood_data and recipe.outlier_weight:
             raise OptionError("a model of words cannot learn from outliers: add `settings` outlier_weight=0")

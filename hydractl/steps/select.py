@@ -23,7 +23,7 @@ from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, o
 from hydractl.options import function, option, remembered
 from hydractl.reports.describe import curve_lines
 from hydractl.run_options import Compute, Force, Resume, Seed, output_option
-from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts, require_measurable
+from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
 from hydractl.selection.selection_file import selection_json
 from hydractl.surgery.provenance import SEEN, samples_behind, with_provenance
 from hydractl.watch import LOG, Watcher
@@ -150,12 +150,9 @@ class Select:
     budgets: str = _listed("Heads that candidates drop, as numbers or shares of all above the trunk.", "6,12,33%")
     objective: SelectionObjective = option(
         "nll",
-        "Select members by NLL, accuracy, AUROC, the mean of the last two, or NLL at their best common temperature.",
+        "Select members by NLL, or by NLL at their best common temperature.",
     )
     members: str = option("3", "Number of members, or the range to choose it from.", metavar="M|A-B")
-    max_accuracy_drop: float | None = option(
-        None, "Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1, rare=True
-    )
     limits: Limits = Limits()
     trunks: str = _listed("Trunk depths to try: below layer L all candidates keep the same heads.", "0,2,4")
     seed: Seed = 0
@@ -182,9 +179,7 @@ class Select:
         from hydractl.selection.selection_run import SelectionRun
 
         criteria = Criteria(
-            self.objective,
             members,
-            self.max_accuracy_drop,
             multiply_adds=self.limits.budget_macs,
             parameters=self.limits.budget_params,
         )
@@ -192,7 +187,6 @@ class Select:
         material = open_material(
             self.model, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
         )
-        require_measurable(self.objective, bool(material.ood))
         network = material.checkpoint
         trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
         options = remembered(self, template=material.template, **dict.fromkeys(self.candidates.unused))
@@ -230,7 +224,7 @@ class Select:
             raise OptionError(
                 f"{network.name}: embeds, and averaging embeddings does not improve them: prune it by a circuit"
             )
-        require_confidence(task, [self.objective], self.ood_data or None)
+        require_confidence(task, (), self.ood_data or None)
 
 
 select = function(Select)

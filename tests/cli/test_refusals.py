@@ -109,7 +109,6 @@ REFUSED = f"""
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
 2 | yak                                     | select vit yak --circuit=c.json --budgets=1 --id-data=pets
-2 | --objective                             | build vit --id-data=pets -o x --objective=ood
 2 | --search                                | build vit --id-data=pets -o x --search=shortlist
 2 | --search-samples                        | build vit --id-data=pets -o x --search-samples=7
 2 | --draws                                 | build vit --id-data=pets -o x --draws=4

@@ -1,17 +1,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
-from typing import get_args
 
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
 from sklearn.metrics import f1_score, log_loss, r2_score
 
-from hydractl.circuit.objective import Loss, Objective
 from hydractl.metrics.arrays import FloatArray
-from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
+from hydractl.selection.greedy import CandidateLogits, quality, select
 from hydractl.tasks.all_tasks import find_task
 from tests.circuit.naive import quality as naive_quality
 
@@ -28,55 +25,44 @@ def random_answers(seed: int, sets: int = 2) -> CandidateLogits:
     return CandidateLogits(find_task("zero-shot"), logits, generator.integers(0, CLASSES, N), outside)
 
 
-def naive(answers: CandidateLogits, chosen: Sequence[int], objective: str) -> float:
+def naive(answers: CandidateLogits, chosen: Sequence[int]) -> float:
     sets = (answers.inside, *answers.outside)
     means = [softmax(logits[list(chosen)].astype(float), axis=-1).mean(0) for logits in sets]
-    return naive_quality(objective, answers.labels, *means)
+    return naive_quality("nll", answers.labels, *means)
 
 
 def costs(chosen: Sequence[int]) -> int:
     return sum(100 - k for k in chosen)
 
 
-def naive_greedy(answers: CandidateLogits, objective: str, members: int) -> list[int]:
+def naive_greedy(answers: CandidateLogits, members: int) -> list[int]:
     chosen: list[int] = []
     while len(chosen) < members:
         trials = [k for k in range(CANDIDATES) if k not in chosen]
-        scores = {k: naive(answers, [*chosen, k], objective) for k in trials}
+        scores = {k: naive(answers, [*chosen, k]) for k in trials}
         best = max(scores.values())
         tied = [k for k in trials if scores[k] > best - 1e-9]
         chosen.append(min(tied, key=lambda k: costs([*chosen, k])))
     return chosen
 
 
-@pytest.mark.parametrize("objective", ["nll", *get_args(Objective)])
 @pytest.mark.parametrize("seed", range(3))
-def test_choices_are_those_of_a_naive_greedy_search(objective: Objective | Loss, seed: int) -> None:
+def test_choices_are_those_of_a_naive_greedy_search(seed: int) -> None:
     answers = random_answers(seed)
-    found = select(answers, Goal(objective), (4, 4), costs)
-    assert list(found.chosen) == naive_greedy(answers, objective, 4)
+    found = select(answers, (4, 4), costs)
+    assert list(found.chosen) == naive_greedy(answers, 4)
     for count, step in enumerate(found.points, 1):
-        wanted = naive(answers, found.chosen[:count], objective)
-        assert float(step.quality.score(objective)) == pytest.approx(wanted, abs=1e-9)
+        assert -step.quality.nll == pytest.approx(naive(answers, found.chosen[:count]), abs=1e-9)
         assert step.multiply_adds == costs(found.chosen[:count])
 
 
 def test_between_two_numbers_of_members_the_best_is_taken() -> None:
     answers = random_answers(3)
-    found = select(answers, Goal("nll"), (1, CANDIDATES), costs)
+    found = select(answers, (1, CANDIDATES), costs)
     assert len(found.points) == CANDIDATES
     losses = [step.quality.nll for step in found.points]
     assert losses[found.members - 1] == min(losses)
     assert all(a != b for a, b in pairwise(losses))
-
-
-def test_accuracy_is_kept_where_it_can_be() -> None:
-    answers = random_answers(1)
-    best = max(quality(answers, [k]).accuracy for k in range(CANDIDATES))
-    found = select(answers, Goal("ood", Fraction(best).limit_denominator(N)), (1, 3), costs)
-    assert found.quality.accuracy >= best
-    out_of_reach = select(answers, Goal("ood", Fraction(1)), (1, 1), costs)
-    assert out_of_reach.quality.accuracy == best
 
 
 def test_members_together_are_measured_as_their_task_is() -> None:
@@ -123,5 +109,5 @@ def test_hydras_are_compared_each_at_the_temperature_that_fits_it() -> None:
         assert found.nll == pytest.approx(nll(best), abs=1e-4)
         right = softmax(logits / best, axis=-1).mean(0).argmax(-1) == answers.labels
         assert found.accuracy == pytest.approx(right.mean(), abs=1 / N)
-    curve = select(answers, Goal("nll"), (1, 1), costs)
+    curve = select(answers, (1, 1), costs)
     assert curve.chosen == (0,)

@@ -28,7 +28,7 @@ def written() -> dict[str, Any]:
 
 
 def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ("--id-data=pets", "--ood-data=noise", "--objective=ood", "--batch-size=4")
+    asked = ("--id-data=pets", "--ood-data=noise", "--batch-size=4")
     arguments = ("select", "vit", *OPTIONS, *asked, "-o", "s", "--hydra")
     run(*arguments, "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
