@@ -28,7 +28,7 @@ CIRCUIT = {
 }
 SCORES = {"format": "hydractl-scores", "version": 1, "method": "taylor", "towers": {"vision": [[1, 0.5], [0, 2]]}}
 MEASURE = [3, 4, 10, 5, 0.25]
-RANKING = {"objective": "acc", "baseline": MEASURE, "steps": [[["vision", 0, 1], MEASURE]], "shortcut": [1, [2]]}
+RANKING = {"objective": "acc", "baseline": MEASURE, "steps": [[["vision", 0, 1], MEASURE]]}
 STATE = {"format": "hydractl-search-state", "version": 1, "conditions": {"seed": 1}, "rankings": [RANKING]}
 NETWORK = {"reference": "vit", "sha256": "0a" * 32, "heads": {"vision": {"of": 2, "kept": [[[0], [1]], [[0, 1], []]]}}}
 LEAK = {"set": "id", "name": "a", "samples": 4, "overlap": 2, "used_as": ["search"]}

@@ -22,7 +22,6 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.tower_spec import TowerSpec
-from hydractl.circuit.modes import Exact
 from hydractl.circuit.objective import ScoringData, measure
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay, tokens_of
@@ -206,7 +205,7 @@ def searches(reference: ViTForImageClassification, model: Hydra, steps: int, sam
     chosen: dict[str, list[Head]] = {}
 
     def ours() -> None:
-        search = Search(tuple(member_heads(model.heads, 0)), steps, Exact())
+        search = Search(tuple(member_heads(model.heads, 0)), steps)
         (found,) = extract_circuits(model, [data], search, [Ranking("avg")])
         chosen["exact"] = [step.head for step in found.steps]
 

@@ -18,7 +18,6 @@ import torch
 from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.modes import Exact
 from hydractl.circuit.objective import OBJECTIVES, Material, Objective, ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
@@ -60,7 +59,7 @@ def naive_candidates(reference: str, data: ScoringData, device: torch.device) ->
 
 def search(material: Material, data: ScoringData, objective: Objective, budget: int) -> None:
     every = tuple(member_heads(material.model.heads, 0))
-    extract_circuits(material.model, [data], Search(every, budget, Exact()), [Ranking(objective)])
+    extract_circuits(material.model, [data], Search(every, budget), [Ranking(objective)])
 
 
 def main() -> None:

@@ -32,7 +32,6 @@ class Settings:
     model: str = "{made}/vit"
     search_id: str = "{made}/data/digits:validation"
     search_ood: tuple[str, ...] = ("{made}/data/near_search",)
-    search: str = "exact"
     search_limit: int = 1000
     rank: str = "all"  # heads that circuits rank
     train: str = "{made}/data/digits:train"
@@ -65,7 +64,7 @@ class Analyses:
         self.settings, self.output, self.model = settings, settings.output, settings.model
         s = settings
         searched = {"id_data": s.search_id, "ood_data": s.search_ood, "limit": s.search_limit, "budget": s.rank}
-        self.circuits = circuits(self.output, self.model, search=s.search, **searched)
+        self.circuits = circuits(self.output, self.model, **searched)
         self.circuit = self.circuits[-1]
         self.scores = made(
             self.output / "taylor.json", hydractl.score_heads, self.model, method="taylor", id_data=s.search_id,

@@ -32,7 +32,6 @@ class Settings:
     precision: str = "no"
     search_id: str = "{made}/data/digits:validation%1/3"
     search_ood: tuple[str, ...] = ("{made}/data/near_search%1/2",)
-    search: str = "exact"
     search_limit: int = 1000
     tie_break: str = "order"
     heads_per_step: int = 1
@@ -120,7 +119,7 @@ class Systems:
     def circuit(self, objective: str) -> Path:
         s = self.settings
         found = circuits(
-            self.output, self.model, id_data=s.search_id, ood_data=s.search_ood, budget=s.rank, search=s.search,
+            self.output, self.model, id_data=s.search_id, ood_data=s.search_ood, budget=s.rank,
             heads_per_step=s.heads_per_step, tie_break=s.tie_break, limit=s.search_limit,
         )  # fmt: skip
         return found[OBJECTIVES.index(objective)]

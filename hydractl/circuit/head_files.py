@@ -19,7 +19,7 @@ from hydractl.artifacts import (
 from hydractl.checkpoint.heads import Head, KeptHeads, Piece, Unit, member_heads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.circuit.objective import Measure, Objective
-from hydractl.circuit.ranking import DroppedHead, Ranking, Restriction, Shortcut
+from hydractl.circuit.ranking import DroppedHead, Ranking, Restriction
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.schema import Checked, Items, Schema
 
@@ -164,8 +164,6 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any], key: str) -> dict[
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
     assert ranking.baseline is not None
-    shortcut = ranking.shortcut
-    account = {"search": {"gap": ranking.gap, "checked": list(shortcut.checked)}} if shortcut else {}
     steps = [
         {**step.head._asdict(), "score": step.measure.score(ranking.objective), **_numbers(step.measure, key)}
         for step in ranking.steps
@@ -176,7 +174,6 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any], key: str) -> dict[
         "objective": ranking.objective,
         "baseline": _numbers(ranking.baseline, key),
         "steps": steps,
-        **account,
         **origin,
     }
 
@@ -215,17 +212,16 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
 
 
 class _Ranking(Schema):
-    """A ranking as JSON: heads, measures and the shortcut as lists of their fields."""
+    """A ranking as JSON: heads and measures as lists of their fields."""
 
     objective: Objective
     baseline: Measure | None
     steps: Items[tuple[ListedHead, Measure]]
-    shortcut: tuple[int, Items[int]] | None = None
 
     def value(self) -> Ranking:
         """Returns the ranking."""
         steps = tuple(DroppedHead(*step) for step in self.steps)
-        return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
+        return Ranking(self.objective, self.baseline, steps)
 
 
 class _SearchState(State, keys={"findings": "rankings"}):

@@ -110,11 +110,6 @@ class Measure(NamedTuple):
             return 2 * self.ood_samples * self.correct + self.ordered
         return self.correct if objective == "acc" else self.ordered
 
-    def span(self, objective: Objective) -> int:
-        """Returns the difference of ranks where objectives differ by 1."""
-        pairs = 2 * self.id_samples * self.ood_samples
-        return {"acc": self.id_samples, "ood": pairs, "avg": 2 * pairs}[objective]
-
 
 #: How a network does with each of some heads off, and under None with all of them on.
 Measures = Mapping[Head | None, Measure]

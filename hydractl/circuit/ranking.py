@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
@@ -12,12 +12,7 @@ from hydractl.errors import OptionError
 from hydractl.schema import Checked
 
 if TYPE_CHECKING:
-    from hydractl.circuit.objective import Measure, Measures, Objective, SearchData
-    from hydractl.model.hydra import Hydra
-
-    #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
-    #: of the shortcut taken, if any.
-    Measured = list[tuple["Ranking", Measures]]
+    from hydractl.circuit.objective import Measure, Objective
 
 #: Heads that were measured with each of them off, on so many samples.
 Group = tuple[Head, ...]
@@ -36,13 +31,6 @@ class DroppedHead(NamedTuple):
     measure: Measure
 
 
-class Shortcut(NamedTuple):
-    """Account of a search that measured only the candidates of a shortlist."""
-
-    gap: int  # from the best of all to the best of the first shortlist, in the objective's whole numbers
-    checked: tuple[int, ...]  # how many candidates were measured, round by round
-
-
 @dataclass(frozen=True)
 class Ranking:
     """The heads dropped for one objective, first dropped first; `baseline` is the network with all of them."""
@@ -50,7 +38,6 @@ class Ranking:
     objective: Objective
     baseline: Measure | None = None
     steps: tuple[DroppedHead, ...] = ()
-    shortcut: Shortcut | None = None
 
     @property
     def dropped(self) -> frozenset[Head]:
@@ -72,36 +59,6 @@ class Ranking:
         detected = "" if before is None or after is None else f", AUROC {before:.4f} to {after:.4f}"
         return f"{len(self.steps)} heads, {measured} {first.accuracy:.4f} to {last.accuracy:.4f}{detected}"
 
-    @property
-    def gap(self) -> float:
-        """The gap of its shortcut in units of the objective; 0 where it took none."""
-        if self.shortcut is None or self.baseline is None:
-            return 0.0
-        return self.shortcut.gap / self.baseline.span(self.objective)
-
-
-class Mode(Protocol):
-    """One way to measure the candidates of a round."""
-
-    name: ClassVar[str]
-    help: ClassVar[str]
-
-    @property
-    def heads_per_step(self) -> int:
-        """The number of heads that leave in a round."""
-
-    def count(self, left: int, *, first: bool) -> int:
-        """Returns how many of the candidates left are measured in a round, as far as it can be foreseen."""
-
-    def measure(
-        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-    ) -> Measured:
-        """Measures the candidates of a round on a network that lacks the heads that have left.
-
-        Args:
-            growing: rankings that have all dropped these heads; the result of one must not depend on the others.
-        """
-
 
 @dataclass(frozen=True)
 class Search:
@@ -109,18 +66,18 @@ class Search:
 
     candidates: tuple[Head, ...]
     budget: int
-    mode: Mode  # how the candidates of a round are measured
+    heads_per_step: int = 1  # how many leave in a round
     tie_break: TieBreak = "order"  # among equals the first in candidate order, or the one with the lowest ID loss
 
     def drops(self, done: int) -> int:
         """Returns how many heads leave in the round after so many have."""
-        return min(self.mode.heads_per_step, self.budget - done)
+        return min(self.heads_per_step, self.budget - done)
 
     def networks(self, done: int) -> int:
-        """Counts the networks with a head off that are measured after so many heads, as far as it can be foreseen."""
+        """Counts the networks with a head off that are measured after so many heads."""
         count = 0
         while done < self.budget:
-            count += self.mode.count(len(self.candidates) - done, first=not done)
+            count += len(self.candidates) - done
             done += self.drops(done)
         return count
 

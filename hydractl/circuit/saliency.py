@@ -1,6 +1,6 @@
-"""Head scores from weights and gradients: magnitude, Taylor and gates; higher = keep.
+"""Head scores from weights, gradients and activations: magnitude, Taylor, deviation; higher = keep.
 
-Source: [HE] D.1.1, after Molchanov et al. 2019 (Taylor) and Michel et al. 2019 (gates).
+Source: [HE] D.1.1, after Molchanov et al. 2019 (Taylor).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,6 @@ from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.checkpoint.layout import Layout, every_unit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.circuit.objective import ScoringData
-from hydractl.circuit.replay import kept_counts, pooled
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
@@ -208,24 +207,6 @@ def _by_unit(layout: Layout, spec: ModelSpec, values: Mapping[tuple[str, int], T
     }
 
 
-def gate_scores(model: Hydra, data: ScoringData, tower: str) -> dict[Head, float]:
-    """Returns the mean over samples of |dL_i / d xi_h| for each head of a tower, with xi_h = 1 a gate on its output."""
-    counts = kept_counts(model, tower)
-    device = next(model.parameters()).device
-
-    def absolute(number: int) -> Tensor:
-        with torch.enable_grad():
-            return _gate_gradients(model, data.id[number], data, tower).abs().sum(0).double()
-
-    total = _sum_over_batches(data, absolute, torch.zeros(sum(counts), dtype=torch.float64, device=device))
-    layers = (total / data.id_samples).split(counts)
-    return {
-        Head(tower, number, head): float(value)
-        for number, layer in enumerate(layers)
-        for head, value in zip(model.heads[tower][number][0], layer, strict=True)
-    }
-
-
 def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -> list[Tensor]:
     """Returns the gradients, float64, of the mean cross-entropy over all samples; batches are added in their order."""
     device, prompts = weights[0].device, data.all_prompts
@@ -285,31 +266,3 @@ def _of_head(model: Hydra, tensors: Mapping[str, Tensor], head: Head, parts: str
         tensors[f"{_prefix(head.tower, head.layer)}.{part}.weight"].narrow(int(part == "o"), place * width, width)
         for part in parts
     ]
-
-
-def _gate_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str) -> Tensor:
-    """Returns dL_i / d xi_h, `[B,sum H]`."""
-    labels, counts = required_labels(batch), kept_counts(model, tower)
-    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
-    inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-    prompts = {name: tensor.to(device) for name, tensor in data.all_prompts.items()}
-    per_sample = not prompts or tower != "text"
-    rows = len(batch.positions) if per_sample else 1
-    gates = [torch.ones(rows, count, device=device, dtype=dtype, requires_grad=True) for count in counts]
-
-    def view(number: int, z: Tensor) -> Tensor:
-        open_heads = z.unflatten(-1, (counts[number], -1)) if counts[number] else z[..., None]
-        return (open_heads * gates[number][:, None, :, None]).flatten(3) if counts[number] else z
-
-    read = pooled(model.get_submodule(tower), inputs if per_sample else prompts, view)  # type: ignore[arg-type]
-    if prompts:
-        images = model.embed("vision", read if per_sample else model.vision.forward_image(inputs["pixel_values"]))
-        classes = model.embed_texts(**prompts) if per_sample else model.embed("text", read)
-        logits = model.compare(images, classes)
-    else:
-        logits = batch.answered(model.classify(read))
-    losses = model.task.losses(logits, labels.to(device), 0.0)
-    if per_sample:  # a sample's gates touch its own loss only
-        return torch.cat(torch.autograd.grad(losses.sum(), gates, materialize_grads=True), 1)
-    each = [torch.autograd.grad(loss, gates, retain_graph=True, materialize_grads=True) for loss in losses]
-    return torch.stack([torch.cat(parts, 1)[0] for parts in each])

@@ -58,7 +58,6 @@ class ScoreMethod(Protocol):
     help: ClassVar[str]
     pictured: ClassVar[bool] = False  # whether a picture also shows the outputs of some heads for each sample
     caution: ClassVar[str | None] = None  # a warning for users who prune by these scores
-    each_tower: ClassVar[bool] = False  # whether it goes over the samples once for each tower
     # Whether scores of two towers differ in scale, so that one ranking over both means little.
     per_tower: ClassVar[bool] = False
     units: bool = False  # whether it scores MLP units too
@@ -115,25 +114,6 @@ class Deviation(ScoreMethod):
 
         heads, units = deviations(*scoring.network)
         return Scored(heads, units=units if self.units else {})
-
-
-@dataclass(frozen=True)
-class Gate(ScoreMethod):
-    """Scores by the gradient of a gate on each head's output."""
-
-    name = "gate"
-    help = "mean size of the gradient of a gate on the head's output"
-    by_loss = True
-    each_tower = True
-
-    id_data: IdData
-
-    def score(self, scoring: Scoring) -> Scored:
-        from hydractl.circuit.saliency import gate_scores
-
-        model, data = scoring.network
-        towers = [gate_scores(model, data, tower.name) for tower in model.spec.towers]
-        return Scored({head: score for scores in towers for head, score in scores.items()})
 
 
 @dataclass(frozen=True)
@@ -221,4 +201,4 @@ class Ablation(ScoreMethod):
         return Scored(ablation_scores(*scoring.network, self.objective))
 
 
-SCORE_METHODS = (Taylor, Deviation, Gate, Magnitude, Drawn, Separating, Ablation)
+SCORE_METHODS = (Taylor, Deviation, Magnitude, Drawn, Separating, Ablation)

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
-from hydractl.circuit.ranking import DroppedHead, Progress, Ranking, Search, Shortcut
+from hydractl.circuit.ranking import DroppedHead, Progress, Ranking, Search
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.saliency import gate_scores, required_labels
+from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
@@ -170,9 +169,9 @@ def extract_circuits(
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
         network = without_heads(model, dropped)
         growing = [ranking for ranking in current if ranking.dropped == dropped]
-        measured = search.mode.measure(search, network, data, growing=growing, progress=on_round(growing))
-        for ranking, (accounted, measures) in zip(growing, measured, strict=True):
-            grown = _grown(accounted, measures, search)
+        measures = ablate(network, data, search.left(dropped), on_round(growing))
+        for ranking in growing:
+            grown = _grown(ranking, measures, search)
             current[current.index(ranking)] = grown
             on_step(current, grown)
     return current
@@ -189,44 +188,3 @@ def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
     best = sorted(choice, key=badness)[: search.drops(len(ranking.steps))]
     steps = tuple(DroppedHead(head, measures[head]) for head in best)
     return replace(ranking, baseline=ranking.baseline or measures[None], steps=ranking.steps + steps)
-
-
-def measure_shortlisted(
-    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress, *, size: int
-) -> list[tuple[Ranking, Measures]]:
-    """Returns each ranking with its account, and the exact measures of the candidates that it may choose from.
-
-    The gradient is that of the ID loss, whatever the objective: it knows nothing of OOD samples. So the first step
-    measures every candidate, chooses among all of them, and notes by how much the best of the shortlist falls short.
-
-    Args:
-        growing: one ranking per objective; all have dropped the heads that `network` lacks.
-    """
-    dropped = growing[0].dropped
-    left, first = search.left(dropped), growing[0].shortcut is None
-    few = _least_needed(network, data, left, size)
-    measures: Measures = ablate(network, data, left if first else few, progress)
-    return [(replace(ranking, shortcut=_account(ranking, measures, few)), measures) for ranking in growing]
-
-
-def _least_needed(network: Hydra, data: SearchData, left: Sequence[Head], size: int) -> list[Head]:
-    """Returns the candidates with the lowest gate scores, averaged over tasks, in candidate order."""
-    if size >= len(left):
-        return list(left)
-    scores: dict[Head, float] = {}
-    for tower in dict.fromkeys(head.tower for head in left):
-        each = [gate_scores(network, task, tower) for task in data]
-        scores |= {head: fmean(of_task[head] for of_task in each) for head in each[0]}
-    chosen = set(sorted(left, key=scores.__getitem__)[:size])
-    return [head for head in left if head in chosen]
-
-
-def _account(ranking: Ranking, measures: Measures, few: Sequence[Head]) -> Shortcut:
-    measured = [head for head in measures if head is not None]
-    before = ranking.shortcut
-    if before is None:
-        best_of_all, best_of_few = (
-            max(measures[head].rank(ranking.objective) for head in heads) for heads in (measured, few)
-        )
-        return Shortcut(best_of_all - best_of_few, (len(measured),))
-    return before._replace(checked=(*before.checked, len(measured)))

@@ -14,14 +14,13 @@ import tomli_w
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads, number_of_heads
-from hydractl.circuit.modes import MODES
 from hydractl.circuit.ranking import Search
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
 from hydractl.inputs.refitting import ENOUGH
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
-from hydractl.options import Option, Rows, declared, flat, make, option, with_options
+from hydractl.options import Option, declared, flat, make, option, with_options
 from hydractl.run_options import Compute, Precision, Seed
 from hydractl.schema import Origin, parse_toml, read_json, read_text
 from hydractl.selection.candidates import counts
@@ -29,7 +28,7 @@ from hydractl.text import printable, shortened
 from hydractl.training.request import Hyperparameters, TrainingSources
 from hydractl.watch import LOG, Watcher
 
-NO_CIRCUITS = "none"
+NO_CIRCUITS, EXACT = "none", "exact"  # whether circuits are searched
 BUILD_TOML = "build.toml"
 BEGUN = "work/begun.json"
 #: Options that do not change the result; a config has no use for them.
@@ -52,7 +51,7 @@ class Effort:
     """The numbers of a build that no option gives."""
 
     name: str
-    search: str  # how circuits are searched
+    search: str  # whether circuits are searched
     search_samples: int  # of each set, to search on
     draws: int  # from the first heads of each circuit, per budget
     random: int  # draws from all heads, per budget
@@ -62,9 +61,9 @@ class Effort:
 
 
 EFFORTS = (
-    Effort("quick", "shortlist", 200, draws=2, random=6, limit=2000, steps=500, untrained=2),
-    Effort("normal", "exact", 500, draws=4, random=12, limit=5000, steps=1500, untrained=3),
-    Effort("thorough", "exact", 1500, draws=6, random=20, limit=10_000, steps=4500, untrained=6),
+    Effort("quick", NO_CIRCUITS, 200, draws=2, random=6, limit=2000, steps=500, untrained=2),
+    Effort("normal", EXACT, 500, draws=4, random=12, limit=5000, steps=1500, untrained=3),
+    Effort("thorough", EXACT, 1500, draws=6, random=20, limit=10_000, steps=4500, untrained=6),
 )
 
 
@@ -152,8 +151,8 @@ class BuildOptions:
     reading: Reading = Reading()
     search: str | None = option(
         None,
-        "Circuit search, as in extract-circuit; none is fastest. Default: set by `effort`.",
-        choices=(NO_CIRCUITS, *(mode.name for mode in MODES)),
+        "Circuit search, as in extract-circuit, or none. Default: set by `effort`.",
+        choices=(NO_CIRCUITS, EXACT),
         rare=True,
     )
     search_samples: int | None = option(
@@ -324,12 +323,14 @@ def settled(build: B, sizes: Sizes, thin: bool, watch: Watcher, *, untrained: in
     effort, options = effort_of(build), flat(build)
     requested = any(options[name] not in (None, 0, NO_CIRCUITS) for name in DRAWING)
     drawn = not thin and (not untrained or requested or build.choice.budgets != MemberChoice().budgets)
-    searched = drawn and bool(sizes.outside) and build.search != NO_CIRCUITS
+    if build.search is None:  # options of a search ask for one
+        options["search"] = EXACT if options["search_samples"] or options["draws"] else effort.search
+    searched = drawn and bool(sizes.outside) and options["search"] != NO_CIRCUITS
     names = [name for name in DRAWING if searched or (drawn and name == "random")]
     chosen = {name: getattr(effort, name) if options[name] is None else options[name] for name in names}
     parts = []
     if searched:
-        parts.append(f"circuits by {chosen['search']} search on {chosen['search_samples']} samples")
+        parts.append(f"circuits searched on {chosen['search_samples']} samples")
     if untrained:
         parts.append(f"{untrained} Hydras without training")
     if chosen.get("random"):
@@ -403,7 +404,7 @@ def passes(
     if sizes.outside and build.search not in (None, NO_CIRCUITS):
         drawn += OBJECTIVES * (1 + 2 * (choice.draws or 0))
         most = number_of_heads("50%", len(heads)) or 0
-        networks = Search(tuple(heads), most, Rows(MODES).named(build.search or "")()).networks(0)
+        networks = Search(tuple(heads), most).networks(0)
         several = OBJECTIVES * networks - (OBJECTIVES - 1) * len(heads)  # they share the first round
         counted["extract-circuit"] = REPLAYED * several * sizes.in_a_step(build.search_samples)
     budgets = len(counts("budgets", choice.budgets, len(heads))) * len(trunks.split(","))

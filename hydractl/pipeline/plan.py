@@ -11,7 +11,6 @@ from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Unit, member_heads, without
 from hydractl.checkpoint.layout import side_by_side
-from hydractl.circuit.modes import MODES
 from hydractl.circuit.score_methods import Deviation, Taylor
 from hydractl.data.reading import Part, Reading, parse_data_spec
 from hydractl.errors import OptionError
@@ -20,7 +19,7 @@ from hydractl.inputs.members import Limits
 from hydractl.inputs.refitting import ENOUGH, RefitOptions
 from hydractl.inputs.result import Outputs
 from hydractl.ood.ood_scores import BASELINE
-from hydractl.options import Rows, declared, flat
+from hydractl.options import declared, flat
 from hydractl.pipeline.build_options import NO_CIRCUITS, BuildOptions
 from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.selection.candidates import counts
@@ -316,7 +315,6 @@ def _search(build: BuildOptions) -> Stage:
         _ood_data(build, 1),
         budget="50%",
         objective=",".join(CIRCUITS),
-        search=Rows(MODES).named(build.search or "exact")(),
         reading=replace(_reading(build), limit=min((size for size in (most, limit) if size), default=None)),
         compute=build.compute,
         output=Made("work/circuit-{objective}.json"),

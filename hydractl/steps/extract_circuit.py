@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl import bounds
 from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.head_files import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
-from hydractl.circuit.modes import MODES, Exact, shortcut_account
 from hydractl.circuit.objective import Objective, SearchData, settle_objectives
-from hydractl.circuit.ranking import Mode, Progress, Ranking, Restriction, Search, heads_to_rank
+from hydractl.circuit.ranking import Progress, Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.models import Model, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import LABELLED, OOD_SETS, TASKS, TasksLike, open_tasks, origin_of, parse_tasks
-from hydractl.options import Option, Rows, function, option, remembered, required
+from hydractl.options import function, option, remembered, required
 from hydractl.run_options import Compute, Force, Resume, output_option
 from hydractl.watch import LOG, Watcher
 
@@ -124,11 +124,13 @@ class ExtractCircuit:
     tie_break: Literal["order", "nll"] = option(
         "order", "Break ties by the first head, or by the lowest ID loss.", rare=True
     )
-    search: Annotated[
-        Mode,
-        Option(f"Way to measure candidates. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}", rare=True),
-        Rows(MODES),
-    ] = Exact()
+    heads_per_step: int = option(
+        1,
+        "Heads to drop in each step: faster, but no longer the paper's search.",
+        minimum=1,
+        maximum=bounds.HEADS,
+        rare=True,
+    )
     reading: Reading = Reading()
     compute: Compute = Compute()
     output: str | Path | None = output_option("File to write; {objective} in it stands for each objective.", "FILE|-")
@@ -147,7 +149,8 @@ class ExtractCircuit:
         tasks = open_tasks(checkpoint, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
-        search = Search(candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break)
+        budget = heads_to_rank(self.budget, len(candidates))
+        search = Search(candidates, budget, self.heads_per_step, self.tie_break)
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
@@ -211,8 +214,4 @@ def _searched(
                 watch.note(grown.line(number, model.task.measured))
             reported[grown.objective] = len(grown.steps)
 
-        rankings = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
-    for ranking in rankings:
-        if account := shortcut_account(ranking):
-            watch.note(f"note: {account}")
-    return rankings
+        return extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)

@@ -112,11 +112,7 @@ class ScoreHeads:
         material = self._material(checkpoint, watch)
         shown = self.picture.plot is not None and self.method.pictured
         with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
-            passes = (
-                (len(checkpoint.spec.towers) if self.method.each_tower else 1)
-                + shown
-                + getattr(self.method, "units", False)
-            )
+            passes = 1 + shown + getattr(self.method, "units", False)
             total = None if material is None else passes * material.samples
             with (watch if ranks.leads else LOG).progress("score", total) as advance:
                 scoring = Scoring(checkpoint)

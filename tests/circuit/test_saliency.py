@@ -105,27 +105,6 @@ def test_sequential_pruning_takes_gradients_anew_after_each_layer(case: Case) ->
     assert by_taylor(case.model, case.data(5), heads, 5) == expected
 
 
-def their_gate(case: Case) -> dict[Head, float]:
-    """A gate on a head's output scales its columns of W_O, so the chain rule gives its gradient from theirs."""
-    expected: dict[Head, float] = dict.fromkeys(member_heads(case.model.heads, 0), 0.0)
-    for i in range(ID):
-        case.reference.model.zero_grad()
-        losses(case)[i].backward()
-        for head in expected:
-            weight = output_projection(case.reference, head).weight
-            width = case.model.spec.tower(head.tower).head_width
-            columns = slice(head.head * width, (head.head + 1) * width)
-            expected[head] += abs(float((weight * weight.grad)[:, columns].sum())) / ID
-    return expected
-
-
-def test_gate(case: Case) -> None:
-    expected = their_gate(case)
-    for tower in case.model.spec.towers:
-        own = {head: value for head, value in expected.items() if head.tower == tower.name}
-        assert saliency.gate_scores(case.model, case.data(5), tower.name) == pytest.approx(own, abs=1e-10)
-
-
 def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
     """The last layer, and with it nothing that a gradient goes through; a search may well come to that."""
     gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 2 or head.head == 1}
@@ -133,10 +112,6 @@ def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
     for head in gone:
         naive.turn(head, on=False)
     left = member_heads(pruned.heads, 0)
-    expected = {head: score for head, score in their_gate(case).items() if head not in gone}
-    for tower in case.model.spec.towers:
-        own = {head: score for head, score in expected.items() if head.tower == tower.name}
-        assert saliency.gate_scores(pruned, case.data(5), tower.name) == pytest.approx(own, abs=1e-10)
     of_heads, of_units = saliency.taylor_scores_of_activations(pruned, case.data(5))
     assert of_heads.keys() == set(left) and of_units
     assert separations(pruned, case.data(5)).keys() == {head for head in left if head.tower == left[0].tower}

@@ -5,27 +5,23 @@ import pytest
 import torch
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.head_files import circuit_json
-from hydractl.circuit.modes import Exact, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData
-from hydractl.circuit.ranking import Mode, Ranking, Search, Shortcut
+from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.saliency import gate_scores
-from hydractl.circuit.search import ablate, extract_circuits
+from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import JoinedBatches
-from hydractl.model.hydra import without_heads
 from tests.circuit.conftest import OOD, Case, batches, samples
 from tests.circuit.naive import Naive, assert_decides_alike
 
-BUDGET, EXACT = 5, Exact()
+BUDGET = 5
 
 
 def search(
-    case: Case, *data: ScoringData, budget: int = BUDGET, mode: Mode = EXACT, objectives: Sequence[str] = OBJECTIVES
+    case: Case, *data: ScoringData, budget: int = BUDGET, objectives: Sequence[str] = OBJECTIVES
 ) -> list[Ranking]:
     candidates = tuple(member_heads(case.model.heads, 0))
     empty = [Ranking(objective) for objective in objectives]
-    return extract_circuits(case.model, data, Search(candidates, budget, mode), empty)
+    return extract_circuits(case.model, data, Search(candidates, budget), empty)
 
 
 def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
@@ -66,13 +62,10 @@ def test_several_tasks_count_by_the_mean_of_their_objectives(case: Case) -> None
         own = {"id_inputs": samples("vit", inside), "labels": torch.randint(classes, (inside,))}
         prompts = {name: tensor[-classes:] for name, tensor in case.prompts.items()}
         tasks.append(replace(case, **own, ood_inputs=samples("vit", outside), prompts=prompts))
-    # A shortlist that leaves no candidate out: then that mode is the exact search.
-    modes, naive = (EXACT, Shortlist(shortlist=1000)), case.naive(NaiveMean)
-    exact, *others = (search(case, *(task.data(4) for task in tasks), budget=3, mode=mode) for mode in modes)
-    for ranking in exact:
+    naive, found = case.naive(NaiveMean), search(case, *(task.data(4) for task in tasks), budget=3)
+    for ranking in found:
         assert_decides_alike(ranking, naive, tasks)
-    steps = [ranking.steps for ranking in exact]
-    assert all([ranking.steps for ranking in found] == steps for found in others)
+    steps = [ranking.steps for ranking in found]
     assert steps != [ranking.steps for ranking in search(case, tasks[0].data(4), budget=3)]
 
 
@@ -87,30 +80,7 @@ def _decisions(found: list[Ranking]) -> list[list[tuple[object, ...]]]:
     return [[(s.head, s.measure.correct, s.measure.ordered) for s in ranking.steps] for ranking in found]
 
 
-@pytest.mark.parametrize("mode", [EXACT, Shortlist(shortlist=3)], ids=lambda mode: mode.name)
-def test_objectives_find_the_same_alone_and_together(vit: Case, mode: Mode) -> None:
-    together = search(vit, vit.data(), budget=4, mode=mode)
-    alone = [search(vit, vit.data(), budget=4, mode=mode, objectives=[objective])[0] for objective in OBJECTIVES]
+def test_objectives_find_the_same_alone_and_together(vit: Case) -> None:
+    together = search(vit, vit.data(), budget=4)
+    alone = [search(vit, vit.data(), budget=4, objectives=[objective])[0] for objective in OBJECTIVES]
     assert together == alone
-
-
-def test_a_shortlist_holds_the_lowest_gate_scores(case: Case) -> None:
-    data = case.data(batch_size=3)
-    for found in search(case, data, budget=4, mode=Shortlist(shortlist=3)):
-        network, objective = case.model, found.objective
-        for number, step in enumerate(found.steps):
-            heads = member_heads(network.heads, 0)
-            scores = {h: s for tower in network.heads for h, s in gate_scores(network, data, tower).items()}
-            few = sorted(heads, key=scores.__getitem__)[:3]
-            measures = ablate(network, [data], heads)
-            ranks = {head: measures[head].rank(objective) for head in heads}
-            choice = heads if number == 0 else [head for head in heads if head in few]
-            assert step.head == max(choice, key=ranks.__getitem__)
-            if number == 0:
-                gap = max(ranks.values()) - max(ranks[head] for head in few)
-                assert found.shortcut == Shortcut(gap, (len(heads), 3, 3, 3))
-                assert circuit_json(found, {}, "accuracy")["search"] == {
-                    "gap": found.gap,
-                    "checked": [len(heads), 3, 3, 3],
-                }
-            network = without_heads(network, {step.head})

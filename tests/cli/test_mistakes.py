@@ -147,7 +147,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                  "evaluate vit --id-data pets"),
     "a table for a model": (table, "evaluate numbers.parquet --id-data vit", 2, "swap them", ""),
     "an input for a model": (nothing, "predict pets/cat/0.png vit", 2, "swap them", "predict vit pets/cat/0.png"),
-    "a method to choose": (nothing, "score-heads vit --id-data pets", 2, "choose from taylor, deviation, gate",
+    "a method to choose": (nothing, "score-heads vit --id-data pets", 2, "choose from taylor, deviation, magnitude",
                            "score-heads vit --id-data pets --method taylor"),
     "an artifact for a model": (nothing, "prune mine.json --method circuit --budget 2", 1, "name a checkpoint",
                                 "prune vit --method circuit --circuit mine.json --budget 2"),

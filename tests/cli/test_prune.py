@@ -138,7 +138,7 @@ def test_prune_by_taylor_at_once_is_pruning_by_the_scores_of_the_whole_model(
 def ranked_here(here: Path) -> Path:
     """A current folder with a circuit and scores."""
     (here / "circuit.json").write_text(json.dumps(circuit(objective="avg")))
-    (here / "scores.json").write_text(json.dumps(scores(method="gate")))
+    (here / "scores.json").write_text(json.dumps(scores(method="taylor")))
     return here
 
 
@@ -153,7 +153,7 @@ def test_a_loaded_model_is_pruned_like_its_file(ranked_here: Path, vit: Path, im
 
 def test_results_of_searches_and_scores_are_followed(ranked_here: Path, vit: Path, images: Path, noise: Path) -> None:
     found = hydractl.extract_circuit(vit, id_data=images, ood_data=noise, budget=2)
-    scored = hydractl.score_heads(vit, method="gate", id_data=images)
+    scored = hydractl.score_heads(vit, method="taylor", id_data=images)
     followed = hydractl.prune(method="circuit", circuit=found, budget=2)
     assert tuple(followed.dropped) == found.circuit.ranking
     with pytest.raises(OptionError, match="a circuit .*got list"):

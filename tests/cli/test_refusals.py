@@ -31,7 +31,6 @@ REFUSED = f"""
 2 | both: has 2 members                     | prune both --method=random --budget=1
 2 | both: has 2 members                     | score-heads both --method=magnitude
 2 | --plot heads.txt                        | score-heads vit --id-data=pets --method=taylor --plot=heads.txt
-2 | --shortlist 1                           | {EXTRACT} --budget=1 --search=shortlist --shortlist=1 --heads-per-step=2
 2 | --budget 9: expected 1 to 8             | {EXTRACT} --budget=9
 2 | --objective best                        | {EXTRACT} --budget=1 --objective=best
 2 | put {{objective}} into --output           | {EXTRACT} --budget=1 --objective=acc,ood
@@ -109,7 +108,7 @@ REFUSED = f"""
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
 2 | yak                                     | select vit yak --circuit=c.json --budgets=1 --id-data=pets
-2 | --search                                | build vit --id-data=pets -o x --search=shortlist
+2 | --search                                | build vit --id-data=pets -o x --search=exact
 2 | --search-samples                        | build vit --id-data=pets -o x --search-samples=7
 2 | --draws                                 | build vit --id-data=pets -o x --draws=4
 2 | yak: has other classes than vit         | {BUILD} --train-data=pets --set=steps=1 --teacher=yak

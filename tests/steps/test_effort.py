@@ -18,8 +18,11 @@ BUILD = BuildOptions(model="vit", data=BuildData(id_data="pets", ood_data=["nois
 def test_an_effort_gives_what_no_option_gives() -> None:
     for effort in EFFORTS:
         found = settled(with_options(BUILD, {"effort": effort.name, "random": 3}), SIZES, False, LOG)
-        assert (found.search, found.search_samples) == (effort.search, effort.search_samples)
-        assert (found.choice.draws, found.choice.random) == (effort.draws, 3)
+        searched = (effort.search, effort.search_samples, effort.draws) if effort.search != "none" else (None,) * 3
+        assert (found.search, found.search_samples, found.choice.draws) == searched
+        assert found.choice.random == 3
+        asked = settled(with_options(BUILD, {"effort": effort.name, "draws": 1}), SIZES, False, LOG)
+        assert (asked.search, asked.choice.draws) == ("exact", 1)
         assert found.reading.limit == (effort.limit if effort.limit < 7000 else None)  # else it bounds nothing
 
 

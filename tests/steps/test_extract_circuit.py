@@ -5,13 +5,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import hydractl
 from hydractl.circuit.head_files import read_circuit
-from hydractl.circuit.modes import MODES
 from hydractl.errors import OptionError, OutputError
 from hydractl.families.load import read_checkpoint
 from hydractl.steps.extract_circuit import Extracted
@@ -26,9 +24,8 @@ def made(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir() if not path.is_symlink())
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_each_search_finds_a_circuit_for_each_objective(place: Path, mode: Any) -> None:
-    asked = {**SEARCH, "budget": 3, "objective": "acc,avg", "search": mode.name}
+def test_a_search_finds_a_circuit_for_each_objective(place: Path) -> None:
+    asked = {**SEARCH, "budget": 3, "objective": "acc,avg"}
     found = hydractl.extract_circuit("vit", **asked, output="{objective}.json")
     for objective, circuit in found.circuits.items():
         read = read_circuit(f"{objective}.json")

@@ -55,7 +55,7 @@ def test_a_file_without_units_prunes_none(vit: Path) -> None:
     with pytest.raises(ArtifactError, match="has no score of vision layer 0 unit 0: .*`units`"):
         hydractl.prune(method="scores", scores="scores.json", units=1)
     with pytest.raises(OptionError, match="`units`.*`method`"):
-        hydractl.score_heads(vit, method="gate", id_data="x", units=True)
+        hydractl.score_heads(vit, method="ablation", id_data="x", units=True)
 
 
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)

@@ -180,7 +180,7 @@ def test_scores_find_the_heads_that_move_the_embedding(here: Path) -> None:
     model.save_pretrained(folder)
     hf.AutoTokenizer.from_pretrained(here / "st").save_pretrained(folder)
     write_modules(folder, {"pooling_mode_mean_tokens": True}, "Normalize")
-    maps = hydractl.score_heads(folder, method="gate", id_data=here / "texts.csv").maps
+    maps = hydractl.score_heads(folder, method="taylor", id_data=here / "texts.csv").maps
     [scores] = (np.array(rows) for rows in maps.values())
     assert (scores == 0).sum() == 1 and scores[1, 1] == 0
 

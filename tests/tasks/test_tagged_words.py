@@ -248,8 +248,8 @@ def test_scores_are_those_of_their_gradients(shared: Path) -> None:
     wanted = torch.stack(sizes).mean(0)
     found = torch.tensor(hydractl.score_heads(shared / "tuned", method="taylor", id_data=rows).scores.towers["text"][1])
     assert_close((found / found.sum()).float(), wanted / wanted.sum(), rtol=1e-4, atol=0)
-    gates = hydractl.score_heads(shared / "tuned", method="gate", id_data=rows).scores.towers["text"]
-    assert all(score > 0 for layer in gates for score in layer)
+    spread = hydractl.score_heads(shared / "tuned", method="deviation", id_data=rows).scores.towers["text"]
+    assert all(score > 0 for layer in spread for score in layer)
 
 
 def test_a_step_is_that_of_transformers(shared: Path) -> None:
