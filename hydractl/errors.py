@@ -14,13 +14,10 @@ LONGEST = 600  # characters of a message, names of files included
 #: The extra that installs a package, by the name under which it is imported; the core works without all of them.
 EXTRAS = {
     "accelerate": "train",
-    "furo": "docs",
     "matplotlib": "plots",
-    "myst_parser": "docs",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
-    "sphinx": "docs",
 }
 
 

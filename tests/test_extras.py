@@ -41,7 +41,6 @@ REFUSED = {
     "a map of scores": ("matplotlib", ["score-heads", "vit", "--method=magnitude", "--plot=x.png", "-o", "x"]),
     "a map of distances": ("matplotlib", [*HEADS, "--plot=x.png"]),
     "a graph": ("onnx", ["export", "vit", "--format=onnx", "-o", "x.onnx"]),
-    "the manual as a site": ("furo", ["guide", "--html=x"]),
 }
 #: What works without any.
 CORE = (
@@ -116,4 +115,4 @@ def test_every_package_that_is_imported_is_a_dependency_or_of_the_extra_that_is_
         if package in EXTRAS:
             allowed = distributions(PROJECT["optional-dependencies"][EXTRAS[package]])
         assert {name.replace("_", "-").lower() for name in known[package]} & allowed, package
-    assert foreign & EXTRAS.keys() | {"furo", "myst_parser", "onnx", "onnxscript"} == EXTRAS.keys()
+    assert foreign & EXTRAS.keys() | {"onnx", "onnxscript"} == EXTRAS.keys()

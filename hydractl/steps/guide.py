@@ -1,4 +1,4 @@
-"""The command `guide`: the pages of the manual, for a terminal, a pipe, a notebook and a site."""
+"""The command `guide`: the pages of the manual, for a terminal, a pipe and a notebook."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from hydractl.errors import OptionError, require
+from hydractl.errors import OptionError
 from hydractl.inputs.result import Result
 from hydractl.options import function, option
-from hydractl.run_options import Force
 from hydractl.text import continued
 from hydractl.watch import Watcher
 
@@ -34,7 +32,6 @@ REFERENCE: Topic = "commands"  # whose parts are as long as a page: a search lea
 #: `<!-- table: hydractl.ood.ood_scores.OOD_SCORES: score = name, what it is = help -->`
 TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
-TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")
 COMMANDS = re.compile(r"^```bash\n.*?^```$", re.MULTILINE | re.DOTALL)
 #: A block of code, or lines up to a blank one.
 PARAGRAPH = re.compile(r"^```(?s:.*?)^```$|(?:^(?!```).+\n?)+", re.MULTILINE)
@@ -43,22 +40,20 @@ WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Manual(Result):
-    """A page of the manual as Markdown, or the list of pages where `topic` is None; `site` is the folder written."""
+    """A page of the manual as Markdown, or the list of pages where `topic` is None."""
 
     topic: Topic | None
     markdown: str
-    site: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
-        site = None if self.site is None else str(self.site)
-        return {"topic": self.topic, "markdown": self.markdown, "site": site}
+        return {"topic": self.topic, "markdown": self.markdown}
 
     def lines(self) -> Iterator[str]:
-        yield from self.markdown.splitlines() if self.site is None else [str(self.site)]
+        yield from self.markdown.splitlines()
 
     def draw(self, console: Console) -> None:
         """Prints a page: formatted on a terminal, as Markdown in a pipe."""
-        if console.is_terminal and self.site is None:
+        if console.is_terminal:
             width = min(console.width, WIDEST)
             console.print(_formatted(self.markdown, width), width=width)
         else:
@@ -81,39 +76,24 @@ class Guide:
     Example: hydractl guide file-format
 
     Words that are no page are searched for: hydractl guide calibrate temperature prints the paragraphs that hold all
-    of them. A terminal shows pages formatted, a pipe gets their Markdown. `html` writes all pages as a folder of plain
-    files: open its index.html. This needs hydractl[docs].
+    of them. A terminal shows pages formatted, a pipe gets their Markdown.
 
     >>> hydractl.guide("file-format").markdown.splitlines()[0]
     '# The file format'
 
     Raises:
-        OptionError: the page does not exist, or `html` is given beside a page.
-        OutputError: the folder exists and `force` is not set, or it holds files that hydractl did not write.
+        OptionError: the page does not exist.
     """
 
     topic: str | Sequence[str] = option(
         (), "The page to show, or words to search for. Default: list the pages.", "Model", "TOPIC|WORDS",
         positional=True, repeated=True,
     )  # fmt: skip
-    html: str | Path | None = option(
-        None, "Write all pages as a small site with offline search.", "Output", metavar="FOLDER"
-    )
-    force: Force = False
 
     def run(self, watch: Watcher) -> Manual:
-        from hydractl.checkpoint.output import write_folder
-
         words = self.topic.split() if isinstance(self.topic, str) else list(self.topic)
-        if self.html is None:
-            topic = next((topic for topic in TOPICS if [topic] == words), None)
-            return Manual(topic, page(topic) if topic else _found(words) if words else _contents())
-        if words:
-            raise OptionError(f"`topic` {' '.join(words)}: `html` writes all pages: leave one of the two out")
-        folder = Path(self.html)
-        with write_folder(folder, "guide", self.force) as temporary:
-            _write_site(temporary)
-        return Manual(None, "", folder)
+        topic = next((topic for topic in TOPICS if [topic] == words), None)
+        return Manual(topic, page(topic) if topic else _found(words) if words else _contents())
 
 
 guide = function(Guide)
@@ -204,72 +184,3 @@ def _formatted(markdown: str, width: int) -> Markdown:
 
     linked = LINK.sub(lambda match: f"{match['text']} (`hydractl guide {match['topic']}`)", markdown)
     return Page(COMMANDS.sub(wrapped, linked), hyperlinks=False)
-
-
-def _write_site(folder: Path) -> None:
-    """Writes all pages into a folder as HTML; its search needs no network and no server.
-
-    Raises:
-        OptionError: Sphinx, MyST or Furo is not installed.
-    """
-    from tempfile import TemporaryDirectory
-
-    require("furo", "myst_parser", "sphinx")
-    from sphinx.application import Sphinx
-
-    with TemporaryDirectory() as work:
-        source = Path(work) / "source"
-        source.mkdir()
-        for topic in TOPICS:
-            linked = TARGET.sub(lambda match: f"]({_site_name(match['topic'])}.md", page(topic))
-            (source / f"{_site_name(topic)}.md").write_text(linked, encoding="utf-8")
-        (source / STYLE).write_text(RULES, encoding="utf-8")
-        listed = "\n".join(map(_site_name, TOPICS))
-        (source / "index.md").write_text(f"{LANDING}\n```{{toctree}}\n{listed}\n```\n", encoding="utf-8")
-        Sphinx(source, None, folder, Path(work) / "doctrees", "html", SITE, status=None, warning=None).build()
-
-
-def _site_name(topic: str) -> str:
-    # Sphinx writes a page `search` of its own, which would replace ours.
-    return "head-search" if topic == "search" else topic
-
-
-#: The page that opens first, above the list of all pages.
-LANDING = """\
-# hydractl
-
-`hydractl` makes a trained transformer classifier know when it is wrong, and keeps everything in one safetensors file.
-
-- **Start**: [your own network](start.md) in one command, and [which command you need](which-command.md).
-- **Use**: [in Python](python.md) and [in a service](service.md).
-- **Decide**: [results](results.md), and [what each number means](evaluation.md).
-
-```bash
-hydractl calibrate MODEL --id-data SOURCE --ood-data SOURCE -o network.safetensors
-hydractl predict network.safetensors FILE...
-hydractl build MODEL --id-data SOURCE -o built
-```
-"""
-STYLE = "hydractl.css"
-#: Wide tables: flags stay whole, numbers are small, and a wide screen shows them without scrolling.
-RULES = """\
-td code { white-space: nowrap; }
-table.docutils { font-size: 0.85em; }
-@media (min-width: 100em) { .content { width: 64em; } }
-"""
-#: Sphinx's settings.
-SITE = {
-    "project": "hydractl",
-    "html_title": "hydractl",
-    "extensions": ["myst_parser"],
-    "myst_heading_anchors": 3,
-    "html_theme": "furo",
-    "html_static_path": [STYLE],
-    "html_css_files": [STYLE],
-    "html_copy_source": False,
-    "html_use_index": False,
-    "html_show_sphinx": False,
-    "html_show_copyright": False,
-    # Pages opened from disk may not fetch each other, which summaries of search results would have to.
-    "html_show_search_summary": False,
-}

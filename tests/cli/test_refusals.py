@@ -114,7 +114,6 @@ REFUSED = f"""
 2 | yak: has other classes than vit         | {BUILD} --train-data=pets --set=steps=1 --teacher=yak
 1 | nowhere                                 | {BUILD} --train-data=pets --set=steps=1 --teacher=nowhere
 2 | --train-data                            | {BUILD} --recipe=paper
-2 | --html                                  | guide results --html=site
 """
 CASES = [tuple(part.strip() for part in line.split(" | ")) for line in REFUSED.strip().splitlines()]
 

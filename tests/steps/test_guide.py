@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 import hydractl as library
-from hydractl.errors import OutputError
 from hydractl.steps.guide import REFERENCE, TOPICS, Manual, filled, page, title
 from tests.cli.conftest import Command
 
@@ -122,23 +121,3 @@ def test_a_narrow_terminal_cuts_no_word_of_a_table_and_commands_can_be_copied(to
         whole = any(block == path.read_text(encoding="utf-8") for path in PROGRAMS)  # a file to copy, not lines
         for line in block.splitlines() if language == "python" and not whole else ():
             assert f" {line}" in (each.rstrip() for each in lines) or not line
-
-
-def test_the_site_needs_no_network(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    assert library.guide(html=site).site == site
-    pages = {file.stem: file.read_text(encoding="utf-8") for file in site.glob("*.html")}
-    # Sphinx writes a page `search` of its own, so ours has another name there.
-    assert pages.keys() == {*TOPICS, "index", "head-search"}
-    assert "extract-circuit" in pages["head-search"] and 'href="head-search.html' in pages["index"]
-    for html in pages.values():
-        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]* (?:src|href)=\"([^\"]+)\"", html)
-        assert loaded
-        for address in loaded:
-            assert (site / address.partition("?")[0].partition("#")[0]).exists(), address
-    for style in site.rglob("*.css"):
-        assert not re.search(r"url\([\"\']?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
-    assert 'href="models.html' in pages["start"]
-    with pytest.raises(OutputError, match="exists already"):
-        library.guide(html=site)
-    library.guide(html=site, force=True)
