@@ -104,6 +104,14 @@ def test_every_artifact_states_its_format_and_version(name: str, tmp_path: Path)
             read(str(tmp_path / "it"))
 
 
+@pytest.mark.parametrize("name", ["towers", "layers"])
+def test_a_restriction_that_would_flood_a_message_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "it").write_text(json.dumps(CIRCUIT | {"options": {name: "x" * 10**6}}))
+    with pytest.raises(ArtifactError, match=f"options.{name} is") as refused:
+        read_circuit(str(tmp_path / "it"))
+    assert len(str(refused.value)) < 500
+
+
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of models beside one of results, and the current folder elsewhere."""

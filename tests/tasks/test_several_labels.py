@@ -25,7 +25,7 @@ from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.labels import mean_logits
 from hydractl.tasks.task import Answers
 from tests.cli.conftest import LABELS, save_bert, save_vit
-from tests.factories import SEVERAL_LABELS
+from tests.factories import SEVERAL_LABELS, images, some_labels
 
 TASK = find_task("multi-label-image-classification")
 
@@ -79,15 +79,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("labels")
     save_vit(folder / "vit", **SEVERAL_LABELS)
     draw = np.random.default_rng(0)
-    pixels = draw.integers(0, 256, (60, 8, 8, 3), dtype=np.uint8)
-    hot = draw.integers(0, 2, (60, 3))
-    lists = [[LABELS[at] for at in np.flatnonzero(row)] for row in hot]
-    features = {"image": datasets.Image(), "tags": datasets.List(datasets.Value("string"))}
-    columns = {name: hot[:, at].tolist() for at, name in enumerate(LABELS)}
-    features |= {name: datasets.Value("int64") for name in LABELS}
-    table = datasets.Dataset.from_dict(
-        {"image": list(pixels), "tags": lists, **columns}, features=datasets.Features(features)
-    )
+    table = images(draw, 60)
+    tags = some_labels(draw, table)
+    table = table.add_column("tags", tags)
+    for name in LABELS:
+        table = table.add_column(name, [int(name in row) for row in tags])
     table.select(range(40)).to_parquet(folder / "train.parquet")
     table.select(range(40, 60)).to_parquet(folder / "test.parquet")
     return folder
