@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from hydractl.checkpoint.output import claim, make_folder
+from hydractl.data.number_labels import match_to_task
 from hydractl.data.reading import Modality
+from hydractl.data.samples import missing_classes
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of, oddest_of
 from hydractl.evaluation.results import DataInfo, Ood, SetInfo, SystemResult
@@ -214,6 +216,10 @@ def _evaluate(
             curves = replace(curves, doubts=doubts, oddest=oddest or None)
         result = replace(result, curves=curves)
     alarms = list(alarms_of(predictions, predictor.labels if predictor.task.tells_ood == "scores" else None))
+    if data is not None and predictor.labels is not None:
+        fitted_on = (samples for key, samples in data.sets.items() if key.role == "calibration")
+        matched = (match_to_task(samples, predictor.task, predictor.labels, data.match) for samples in fitted_on)
+        alarms += filter(None, map(missing_classes, matched))
     predictor.dismiss()
     return result, predictions, alarms
 
