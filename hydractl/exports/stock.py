@@ -1,7 +1,6 @@
-"""Folders of the library that a model came from: a member with zeros for what it lacks, and adapters for peft."""
+"""Folders of the library that a model came from: a member with zeros for what it lacks."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.sentences import sentence_files
-from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.data.preprocess import for_transformers
 from hydractl.errors import CheckpointError, OptionError
@@ -20,7 +18,6 @@ from hydractl.families import FAMILIES, Family
 from hydractl.families.config import ClassNames, read_config
 from hydractl.families.convert import model_spec
 from hydractl.families.family import Source, bare, locate
-from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
 from hydractl.surgery.slicing import dense
 from hydractl.text import distinct, printable_json
 
@@ -145,39 +142,3 @@ def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:
         return LazyTensor(first.shape[::-1], first.dtype, lambda: first.load().T.contiguous())
     shape = (1,) * (source.axes - len(first.shape)) + first.shape
     return LazyTensor(shape, first.dtype, lambda: first.load().reshape(shape))
-
-
-def write_adapters(checkpoint: Checkpoint, folder: Path) -> None:
-    """Writes the network that members share, for transformers, and `member0`, `member1` ... beside it.
-
-    The network has the classifier of the first member; each adapter brings its own.
-
-    Raises:
-        OptionError: not a LoRA-Ensemble, or calibrated: an adapter has no temperature.
-        OutputError: the disk refuses it.
-    """
-    if checkpoint.calibration.divisor != 1.0:
-        raise OptionError(f"{checkpoint.name}: is calibrated, which adapters cannot express: export it as hf")
-    members = adapter_files(checkpoint)
-    write_stock(_network(checkpoint), folder / "network")
-    for number, (config, tensors) in enumerate(members):
-        place = folder / f"member{number}"
-        place.mkdir()
-        write_bytes(place / CONFIG, to_json(config), force=False)
-        write_safetensors(place / WEIGHTS, tensors, {"format": "pt"}, force=False)
-
-
-def _network(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns the network without the members' changes."""
-    plain = checkpoint.spec.plain
-    table = slots(plain)
-    layout = replace(checkpoint.layout.pick(plain, [0]), shared=frozenset(table))
-
-    def of_first(name: str) -> LazyTensor:
-        tensor = checkpoint.tensors[name]
-        if name in checkpoint.shared:
-            return tensor
-        return LazyTensor(tensor.shape[1:], tensor.dtype, lambda: tensor.load()[0])
-
-    tensors = {name: of_first(name) for name in table}
-    return checkpoint.with_layout(layout, plain, tensors)

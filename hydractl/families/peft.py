@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
 from hydractl.checkpoint.disk import open_weights, read_json_object
@@ -14,7 +14,7 @@ from hydractl.checkpoint.spec import AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.checkpoint.tower_spec import RANGES
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.families import FAMILIES, Family
+from hydractl.families import FAMILIES
 from hydractl.families.convert import Untrained
 from hydractl.families.family import locate
 from hydractl.schema import Checked, Origin, Schema, document
@@ -223,47 +223,3 @@ def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_SavedA
         return torch.stack([tensor.load().to(weight.dtype) for tensor in each])
 
     return LazyTensor((len(each), *each[0].shape), weight.dtype, load)
-
-
-def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str, LazyTensor]]]:
-    """Returns each member's adapter_config.json and its tensors by peft's names.
-
-    Raises:
-        OptionError: not a LoRA-Ensemble, or a library that joins several of our maps in one.
-    """
-    adapter = checkpoint.spec.adapter
-    if adapter is None or adapter.kind != "low-rank":
-        raise OptionError(f"{checkpoint.name}: adapters are only for a LoRA-Ensemble: export it as hf")
-    family = next(each for each in FAMILIES if each.name == checkpoint.family)
-    theirs = _their_names(family, checkpoint)
-    names = sorted(checkpoint.tensors.keys() - checkpoint.shared)
-    modules = sorted({theirs[name].rpartition(".")[0] for name in names if not name.endswith((".lora_a", ".lora_b"))})
-    config = {
-        "peft_type": "LORA",
-        "r": adapter.size,
-        "lora_alpha": adapter.size * adapter.scale,
-        "target_modules": [theirs[name].removesuffix(".lora_A.weight") for name in names if name.endswith("lora_a")],
-        "modules_to_save": modules or None,
-        "bias": "none",
-        "inference_mode": True,
-        "base_model_name_or_path": None,
-    }  # fmt: skip
-    return [(config, {PREFIX + theirs[name]: _row(checkpoint.tensors[name], m) for name in names})
-            for m in range(checkpoint.members)]  # fmt: skip
-
-
-def _their_names(family: Family, checkpoint: Checkpoint) -> dict[str, str]:
-    """Maps our names of members' tensors to peft's, which follow the library's names of modules in memory."""
-    spelling, theirs = family.names(checkpoint.config)[-1], {}
-    for name in sorted(checkpoint.tensors.keys() - checkpoint.shared):
-        linear, _, part = name.rpartition(".")
-        factor = next((ending for ending, ours in FACTORS.items() if ours == part), None)
-        source = locate(spelling, name if factor is None else f"{linear}.weight")
-        if source.parts > 1 or source.transposed or family.library != "transformers":
-            raise OptionError(f"{checkpoint.name}: {family.title} joins {linear} with other maps: export it as hf")
-        theirs[name] = source.name if factor is None else source.name.removesuffix("weight") + factor
-    return theirs
-
-
-def _row(tensor: LazyTensor, member: int) -> LazyTensor:
-    return LazyTensor(tensor.shape[1:], tensor.dtype, lambda: tensor.load()[member].clone())

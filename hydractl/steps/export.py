@@ -66,23 +66,6 @@ class HuggingFace:
 
 
 @dataclass(frozen=True)
-class Peft:
-    """A folder for the library peft."""
-
-    name: ClassVar[str] = "peft"
-    help: ClassVar[str] = "a folder of a LoRA-Ensemble's network and an adapter for each member"
-    suffix: ClassVar[str] = ".peft"
-
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
-        from hydractl.checkpoint.output import write_folder
-        from hydractl.exports.stock import write_adapters
-
-        with write_folder(output, "export", force) as folder:
-            write_adapters(checkpoint, folder)
-        return Exported(output, self.name)
-
-
-@dataclass(frozen=True)
 class Graph:
     """Says what goes into a graph."""
 
@@ -230,8 +213,8 @@ class TorchExport:
         return Exported(output, self.name, write_torch_export(self.graph.load(checkpoint), output, force))
 
 
-Format = HuggingFace | Peft | Onnx | TorchExport
-FORMATS = (HuggingFace, Peft, Onnx, TorchExport)
+Format = HuggingFace | Onnx | TorchExport
+FORMATS = (HuggingFace, Onnx, TorchExport)
 
 
 def format_of(output: str | Path) -> type[Format]:
