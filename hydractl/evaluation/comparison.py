@@ -203,8 +203,6 @@ def _evaluate(
             on_set=lambda key: watch(key, predictor.samples(key)),
             answers=answers,
         )
-    if data is not None and data.queries is not None:
-        predictions = replace(predictions, queries=data.queries)
     if (embedding := predictions.embedding) is not None:
         kept = EmbeddingTable(embedding, kept_neighbours(embedding if reference is None else reference, embedding))
         predictions = replace(predictions, tables={**predictions.tables, id_key(predictions): kept})

@@ -47,8 +47,6 @@ class LabelledMetrics:
     width: Positive | None = None
     spread: Positive | None = None
     neighbours: Share | None = None  # of embeddings: those by the first system that are kept among the ten nearest
-    ndcg10: Share | None = None  # of one number or logit, by query
-    mrr: Share | None = None
     precision: Share | None = None  # of several labels, and of spans of labelled words,
     recall: Share | None = None
     span_f1: Share | None = None

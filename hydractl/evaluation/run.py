@@ -21,7 +21,7 @@ from hydractl.calibration.promises import (
 from hydractl.checkpoint.calibration import Calibration, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
-from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray
+from hydractl.metrics.arrays import BoolArray, FloatArray
 from hydractl.metrics.classification import ByClass, PredictionTable
 from hydractl.metrics.scaling import ConformalMetrics, FittedTemperature, prediction_sets
 from hydractl.model.answering import OodHead
@@ -47,7 +47,6 @@ class SystemPredictions:
     fitted: FittedTemperature | None  # the fit before the evaluation
     tables: Mapping[SetKey, Any]  # of the sets that logits are known of, as the task makes them
     scores: Mapping[SetKey, FloatArray]  # `[N]` of each set, higher = more OOD
-    queries: IntArray | None = None  # `[N]` of the in-distribution data, the number of each sample's query
     sets: ConformalMetrics | None = None  # size and coverage of the prediction sets of the in-distribution data
     sure: Sure | None = None  # how the sure answers to the in-distribution data do; None at another temperature
     recall: Recalled | None = None  # how the promised recall does there; None likewise

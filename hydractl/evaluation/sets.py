@@ -12,7 +12,7 @@ A suite is a TOML file with a table for each task, which has its own in-distribu
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -108,9 +108,6 @@ def open_sets(
             )
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
-    if sources.query_column is not None:
-        names = [str(query) for query in data.id.column(sources.query_column, "query_column")]
-        data = replace(data, queries=np.unique(names, return_inverse=True)[1])
     for note in form_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
         on_note(note)
     for kind, severity in sources.corruptions:

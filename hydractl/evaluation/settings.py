@@ -44,14 +44,6 @@ class Sets:
         (), "Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False, rare=True
     )
     corrupt: str | None = option(None, f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")
-    query_column: str | None = option(
-        None,
-        "Column of the query that an ID sample answers, to measure ranking.",
-        "Data",
-        "NAME",
-        remembered=False,
-        rare=True,
-    )
     skip_bad: SkipBad = False
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import bdtr
 
-from hydractl.errors import OptionError
 from hydractl.evaluation.results import (
     GROUPS,
     UNSEEN,
@@ -28,11 +27,10 @@ from hydractl.evaluation.results import (
 )
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.metrics.arrays import FloatArray
-from hydractl.metrics.bootstrap import accuracy_replicates, draw_places, percentile_interval, sets_replicates
+from hydractl.metrics.bootstrap import accuracy_replicates, percentile_interval, sets_replicates
 from hydractl.metrics.classification import PredictionTable
 from hydractl.metrics.detection import accuracy_at_coverage, aurc, error_metrics, ood_metrics
 from hydractl.systems.system import Cost, SetKey
-from hydractl.tasks.numbers import NumberTable, ranking_metrics
 from hydractl.tasks.task import Task
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
@@ -73,7 +71,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None) -> SystemResul
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions)
     has_outcomes = id_set in predictions.with_msp or id_set in predictions.correct
     return SystemResult(
-        id=replace(_labelled(id_set, predictions), **{k: v.mean() for k, v in _ranking(predictions).items()}),
+        id=_labelled(id_set, predictions),
         selective=_selective(predictions) if has_outcomes else None,
         score=OWN if predictions.own_confidence else None if predictions.own_fit is None else predictions.own_fit.score,
         typicality=_typicality(predictions),
@@ -201,25 +199,6 @@ def _selective(predictions: SystemPredictions) -> Selective:
     )
 
 
-def _ranking(predictions: SystemPredictions) -> dict[str, FloatArray]:
-    """Returns the measures `[Q]` of each query of the in-distribution data; none without queries.
-
-    Raises:
-        OptionError: the system answers with more than one number or logit.
-    """
-    if predictions.queries is None:
-        return {}
-    id_set = id_key(predictions)
-    table = predictions.tables.get(id_set)
-    values = table.values if isinstance(table, NumberTable) else getattr(table, "probabilities", np.empty((0, 0)))
-    if table is None or values.shape[-1] != 1:
-        raise OptionError(
-            "`query_column` ranks by one number or one logit, which this model does not give: leave it out"
-        )
-    labels = table.labels if isinstance(table, NumberTable) else table.required_outcomes().labels
-    return ranking_metrics(values[:, 0], labels[:, 0].astype(np.float64), predictions.queries)
-
-
 def _temperature(predictions: SystemPredictions) -> SystemTemperature:
     value, fitted = predictions.calibration.divisor, predictions.fitted
     if fitted is None:
@@ -272,9 +251,6 @@ def resample(
         id_values = predictions.task.replicates(predictions.tables[id_set], replicates, seed)
     else:
         id_values = accuracy_replicates(predictions.right(id_set), replicates, seed)
-    for name, values in _ranking(predictions).items():  # whose samples are queries
-        drawn = draw_places([len(values)], replicates, seed)
-        id_values[name] = np.array([values[places].mean() for [places] in drawn])
     keys = [key for key in predictions.scores if key.role == "ood"]
     if not keys:
         return Resampled(id_values)

@@ -256,8 +256,6 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
         Column("MSE", ("id", "mse"), "plain", "lower"),
         Column("MAE", ("id", "mae"), "plain", "lower"),
         Column("Spearman", ("id", "spearman"), "plain", "higher"),
-        Column("NDCG@10 %", ("id", "ndcg10"), "percent", "higher"),
-        Column("MRR", ("id", "mrr"), "plain", "higher"),
         Column("coverage %", ("id", "coverage"), "percent"),
         Column("width", ("id", "width"), "plain", "lower"),
         Column("spread", ("id", "spread"), "plain"),

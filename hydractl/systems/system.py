@@ -11,9 +11,7 @@ from hydractl.data.reading import Group
 from hydractl.schema import Checked, Items
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
     from hydractl.checkpoint.calibration import Calibration
     from hydractl.data.batching import Batch
@@ -168,7 +166,6 @@ class EvaluationData:
 
     sets: Mapping[SetKey, Samples]
     match: Literal["name", "index"] = "name"
-    queries: NDArray[np.int64] | None = None  # `[N]` of the ID samples, the number of each one's query
     read: ReadBatches | None = None  # makes the batches of a set; by default `make_batches`
 
     @property

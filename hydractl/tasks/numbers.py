@@ -22,7 +22,6 @@ from hydractl.tasks.task import FINE, Answers, Judged, Matcher, Names, Task, Tri
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOP = 10  # ranks that NDCG counts
 STEPS, LEAST = 50, 1e-6  # of the fit of deviations: its steps, and the least floor as a share of the mean square
 
 
@@ -332,35 +331,3 @@ def fit_logit(member_logits: Logits, labels: IntArray) -> FittedTemperature:
 
     temperature, before, after, at_bound = lowest_temperature(nll)
     return FittedTemperature(temperature, before, after, at_bound=at_bound, argmax_changed=0.0)
-
-
-def ranking_metrics(scores: FloatArray, labels: FloatArray, queries: IntArray) -> dict[str, FloatArray]:
-    """Returns NDCG@10 and the reciprocal rank of the first relevant sample of each query, `[Q]` each.
-
-    A sample is relevant by the size of its label, not at all at 0. Of equal scores the less relevant ranks first, so
-    that a constant score gains nothing by the order of the data. Queries without a relevant sample do not count.
-
-    Args:
-        scores: [N].
-        labels: [N], 0 or more.
-        queries: [N], the number of each sample's query.
-
-    Raises:
-        DataError: a negative label, or no query has a relevant sample.
-
-    Source: Järvelin & Kekäläinen 2002, with linear gains.
-    """
-    if (labels < 0).any():
-        raise DataError(f"sample {int(np.argmax(labels < 0))} has a negative label, ranking needs 0 or more")
-    order = np.lexsort((labels, -scores, queries))
-    ranked = [gains for gains in np.split(labels[order], np.flatnonzero(np.diff(queries[order])) + 1) if gains.any()]
-    if not ranked:
-        raise DataError("no query has a sample with a label above 0: there is nothing to rank")
-    return {
-        "ndcg10": np.array([_gain(gains) / _gain(np.sort(gains)[::-1]) for gains in ranked]),
-        "mrr": np.array([1 / (1 + np.argmax(gains > 0)) for gains in ranked]),
-    }
-
-
-def _gain(ranked: FloatArray) -> float:
-    return float((ranked[:TOP] / np.log2(np.arange(2, len(ranked[:TOP]) + 2))).sum())

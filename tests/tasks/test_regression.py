@@ -14,7 +14,6 @@ import pytest
 import torch
 import transformers
 from scipy import stats
-from sklearn.metrics import ndcg_score
 from torch.testing import assert_close
 
 import hydractl
@@ -32,7 +31,6 @@ from hydractl.tasks.numbers import (
     fit_intervals,
     number_metrics,
     number_replicates,
-    ranking_metrics,
 )
 from hydractl.tasks.task import Answers
 from tests import references
@@ -106,21 +104,6 @@ def test_intervals_keep_their_promise_on_errors_of_any_form() -> None:
     assert reach == pytest.approx(np.sort(np.abs(labels[1:40:2, 0]))[18])
     with pytest.raises(DataError, match="give 18 or more"):
         fit_intervals(np.zeros((17, 1)), np.zeros((17, 1)), labels[:17, :1], 0.9)
-
-
-def test_ranking_is_that_of_scikit_learn_and_ties_gain_nothing() -> None:
-    draw = np.random.default_rng(0)
-    scores, labels = draw.normal(size=60), draw.integers(0, 3, 60).astype(float)
-    queries = np.repeat([0, 1, 2], 20)
-    found = ranking_metrics(scores, labels, queries)
-    for place, own in enumerate(np.split(np.arange(60), 3)):
-        assert found["ndcg10"][place] == pytest.approx(ndcg_score([labels[own]], [scores[own]], k=10))
-        ranked = labels[own][np.argsort(-scores[own])]
-        assert found["mrr"][place] == 1 / (1 + np.argmax(ranked > 0))
-    same = ranking_metrics(np.zeros(3), np.array([1.0, 0.0, 0.0]), np.zeros(3, dtype=np.int64))
-    assert same["mrr"].tolist() == [1 / 3]
-    with pytest.raises(DataError, match="nothing to rank"):
-        ranking_metrics(scores, np.zeros(60), queries)
 
 
 @pytest.mark.parametrize("variant", CLASSIFIERS)
@@ -277,13 +260,13 @@ def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> No
         ready = hydractl.calibrate(hydra, id_data=calibration, label_column=column)
         by_number = column == "share"
         assert (ready.checkpoint.calibration.intervals is not None, ready.temperature == 1) == (by_number,) * 2
-        named = {"label_column": column, "query_column": "query", "bootstrap": 10}
+        named = {"label_column": column, "bootstrap": 10}
         named |= {"ood_data": {"odd": shared / "odd.csv"}, "report": tmp_path / column}
         report = hydractl.evaluate({"h": ready.checkpoint, "again": ready.checkpoint}, id_data=test, **named)
         assert any((tmp_path / column).glob("*.html")) and report.models["h"]["ood"]["odd"]["auroc"] >= 0
         wanted = ("mse", "spearman", "coverage", "width") if by_number else ("label_auroc", "brier", "nll", "ece")
-        assert report.models["h"]["id"].keys() >= {*wanted, "ndcg10", "mrr"}
-        assert report.models["h"]["intervals"]["id"].keys() >= {*wanted, "ndcg10", "mrr"}
+        assert report.models["h"]["id"].keys() >= set(wanted)
+        assert report.models["h"]["intervals"]["id"].keys() >= set(wanted)
     before = hydractl.load(hydra.checkpoint).double()
     logits = before(**before.preprocessor([("a good film", "owl")])).member_logits
     soft = torch.tensor([[0.3]], dtype=torch.float64)
@@ -335,7 +318,6 @@ def test_errors_name_the_row_and_the_remedy(shared: Path, tmp_path: Path) -> Non
         (OptionError, "`interval` 1", lambda: calibrated(interval="1")),
         (OptionError, "no typicality to watch", lambda: hydractl.Monitor(bert)),
         (OptionError, "for text-classification", lambda: hydractl.calibrate(plain, id_data=data, interval="90%")),
-        (OptionError, "`query_column` ranks", lambda: evaluated(plain, label_column="relevant", query_column="query")),
     ):
         with pytest.raises(kind, match=wanted):
             call()
