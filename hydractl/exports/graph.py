@@ -1,4 +1,4 @@
-"""A model as one traced graph: files of torch.export, which torch alone runs, and of ONNX for other runtimes."""
+"""A model as one traced graph, in ONNX for other runtimes."""
 
 from __future__ import annotations
 
@@ -226,19 +226,6 @@ def without_notes(proto: ModelProto) -> ModelProto:
         del part.metadata_props[:]
         part.doc_string = ""
     return proto
-
-
-def write_torch_export(model: Hydra, path: Path, force: bool = False) -> float:
-    """Writes one `.pt2` file, its manifest beside the graph as an extra file; see `write_onnx`."""
-    traced = trace(model)
-    with write_atomically(path, force) as file:
-        torch.export.save(traced.program, file, extra_files=dict(traced.metadata))
-        file.flush()
-        with _running(path):
-            # By its name it would warn of the ending, which is that of an unfinished file.
-            with open(file.name, "rb") as written:
-                graph = torch.export.load(written).module()
-            return require_same_answers(str(path), model, lambda inputs: graph(**inputs)[0])
 
 
 def _onnx_runner(file: str) -> Callable[[Inputs], Tensor]:

@@ -194,27 +194,8 @@ class Onnx:
             return write_int8(checkpoint, output, refit, data, force=force, most=most, watch=watch)
 
 
-@dataclass(frozen=True)
-class TorchExport:
-    """A graph of torch.export."""
-
-    name: ClassVar[str] = "torch-export"
-    help: ClassVar[str] = "one graph for torch alone"
-    suffix: ClassVar[str] = ".pt2"
-
-    graph: Graph = Graph()
-
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool, watch: Watcher) -> Exported:
-        from hydractl.checkpoint.output import refuse_existing
-
-        refuse_existing(output, force)
-        from hydractl.exports.graph import write_torch_export
-
-        return Exported(output, self.name, write_torch_export(self.graph.load(checkpoint), output, force))
-
-
-Format = HuggingFace | Onnx | TorchExport
-FORMATS = (HuggingFace, Onnx, TorchExport)
+Format = HuggingFace | Onnx
+FORMATS = (HuggingFace, Onnx)
 
 
 def format_of(output: str | Path) -> type[Format]:
@@ -279,9 +260,9 @@ class Exported(Result):
 class Export:
     """Write a model for another runtime.
 
-    Formats onnx and torch-export are one graph from preprocessed inputs to the mean probabilities and the
-    members' logits, with batch size and text length open. It runs on random inputs before it is written. Labels and
-    preprocessing travel along as metadata.
+    Format onnx is one graph from preprocessed inputs to the mean probabilities and the members' logits, with batch
+    size and text length open. It runs on random inputs before it is written. Labels and preprocessing travel along as
+    metadata.
 
     With `int8`, linear maps compute in eight bits, in a third to a half of the time on a processor. All that
     `calibrate` fits is fitted again to the answers of that graph: temperature, thresholds or intervals, promises, OOD
@@ -309,7 +290,7 @@ class Export:
     model: Model
     format: Annotated[
         Format | None,
-        Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder."),
+        Option("The format to write, if the output's name does not say: .onnx, or a folder."),
         Rows(FORMATS, _guess),
     ] = None
     output: Annotated[
