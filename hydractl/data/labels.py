@@ -357,28 +357,3 @@ def set_classes(model: Hydra, classes: str | Path | Sequence[str] | None, templa
     if names is None:
         raise OptionError(f"{samples.name}: its labels have no names to make prompts of: name them with `classes`")
     model.set_classes(names, template)
-
-
-def only_classes(samples: Samples, file: str | Path) -> Samples:
-    """Returns the samples of the classes in a file, numbered in its order: a class subset such as ImageNet-200.
-
-    Raises:
-        DataError: the file cannot be read, or names a class that the data lack.
-    """
-    names = read_classes(Path(file))
-    if samples.labels is None or samples.label_names is None or samples.labels.ndim > 1:
-        raise DataError(
-            f"{samples.name}: its samples have no class names to look up in {file}: name data with class names"
-        )
-    places = {folded(name): at for at, name in enumerate(samples.label_names)}
-    if unknown := [name for name in names if folded(name) not in places]:
-        near = nearest(unknown[0], samples.label_names)
-        meant = "write its classes, one per line" if near is None else f"did you mean {told_apart(unknown[0], near)}?"
-        raise DataError(f"{file}: {unknown[0]} is not a class of {samples.name}: {meant}")
-    number = np.full(len(samples.label_names) + 1, -1)  # the last is that of a missing label, -1
-    number[[places[folded(name)] for name in names]] = np.arange(len(names))
-    labels = number[samples.labels]
-    kept = np.flatnonzero(labels >= 0)
-    if not len(kept):
-        raise DataError(f"{samples.name}: has no sample of the classes in {file}: name other classes")
-    return replace(samples.subset(kept), labels=labels[kept], label_names=names)

@@ -23,7 +23,7 @@ import numpy as np
 
 from hydractl.data.hashes import hash_inputs, positions
 from hydractl.data.images import EncodedImages, Lazy, is_one_image, read_image
-from hydractl.data.labels import MISSING, TRUTH, label_lists, label_words, only_classes, read_labels
+from hydractl.data.labels import MISSING, TRUTH, label_lists, label_words, read_labels
 from hydractl.data.number_labels import as_numbers
 from hydractl.data.reading import (
     EVERYTHING,
@@ -132,15 +132,13 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
             reading = replace(reading, image_column=None, text_column=None, label_column=None)
         columns: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
         request = replace(request, reading=replace(reading, **columns), strict=True)
-    if spec.part is None and spec.only is None:
+    if spec.part is None:
         return _of_table(open_table(spec, left_out.append), request)
     limit = request.reading.limit
     samples = _of_table(
         open_table(spec, left_out.append), replace(request, reading=replace(request.reading, limit=None))
     )
-    if spec.only is not None:
-        samples = only_classes(samples, spec.only)
-    taken = np.arange(len(samples)) if spec.part is None else positions(spec.part, samples.content_hashes())
+    taken = positions(spec.part, samples.content_hashes())
     if not len(taken):
         raise DataError(
             f"{samples.name}{spec.part}: is empty, since the data has {len(samples)} samples: take fewer parts"

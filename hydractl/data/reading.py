@@ -99,7 +99,6 @@ EVERYTHING = Reading()
 
 GROUPS = ("near", "far")
 COLUMNS = ("image", "text", "label")
-ONLY = "only"  # names a file of classes, where the others name columns
 MOST_PARTS = 1000
 
 HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
@@ -132,8 +131,8 @@ class Part:
 class DataSpec:
     """A data set by its source, an existing path or a hub id; `split` may carry a slice.
 
-    `columns` are pairs of `text`, `image` or `label` and a name, for this set alone. `only` is a file with the classes
-    to take, or None for all classes. `parse_data_spec` reads what `str` gives.
+    `columns` are pairs of `text`, `image` or `label` and a name, for this set alone. `parse_data_spec`
+    reads what `str` gives.
     """
 
     name: str
@@ -143,14 +142,12 @@ class DataSpec:
     group: Group | None = None
     part: Part | None = None
     columns: tuple[tuple[str, str], ...] = ()
-    only: str | None = None
 
     def __str__(self) -> str:
         group = f"{self.group}/" if self.group else ""
         name = f"{group}{self.name}=" if group or self.name != _default_name(self.source) else ""
         pieces = [self.config, self.split] if self.config else [self.split] if self.split else []
-        pairs = self.columns if self.only is None else (*self.columns, (ONLY, self.only))
-        columns = "&".join(f"{kind}={column}" for kind, column in pairs)
+        columns = "&".join(f"{kind}={column}" for kind, column in self.columns)
         rest = "".join(f":{piece or ''}" for piece in pieces)
         return f"{name}{self.source}{rest}{self.part or ''}{'?' if columns else ''}{columns}"
 
@@ -160,8 +157,7 @@ class DataSpec:
 
     def seen_from(self, folder: str | Path, mark: str = "") -> DataSpec:
         """Returns the data set with its paths as `path_seen_from` gives them."""
-        only = self.only and path_seen_from(self.only, folder, mark=mark)
-        return replace(self, source=path_seen_from(self.source, folder, mark=mark), only=only)
+        return replace(self, source=path_seen_from(self.source, folder, mark=mark))
 
 
 def path_seen_from(path: str, folder: str | Path, here: str | Path = "", mark: str = "") -> str:
@@ -254,8 +250,7 @@ def parse_data_spec(text: str | Path, grouped: bool = False, here: str | Path = 
         text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; only SOURCE is required. SPLIT may have slices
             and sums (`train[:100]+test`), and `:[:100]` slices the only split. PART is `%I/N` or `%I-J/N`, perhaps
             with `@SEED`; it may also follow COLUMNS, and a second PART divides the first. COLUMNS are for this set
-            alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the classes in a
-            file, one a line.
+            alone: `?text=title,content&label=stars`.
         grouped: whether a GROUP, `near` or `far`, may precede the name.
         here: the folder that paths in the text are seen from; the result has them as seen from the current one.
 
@@ -327,8 +322,7 @@ def _read(text: str, here: str | Path = "") -> DataSpec | None:
     config, split = (None, None, *(piece or None for piece in pieces[count or 1 :]))[-2:]
     place = _from_here(":".join(pieces[: count or 1]), here)
     place = on_disk(place) or place
-    only = _from_here(columns.pop(ONLY), here) if ONLY in columns else None
-    spec = DataSpec(_default_name(place), place, config, split, columns=tuple(columns.items()), only=only)
+    spec = DataSpec(_default_name(place), place, config, split, columns=tuple(columns.items()))
     for part in (*first, *last):
         spec = spec.within(part)
     return spec
@@ -357,7 +351,7 @@ def _split_off_columns(source: str) -> tuple[str, dict[str, str]]:
     pairs = (pair.partition("=") for text in rest for pair in text.split("&"))
     listed = [(kind, name) for kind, _, name in pairs]
     columns = dict(listed)
-    if not all(columns.values()) or not columns.keys() <= {*COLUMNS, ONLY} or len(columns) < len(listed):
+    if not all(columns.values()) or not columns.keys() <= set(COLUMNS) or len(columns) < len(listed):
         raise DataError(f"{source}: unknown or repeated columns: write them as ?text=title,content&label=stars")
     return place, columns
 

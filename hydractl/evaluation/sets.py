@@ -244,11 +244,6 @@ BUILT_IN = (
     _suite("openood-cifar100", WITHOUT_PLACES, cifar100=(CIFAR100, [f"near/cifar10={CIFAR10}", *FAR])),
     _suite("openood-imagenet1k", WITHOUT_MOST, imagenet1k=(IMAGENET, [TEXTURES])),
     _suite(
-        "openood-imagenet200",
-        f"{WITHOUT_MOST}; imagenet-200.txt must list its 200 classes, one per line, as the ID data name them",
-        imagenet200=(f"{IMAGENET}?only=imagenet-200.txt", [TEXTURES]),
-    ),
-    _suite(
         "clip",
         "nine zero-shot tasks in the manner of arXiv 2510.18358, Table 3: compare the sets with the paper's",
         **{name: (source, [SVHN, MNIST if name == "dtd" else TEXTURES]) for name, source in ZERO_SHOT.items()},

@@ -8,7 +8,6 @@ from datasets import ClassLabel, List, Value
 
 from hydractl.data.labels import label_lists, match_labels, read_classes, read_labels
 from hydractl.data.open import open_samples
-from hydractl.data.reading import Reading, parse_data_spec
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 
@@ -162,8 +161,6 @@ def test_names_of_any_unicode_form_are_one(there: str, typed: str, tmp_path: Pat
     opened = open_samples(source, "text")
     assert opened.column(typed, "keep") == ["un texte", "un autre"]
     assert match_labels(opened, ("hiver", typed)).labels.tolist() == [1, 0]
-    (tmp_path / "only").write_text(f"{typed}\n")
-    assert len(open_samples(f"{source}&only={tmp_path}/only", "text")) == 1
     lists = datasets.Dataset.from_dict({"tokens": [["a", "b"]], "tags": [[there, "hiver"]]})
     assert match_labels(open_samples(lists, "text"), ("hiver", typed), tagged=True).labels.tolist() == [[1, 0]]
     several = open_samples([("a", [there]), ("b", [])], "text")
@@ -193,40 +190,6 @@ def test_true_and_false_are_names(kind: str, tmp_path: Path) -> None:
         opened = open_samples(table, "text")
     assert match_labels(opened, ("TRUE", "FALSE")).labels.tolist() == [0, 1, 0]
     assert match_labels(opened, ("TRUE", "FALSE"), "index").labels.tolist() == [1, 0, 1]
-
-
-LABELS = ["Snow_Owl", "cat", "dog", "cat", "hen", "dog"]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"text": f"t{at}", "label": label}) for at, label in enumerate(LABELS)]
-    Path("all.jsonl").write_text("\n".join(rows))
-    Path("some.txt").write_text("dog\n\nsnow owl\n")
-
-
-@pytest.mark.usefixtures("here")
-def test_the_classes_of_a_file_count_in_its_order() -> None:
-    found = open_samples("all.jsonl?only=some.txt", "text")
-    assert (list(found.inputs), found.label_names) == (["t0", "t2", "t5"], ("dog", "snow owl"))
-    assert found.labels.tolist() == [1, 0, 0]
-    assert list(open_samples("all.jsonl?only=some.txt&label=label", "text", reading=Reading(limit=1)).inputs) == ["t0"]
-    parts = [open_samples(f"all.jsonl%{part}/2?only=some.txt", "text") for part in (1, 2)]
-    assert sorted(text for part in parts for text in part.inputs) == ["t0", "t2", "t5"]
-    spec = parse_data_spec("all.jsonl?only=some.txt&label=label")
-    assert (spec.only, spec.columns) == ("some.txt", (("label", "label"),))
-    assert parse_data_spec(str(spec)) == spec
-
-
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(
-    ("classes", "message"), [("dog\nbird", "some.txt: bird is not a class of all"), ("", "some.txt: names no class")]
-)
-def test_what_is_no_subset(classes: str, message: str) -> None:
-    Path("some.txt").write_text(classes)
-    with pytest.raises(DataError, match=message):
-        open_samples("all.jsonl?only=some.txt", "text")
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,8 @@ def test_a_source_reads_what_it_writes_here_and_from_another_folder(tmp_path: Pa
     spec = parse_data_spec(data.draw(PLACES))
     named = data.draw(st.none() | NAMES)
     config, split = data.draw(st.sampled_from((None, "plain"))), data.draw(st.none() | SPLITS)
-    only = data.draw(st.sampled_from((None, "two words/classes.txt")))
     group = data.draw(st.sampled_from((None, "near", "far"))) if named else None
-    spec = DataSpec(named or spec.name, spec.source, config, split, group, None, data.draw(COLUMNS), only)
+    spec = DataSpec(named or spec.name, spec.source, config, split, group, None, data.draw(COLUMNS))
     for part in data.draw(st.lists(parts(), max_size=2)):
         spec = spec.within(part)
     assert parse_data_spec(str(spec), grouped=True) == spec
