@@ -37,7 +37,6 @@ class Settings:
     heads_per_step: int = 1
     rank: int = 8  # heads that circuits rank
     choose_id: str = "{made}/data/digits:validation%2/3"
-    choose_ood: tuple[str, ...] = ("{made}/data/near_search%2/2",)
     limit: int = 1000  # samples to select members on, and for Taylor scores
     fit_id: str = "{made}/data/digits:validation%3/3"
     fit_ood: tuple[str, ...] = ()  # if given, each file gets the OOD score that does best on these, too
@@ -155,7 +154,7 @@ class Systems:
             hydractl.select(
                 self.model, circuit=[self.circuit("ood"), self.circuit("avg")], budgets=",".join(map(str, s.budgets)),
                 pools=str(s.rank), draws=4, random=4, trunks=str(trunk or ""), id_data=s.choose_id,
-                ood_data=s.choose_ood, limit=s.limit, output=self.output / f"{name}.json", hydra=hydra, resume=True,
+                limit=s.limit, output=self.output / f"{name}.json", hydra=hydra, resume=True,
                 force=True,
             )  # fmt: skip
         yield f"hydra-{name}", hydra

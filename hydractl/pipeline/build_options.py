@@ -408,12 +408,13 @@ def passes(
         several = OBJECTIVES * networks - (OBJECTIVES - 1) * len(heads)  # they share the first round
         counted["extract-circuit"] = REPLAYED * several * sizes.in_a_step(build.search_samples)
     budgets = len(counts("budgets", choice.budgets, len(heads))) * len(trunks.split(","))
-    counted["select"] = (1 + budgets * drawn) * chosen
+    inside = _limited((sizes.inside,), limit)
+    counted["select"] = (1 + budgets * drawn) * inside
     if refitted:
         scored = min(ENOUGH, sizes.inside, limit or ENOUGH)
         counted["score-heads"] = TRAINED * scored
         counted["prune"] = REFITTED * choice.members * scored * sum(refitted) / len(refitted)
-        counted["select"] += choice.members * chosen * effort_of(build).untrained
+        counted["select"] += choice.members * inside * effort_of(build).untrained
     if sizes.training:
         from hydractl.training.network import step_count
 

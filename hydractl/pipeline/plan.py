@@ -414,7 +414,6 @@ def _selection(build: BuildOptions, limits: Limits, trunks: str, name: str) -> S
         trunks="" if trunks == "0" else trunks,
         seed=build.seed,
         id_data=_id_data(build, 2),
-        ood_data=_ood_data(build, 2) or None,
         reading=_reading(build),
         compute=build.compute,
         output=artifact,

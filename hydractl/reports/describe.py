@@ -188,14 +188,13 @@ def curve_lines(selection: Mapping[str, Any]) -> Iterator[str]:
     task = next(row for row in TASKS if row.key in baseline)
     rows = [("network", baseline), *((step["candidate"], step) for step in selection["curve"])]
     width = max(len(name) for name, _ in rows)
-    lines = [["  M    candidate", task.measured, "AUROC", task.loss_name, "multiply-adds"]]
+    lines = [["  M    candidate", task.measured, task.loss_name, "multiply-adds"]]
     for number, (name, row) in enumerate(rows):
         mark = "*" if number == chosen else " "
         lines.append(
             [
                 f"{number or '':>3} {mark}  {name:<{width}}",
                 f"{100 * row[task.key]:.2f} %",
-                "-" if row["auroc"] is None else f"{100 * row['auroc']:.2f} %",
                 f"{row['nll']:.4f}",
                 f"{row['multiply_adds'] / baseline['multiply_adds']:.2f}x",
             ]

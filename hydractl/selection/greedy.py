@@ -23,15 +23,14 @@ Cost = Callable[[Sequence[int]], int]
 
 @dataclass(frozen=True, eq=False)
 class CandidateLogits:
-    """The logits of candidates with K members in all on the selection samples."""
+    """The logits of candidates with K members in all on the selection samples, which are ID."""
 
     task: Task
-    inside: NDArray[np.floating]  # `[K,N,C]` of the ID samples, or of the words of all
+    logits: NDArray[np.floating]  # `[K,N,C]` of the samples, or of the words of all
     labels: Labels  # `[N]` of these, or `[N,C]`
-    outside: Sequence[NDArray[np.floating]] = ()  # `[K,N',C]` of the samples of each OOD set
     temperature: float | None = 1.0  # of all candidates, as they are the same network's; None for the best of each
     members: Sequence[int] = ()  # how many each candidate has; none if each has one
-    words: Sequence[IntArray] = ()  # how many each ID sample has, and each of every OOD set; empty for other tasks
+    words: IntArray | None = None  # how many each sample has; None for other tasks
 
     @cached_property
     def variance(self) -> FloatArray | None:
@@ -41,7 +40,7 @@ class CandidateLogits:
     @property
     def candidates(self) -> int:
         """The number of candidates."""
-        return len(self.members) or len(self.inside)
+        return len(self.members) or len(self.logits)
 
     def rows(self, chosen: Sequence[int]) -> list[int]:
         """Returns the places of the members of some candidates."""
@@ -55,21 +54,17 @@ class CandidateLogits:
         if self.temperature is not None:
             return self.temperature
         return self.task.fit(
-            Answers(task=self.task, member_logits=self.inside[self.rows(chosen)], truth=np.asarray(self.labels))
+            Answers(task=self.task, member_logits=self.logits[self.rows(chosen)], truth=np.asarray(self.labels))
         ).temperature
 
-    def judged(self, chosen: Sequence[int], temperature: float, number: int = 0) -> Iterator[Judged]:
-        """Yields how good the mean of the chosen candidates is, chunk by chunk of the ID samples or of an OOD set.
-
-        Args:
-            number: of the OOD set, from 1 on; 0 for the ID samples.
-        """
-        answers, labels = (self.inside, *self.outside)[number][self.rows(chosen)], None if number else self.labels
+    def judged(self, chosen: Sequence[int], temperature: float) -> Iterator[Judged]:
+        """Yields how good the mean of the chosen candidates is, chunk by chunk of the samples."""
+        answers = self.logits[self.rows(chosen)]
         uncut = [slice(0, answers.shape[1])]  # chunks would cut sentences
-        for samples in uncut if self.words else sample_chunks(answers, least=1):
+        for samples in sample_chunks(answers, least=1) if self.words is None else uncut:
             scaled = scaled_logits(answers, samples, temperature)
-            judged = self.task.judge(scaled, None if labels is None else labels[samples], self.variance)
-            yield judged.of_sentences(self.words[number]) if self.words else judged
+            judged = self.task.judge(scaled, self.labels[samples], self.variance)
+            yield judged if self.words is None else judged.of_sentences(self.words)
 
 
 @dataclass(frozen=True)
@@ -152,19 +147,12 @@ def require_enough(members: tuple[int, int], candidates: int) -> None:
 
 def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Measure:
     """Returns the quality of the mean of the chosen candidates' probabilities."""
-    count = len(logits.words[0]) if logits.words else logits.inside.shape[1]
+    count = logits.logits.shape[1] if logits.words is None else len(logits.words)
     if not count:
-        raise DataError("the selection data holds no ID samples: give `id_data`")
-    qualities, confidence, nll, temperature = [], [np.zeros(0)], 0.0, logits.temperature_of(chosen)
-    for judged in logits.judged(chosen, temperature):
+        raise DataError("the selection data holds no samples: give `id_data`")
+    qualities, nll = [], 0.0
+    for judged in logits.judged(chosen, logits.temperature_of(chosen)):
         assert judged.quality is not None and judged.loss is not None
         qualities.append(judged.quality)
-        confidence += [] if judged.confidence is None else [judged.confidence]
         nll += float(judged.loss.sum())
-    ood_confidences = [
-        np.concatenate([judged.confidence for judged in judgements if judged.confidence is not None])
-        for judgements in (logits.judged(chosen, temperature, number) for number in range(1, 1 + len(logits.outside)))
-    ]
-    return measure(
-        np.concatenate(qualities), np.concatenate(confidence), ood_confidences, nll / count, parts=logits.task.parts
-    )
+    return measure(np.concatenate(qualities), np.zeros(0), (), nll / count, parts=logits.task.parts)

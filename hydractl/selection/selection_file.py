@@ -80,8 +80,8 @@ def _member(candidates: CandidatePool, number: int) -> dict[str, Any]:
     return {"candidate": chosen.name, "dropped": dropped}
 
 
-def _numbers(quality: Measure, key: str) -> dict[str, float | None]:
-    return {key: quality.accuracy, "auroc": quality.auroc, "nll": quality.nll}
+def _numbers(quality: Measure, key: str) -> dict[str, float]:
+    return {key: quality.accuracy, "nll": quality.nll}
 
 
 def read_selection(source: str) -> Selection:

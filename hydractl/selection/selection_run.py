@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from io import BytesIO
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -220,19 +219,19 @@ class Store(StateFolder):
 
     kind = "selection-state"
 
-    def read(self, name: str, number: int) -> NDArray[np.floating] | None:
-        """Returns the logits of a batch of the data called `id` or `ood`, or None if they have not been computed."""
-        path = self._path(name, number)
+    def read(self, number: int) -> NDArray[np.floating] | None:
+        """Returns the logits of a batch, or None if they have not been computed."""
+        path = self._path(number)
         return np.load(path, allow_pickle=False) if path.is_file() else None
 
-    def write(self, name: str, number: int, logits: NDArray[np.floating]) -> None:
+    def write(self, number: int, logits: NDArray[np.floating]) -> None:
         """Keeps the logits of a batch."""
         out = BytesIO()
         np.save(out, logits, allow_pickle=False)
-        write_bytes(self._path(name, number), out.getvalue(), force=True)
+        write_bytes(self._path(number), out.getvalue(), force=True)
 
-    def _path(self, name: str, number: int) -> Path:
-        return self.folder / f"{name}-{number:06}.npy"
+    def _path(self, number: int) -> Path:
+        return self.folder / f"id-{number:06}.npy"
 
 
 def answer(
@@ -255,33 +254,24 @@ def answer(
     Raises:
         DataError: a logit is not finite, or the ID samples have no labels.
     """
-    first, count = networks[0], sum(network.size for network in networks)
-    places = [_Places(data.id, data.id_samples), _Places(data.ood, data.ood_samples)]
+    first, count, places = networks[0], sum(network.size for network in networks), _Places(data.id, data.id_samples)
     first_labels = required_labels(data.id[0]).numpy()
-    labels = np.zeros((places[0].total, *first_labels.shape[1:]), first_labels.dtype)
-
-    def of(name: str, batches: Sequence[Batch], places: _Places) -> NDArray[np.floating]:
-        gathered = np.zeros((count, places.total, first.classes), first.dtype)
-        for number in range(data.ranks.rank, len(batches), data.ranks.size):
-            batch = batches[number]
-            rows = places.of(batch)
-            if batches is data.id:
-                labels[rows] = required_labels(batch).numpy()
-            logits = store.read(name, number) if store else None
-            if logits is None:
-                logits = logits_of(networks, batch, device)
-                if store:
-                    store.write(name, number, logits)
-            gathered[:, rows] = logits
-            on_batch(len(batch.positions))
-        return data.ranks.total(torch.from_numpy(gathered)).numpy()
-
-    id_logits, ood_logits = of("id", data.id, places[0]), of("ood", data.ood, places[1])
-    ends = list(accumulate(data.ood_sets))[:-1]
-    by_set = np.split(ood_logits, places[1].starts[ends], axis=1) if data.ood_sets else []
-    words = [places[0].counts, *np.split(places[1].counts, ends)] if data.id[0].words is not None else []
-    labels = data.ranks.total(torch.from_numpy(labels)).numpy()
-    return CandidateLogits(task, id_logits, labels, by_set, temperature=temperature, words=words)
+    labels = np.zeros((places.total, *first_labels.shape[1:]), first_labels.dtype)
+    gathered = np.zeros((count, places.total, first.classes), first.dtype)
+    for number in range(data.ranks.rank, len(data.id), data.ranks.size):
+        batch = data.id[number]
+        rows = places.of(batch)
+        labels[rows] = required_labels(batch).numpy()
+        logits = store.read(number) if store else None
+        if logits is None:
+            logits = logits_of(networks, batch, device)
+            if store:
+                store.write(number, logits)
+        gathered[:, rows] = logits
+        on_batch(len(batch.positions))
+    all_logits, labels = (data.ranks.total(torch.from_numpy(part)).numpy() for part in (gathered, labels))
+    words = None if data.id[0].words is None else places.counts
+    return CandidateLogits(task, all_logits, labels, temperature=temperature, words=words)
 
 
 class _Places:
@@ -340,7 +330,7 @@ class SelectionRun:
     @cached_property
     def data(self) -> ScoringData:
         """The samples."""
-        return self.material.scoring_data(self.batch_size, self.ranks, share=1 + len(self.material.ood))
+        return self.material.scoring_data(self.batch_size, self.ranks)
 
     @property
     def samples(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from hydractl.artifacts import Artifact, write_json
 from hydractl.bounds import MEMBERS, whole
@@ -13,13 +13,13 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.head_files import Circuit, CircuitLike
-from hydractl.circuit.objective import Material, require_confidence
-from hydractl.data.reading import DataSetsLike, Reading
+from hydractl.circuit.objective import Material
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.members import Limits, existing_members, named_circuits
 from hydractl.inputs.models import Model, ModelLike, as_member
 from hydractl.inputs.result import Result
-from hydractl.inputs.search_data import OOD_SETS, LabelledData, open_material, origin_of
+from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import function, option, remembered
 from hydractl.reports.describe import curve_lines
 from hydractl.run_options import Compute, Force, Resume, Seed, output_option
@@ -133,8 +133,7 @@ class Select:
     Prints the quality of the members together as they join, and of the network itself. Writes the selection as JSON,
     and with `hydra` the fused members as one safetensors file. Evaluations refuse the data it was made on.
 
-    >>> chosen = hydractl.select("vit", circuit=["circuit.json"], budgets="1,2", members="2",
-    ...                          id_data="data/pets", ood_data="data/noise")
+    >>> chosen = hydractl.select("vit", circuit=["circuit.json"], budgets="1,2", members="2", id_data="data/pets")
     >>> hydractl.load(chosen).members
     2
 
@@ -157,7 +156,6 @@ class Select:
     trunks: str = _listed("Trunk depths to try: below layer L all candidates keep the same heads.", "0,2,4")
     seed: Seed = 0
     id_data: LabelledData
-    ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     reading: Reading = Reading()
     compute: Compute = Compute()
     output: str | Path | None = output_option("File for the record of the selection.", "SELECTION.json")
@@ -185,7 +183,7 @@ class Select:
         )
         self._check_task()
         material = open_material(
-            self.model, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
+            self.model, self.id_data, None, reading=self.reading, compute=self.compute, watch=watch
         )
         network = material.checkpoint
         trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
@@ -215,7 +213,7 @@ class Select:
         return selected
 
     def _check_task(self) -> None:
-        """Raises OptionError for a network that embeds, and for what needs a confidence where answers have none."""
+        """Raises OptionError for a network that embeds."""
         from hydractl.tasks.all_tasks import find_task
 
         network = as_member(self.model)
@@ -224,7 +222,6 @@ class Select:
             raise OptionError(
                 f"{network.name}: embeds, and averaging embeddings does not improve them: prune it by a circuit"
             )
-        require_confidence(task, (), self.ood_data or None)
 
 
 select = function(Select)
@@ -234,7 +231,7 @@ def _seen(material: Material, artifacts: Sequence[Artifact]) -> Mapping[str, Any
     """Returns sketches of every sample that a choice depends on."""
     from hydractl.data.hashes import merged
 
-    used = material.used("selection", "selection OOD")
+    used = material.used("selection", "")
     sketches = {name: samples.sketch() for name, samples in used.items()}
     return merged([*(samples_behind(artifacts) or {}).items(), *sketches.items()], material.checkpoint.name)
 

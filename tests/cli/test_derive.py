@@ -88,7 +88,7 @@ CIRCUIT = {"circuit": "circuit.json"}
 BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "score-heads": ("score", ["vit"], {"method": "taylor", **ID, "output": "s.json"}),
     "extract-circuit": ("search", ["vit"], {**ID, **OOD, "budget": 1, "output": "c.json"}),
-    "select": ("select", ["vit"], {"circuit": ["circuit.json"], "budgets": "1,2", "members": "2", **ID, **OOD}),
+    "select": ("select", ["vit"], {"circuit": ["circuit.json"], "budgets": "1,2", "members": "2", **ID}),
     "evaluate": ("vit", [["vit"]], {**ID, **OOD, "calib_data": "pets", "temperature": "fit", "allow_leak": True}),
     "calibrate": ("calibrate", ["vit"], {**ID, "output": "calibrated"}),
     "predict": ("predict", ["vit", ["noise/0.png"]], {}),

@@ -20,7 +20,7 @@ DATA = "--id-data=pets --ood-data=noise --batch-size=5"
 LINES = {
     "score-heads": f"score-heads vit --method=separation {DATA} --plot=s.png",
     "extract-circuit": f"extract-circuit vit --budget=3 --objective=acc,avg {DATA} -o {{objective}}",
-    "select": f"select vit --random=3 --members=2 --budgets=1,2 {DATA} -o s.json --hydra hydra",
+    "select": "select vit --random=3 --members=2 --budgets=1,2 --id-data=pets --batch-size=5 -o s.json --hydra hydra",
     "words": "select tagger --random=3 --members=2 --budgets=1,2 --id-data=words.parquet --batch-size=5 -o s.json",
     "refit": "prune vit --method=random --budget=3 --refit=pets --batch-size=5 -o refitted",
     "embeddings": "extract-circuit encoder --budget=2 --id-data=texts.csv --batch-size=5 -o c.json",

@@ -46,7 +46,7 @@ def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp
     images = save_images(tmp_path / "many", count=12)
     circuit = save_circuit(tmp_path / "avg.json", (0, 0), (1, 0), (1, 1), (1, 2), (0, 3), objective="avg")
     answers = tmp_path / "answers.npz"
-    study = [vit, images, "--circuit", circuit, "--choose-ood", noise, "--test-ood", f"labels={noise}",
+    study = [vit, images, "--circuit", circuit, "--test-ood", f"labels={noise}",
              "--budgets", "1,2", "--pools", "4", "--draws", "2", "--choose", 12, "--splits", 2,
              "--answers", answers]  # fmt: skip
     said = run("tables/selection_study.py", *study, "--random", 2)

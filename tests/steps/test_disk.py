@@ -62,7 +62,8 @@ def _remembering(write: Action) -> Action:
 
 @pytest.fixture
 def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
-    data: dict[str, Any] = {"id_data": str(images), "ood_data": [str(noise)], "device": "cpu"}
+    one: dict[str, Any] = {"id_data": str(images), "device": "cpu"}
+    data = {**one, "ood_data": [str(noise)]}
     tuning = {"train_data": str(images), "val_split": 3, "recipe": replace(RECIPE, steps=1), "device": "cpu"}
     return {
         "finetune": lambda out: hydractl.finetune(vit, **tuning, output=out / "m", resume=True),
@@ -70,7 +71,7 @@ def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
         "export": lambda out: hydractl.export(vit, format="hf", output=out / "m", force=True),
         "evaluate": lambda out: hydractl.evaluate({"m": str(vit)}, **data, save_logits=out, resume=True),
         "select": lambda out: hydractl.select(
-            vit, random=1, budgets="1", members="1", **data, output=out / "s.json", resume=True, force=True
+            vit, random=1, budgets="1", members="1", **one, output=out / "s.json", resume=True, force=True
         ),
         "extract": lambda out: hydractl.extract_circuit(
             vit, budget=1, **data, output=out / "c.json", resume=True, force=True

@@ -54,12 +54,12 @@ def test_passes_are_what_the_plan_implies(tmp_path: Path) -> None:
     found = passes(with_options(BUILD, given), network, Sizes(100, [50], [70, 50]), "0")
     # Six heads leave: all objectives share the first round of 12 candidates, then each has 11, 10, 9, 8 and 7.
     assert found["extract-circuit"] == pytest.approx(0.5 * (12 + 3 * 45) * (30 + 30))
-    assert found["select"] == (1 + 2 * (5 + 3 * 3)) * 150
+    assert found["select"] == (1 + 2 * (5 + 3 * 3)) * 100
     assert found["evaluate"] == 3 * 120 and "finetune" not in found
     assert "prune" not in found
     tried = passes(with_options(BUILD, given), network, Sizes(100, [50], [70, 50]), "0", [True, False])
     assert (tried["prune"], tried["score-heads"]) == (3 * 2 * 100 / 2, 3 * 100)
-    assert tried["select"] == found["select"] + 2 * 3 * 150
+    assert tried["select"] == found["select"] + 2 * 3 * 100
 
 
 class Notes(Log):

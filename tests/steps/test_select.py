@@ -19,7 +19,7 @@ def _circuits(place: Path) -> None:
 
 
 OPTIONS = ["--circuit=a.json", "--circuit=b.json", "--budgets=1,2", "--pools=4", "--draws=2", "--members=2"]
-DATA = ["--id-data=pets", "--ood-data=far/noise=noise"]
+DATA = ["--id-data=pets"]
 
 
 def written() -> dict[str, Any]:
@@ -28,12 +28,12 @@ def written() -> dict[str, Any]:
 
 
 def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ("--id-data=pets", "--ood-data=noise", "--batch-size=4")
+    asked = ("--id-data=pets", "--batch-size=4")
     arguments = ("select", "vit", *OPTIONS, *asked, "-o", "s", "--hydra")
     run(*arguments, "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
     Path("s").unlink()
-    interrupt_at(monkeypatch, Store, "write", 3)
+    interrupt_at(monkeypatch, Store, "write", 2)
     assert run(*arguments, "hydra").code == 130
     assert "continue with --resume" in run(*arguments, "hydra").err
     assert "another" in run(*arguments, "hydra", "--resume", "--budgets=1").err
