@@ -32,8 +32,9 @@ from hydractl.pipeline.build_options import (
     sizes_of,
     written,
 )
-from hydractl.pipeline.plan import FRONT, HYDRA, NETWORK, REPORT, TRAINED, families, plan, thinning
+from hydractl.pipeline.plan import FRONT, HYDRA, NETWORK, REPORT, TRAINED, plan
 from hydractl.pipeline.stages import Stage, makefile, run_stages
+from hydractl.pipeline.thinning import families, thinning
 from hydractl.selection.candidates import counts
 from hydractl.steps.evaluate import Evaluate
 from hydractl.training.request import Hyperparameters

@@ -26,8 +26,8 @@ from hydractl.inputs.result import Result
 from hydractl.options import Option
 from hydractl.pipeline import stages as pipeline
 from hydractl.pipeline.build_options import BuildOptions
-from hydractl.pipeline.plan import cost, families
 from hydractl.pipeline.stages import Given, Made, Stage, makefile
+from hydractl.pipeline.thinning import cost, families
 from hydractl.steps.build import cautions
 from hydractl.text import printable
 from hydractl.watch import Watcher

@@ -13,7 +13,7 @@ from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.families.load import read_checkpoint
-from hydractl.pipeline.plan import sized
+from hydractl.pipeline.thinning import sized
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.cli.conftest import Command, save_vit
