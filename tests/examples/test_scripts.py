@@ -42,7 +42,7 @@ def test_networks_that_are_equal_are_rarely_recommended() -> None:
     assert found['"Deploy hydra" %'] <= 5 < found["an interval shows a gain %"]
 
 
-def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp_path: Path) -> None:
+def test_choices_are_measured_and_answers_are_kept(vit: Path, noise: Path, tmp_path: Path) -> None:
     images = save_images(tmp_path / "many", count=12)
     circuit = save_circuit(tmp_path / "avg.json", (0, 0), (1, 0), (1, 1), (1, 2), (0, 3), objective="avg")
     answers = tmp_path / "answers.npz"
