@@ -116,15 +116,9 @@ def plan(
         stages.append(_as_long(build, stages[-1]))
         systems["trained"] = Made(stages[-1].makes[0]), TRAINED
     if taught:
-        teachers = _teachers(build)
-        if len(teachers) > 1:
-            together = Made("work/teacher.safetensors")
-            stages.append(Stage(Fuse(teachers, separate="all", output=together), (together,)))
-        systems["teacher"] = together if len(teachers) > 1 else teachers[0], TEACHER
-        if mixed:
-            mean = Made("work/soup.safetensors")
-            stages.append(Stage(Fuse(teachers, soup=True, output=mean), (mean,)))
-            systems["soup"] = mean, SOUP
+        made, more = _compared_teachers(build, mixed)
+        stages += made
+        systems |= more
     ood_data = _ood_data(build, 2) if chooses_score else []
     calibrations = [_calibration(build, *pair, ood_data) for pair in systems.values()]
     evaluation = _evaluation(build, {name: made for name, (_, made) in systems.items()}, REPORT)
@@ -133,6 +127,21 @@ def plan(
     others = {name: made for name, (_, made) in systems.items() if name != "hydra"}
     front = _front(build, list(tried), others, BASELINE if chooses_score else None)
     return [*stages, *calibrations, *front, evaluation]
+
+
+def _compared_teachers(build: BuildOptions, mixed: bool) -> tuple[list[Stage], dict[str, tuple[Made | Given, Made]]]:
+    """Returns the commands that make one network of several teachers, and what is calibrated and evaluated of them."""
+    teachers, stages = _teachers(build), list[Stage]()
+    systems: dict[str, tuple[Made | Given, Made]] = {"teacher": (teachers[0], TEACHER)}
+    if len(teachers) > 1:
+        together = Made("work/teacher.safetensors")
+        stages.append(Stage(Fuse(teachers, separate="all", output=together), (together,)))
+        systems["teacher"] = together, TEACHER
+    if mixed:
+        mean = Made("work/soup.safetensors")
+        stages.append(Stage(Fuse(teachers, soup=True, output=mean), (mean,)))
+        systems["soup"] = mean, SOUP
+    return stages, systems
 
 
 def _front(build: BuildOptions, costs: Sequence[str], others: Mapping[str, Made], score: str | None) -> list[Stage]:
