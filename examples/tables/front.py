@@ -57,8 +57,9 @@ def members(s: Settings, name: str, *, trunk: int, share: float, heads: int = 0,
     tower, *_ = read_checkpoint(s.network).spec.towers
     lost = {"units": int(share * (tower.layers - trunk) * tower.mlp_width), "budget": heads, "trunk": trunk}
     data = {"id_data": s.score_id, "limit": s.limit} | ({"refit": s.score_id} if refits else {})
-    how = {"method": "deviation", "scope": "layer", "members": 3} | lost | data
-    return made_each(s.output / f"{name}-{{member}}.safetensors", "member", range(3), hydractl.prune, s.network, **how)
+    options = {"method": "deviation", "scope": "layer", "members": 3} | lost | data
+    files = s.output / f"{name}-{{member}}.safetensors"
+    return made_each(files, "member", range(3), hydractl.prune, s.network, **options)
 
 
 def calibrated(s: Settings, name: str, networks: Sequence[object]) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
@@ -17,9 +16,6 @@ from hydractl.inputs.models import ModelLike, as_checkpoint, as_several
 from hydractl.run_options import ratio_option
 from hydractl.surgery.provenance import require_same_model
 from hydractl.text import composed_all
-
-if TYPE_CHECKING:
-    pass
 
 
 def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Checkpoint) -> dict[str, Circuit]:

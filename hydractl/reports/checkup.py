@@ -73,7 +73,7 @@ def following(checkup: Checkup) -> Iterator[str]:
         )
     elif checkup.open:
         options = " or ".join(f"--{option}" for option in checkup.open)
-        yield f"It could promise more: hydractl calibrate {options}"
+        yield f"It could promise more: hydractl calibrate {options}, on labelled samples"
     short = [promise for promise in checkup.promises if promise.state == "too few to tell"]
     if short:
         needed = max((promise.needed or 0 for promise in short), default=0)
