@@ -112,7 +112,9 @@ class Analyses:
 
     def members(self) -> Any:
         """B.6: what every member more brings."""
-        return self.evaluated({"hydra": hydractl.fuse(self.tuned("pruning"))}, members_curve=True)
+        hydra = made(self.output / "hydra.safetensors", hydractl.fuse, self.tuned("pruning"))
+        firsts = (",".join(map(str, range(size))) for size in range(1, self.settings.members))
+        return self.evaluated({f"hydra:{first}": f"{hydra}:{first}" for first in firsts} | {"hydra": hydra})
 
     def shift(self) -> Any:
         """Accuracy and calibration by kind and severity: the network, by Taylor scores, by its circuit, and fused."""

@@ -176,11 +176,6 @@ class Procedure:
     seeds: bool = option(
         False, "Treat systems of one NAME as seeds of one system: print mean and deviation.", rare=True
     )
-    members_curve: bool = option(
-        False,
-        "Also evaluate the first member of each file, the first two, and so on, to see what each one adds.",
-        rare=True,
-    )
     allow_leak: bool = option(
         False, "Also evaluate on samples that were used to make a model; the report lists them.", rare=True
     )

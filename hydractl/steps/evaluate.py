@@ -127,15 +127,12 @@ class Evaluate:
         from hydractl.evaluation.comparison import open_comparison
         from hydractl.evaluation.sets import open_sets
         from hydractl.systems.networks import NetworkSystem
-        from hydractl.systems.spelling import by_size
         from hydractl.tasks.all_tasks import find_task
 
         def open_data(modality: Modality) -> EvaluationData:
             return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=noting(watch))
 
         systems = named_systems(self.systems)
-        if self.procedure.members_curve:
-            systems = [part for system in systems for part in by_size(*system)]
         networks = [system.checkpoints[0] for _, system in systems if isinstance(system, NetworkSystem)]
         template, tasks = self.reading.template, [find_task(network.spec.task) for network in networks]
         if template != DEFAULT_TEMPLATE and all(task.template(template) is None for task in tasks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,14 +118,3 @@ def _dropout(text: str, options: Mapping[str, str]) -> Dropout:
     if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
         raise OptionError(f"{text}: expected 1 to {PASSES} passes, and p above 0 and below 1: write {DROPOUT_EXAMPLE}")
     return Dropout(passes, rate)
-
-
-def by_size(name: str, system: System) -> list[tuple[str, System]]:
-    """Returns the first member of a network, the first two, and so on to the whole; other systems as they are."""
-    from hydractl.systems.networks import NetworkSystem
-
-    if not isinstance(system, NetworkSystem) or len(system.networks) > 1 or system.members is not None:
-        return [(name, system)]
-    firsts = [tuple(range(size)) for size in range(1, system.checkpoints[0].members)]
-    some = [(f"{name}:{','.join(map(str, members))}", replace(system, members=members)) for members in firsts]
-    return [*some, (name, system)]

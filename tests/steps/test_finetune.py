@@ -131,7 +131,7 @@ def test_baselines_are_files_like_any_other(run: Command, place: Path) -> None:
     assert read_checkpoint("lora").provenance["options"]["method"]["rank"] == 2
     assert run(*train, "mask-ensemble", "--mask-scale=2", "-o", "mask").code == 0
     assert "per member  adapter, classifier" in run("inspect", "lora").out
-    table = run("evaluate", "lora", "mask:1,2", "--members-curve", "--id-data=pets", "--allow-leak", "--json", "-")
+    table = run("evaluate", "lora:0", "lora:0,1", "lora", "mask:1,2", "--id-data=pets", "--allow-leak", "--json", "-")
     models = json.loads(table.out)["models"]
     assert list(models) == ["lora:0", "lora:0,1", "lora", "mask:1,2"], table.err
     assert [model["cost"]["members"] for model in models.values()] == [1, 2, 3, 2]
