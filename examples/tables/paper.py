@@ -33,8 +33,6 @@ class Settings:
     search_id: str = "{made}/data/digits:validation%1/3"
     search_ood: tuple[str, ...] = ("{made}/data/near_search%1/2",)
     search_limit: int = 1000
-    tie_break: str = "order"
-    heads_per_step: int = 1
     rank: int = 8  # heads that circuits rank
     choose_id: str = "{made}/data/digits:validation%2/3"
     limit: int = 1000  # samples to select members on, and for Taylor scores
@@ -119,7 +117,7 @@ class Systems:
         s = self.settings
         found = circuits(
             self.output, self.model, id_data=s.search_id, ood_data=s.search_ood, budget=s.rank,
-            heads_per_step=s.heads_per_step, tie_break=s.tie_break, limit=s.search_limit,
+            limit=s.search_limit,
         )  # fmt: skip
         return found[OBJECTIVES.index(objective)]
 

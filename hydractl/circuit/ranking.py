@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
@@ -18,14 +18,9 @@ if TYPE_CHECKING:
 Group = tuple[Head, ...]
 Progress = Callable[[Group, int], None]
 
-TieBreak = Literal["order", "nll"]
-
 
 class DroppedHead(NamedTuple):
-    """A head that was dropped, and how the network does without it and all before it.
-
-    Heads that left in the same round were each measured with the others still on.
-    """
+    """A head that was dropped, and how the network does without it and all before it."""
 
     head: Head
     measure: Measure
@@ -66,20 +61,10 @@ class Search:
 
     candidates: tuple[Head, ...]
     budget: int
-    heads_per_step: int = 1  # how many leave in a round
-    tie_break: TieBreak = "order"  # among equals the first in candidate order, or the one with the lowest ID loss
-
-    def drops(self, done: int) -> int:
-        """Returns how many heads leave in the round after so many have."""
-        return min(self.heads_per_step, self.budget - done)
 
     def networks(self, done: int) -> int:
         """Counts the networks with a head off that are measured after so many heads."""
-        count = 0
-        while done < self.budget:
-            count += len(self.candidates) - done
-            done += self.drops(done)
-        return count
+        return sum(len(self.candidates) - gone for gone in range(done, self.budget))
 
     def left(self, dropped: frozenset[Head]) -> list[Head]:
         """Returns the candidates of the round after these have left, in candidate order."""

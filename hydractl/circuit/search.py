@@ -179,12 +179,7 @@ def extract_circuits(
 
 def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
     """Returns the ranking with the best of a round dropped, the first in candidate order among equals."""
-
-    def badness(head: Head) -> tuple[float, ...]:
-        measure = measures[head]
-        return -measure.rank(ranking.objective), measure.nll if search.tie_break == "nll" else 0.0
-
     choice = [head for head in search.candidates if head in measures]
-    best = sorted(choice, key=badness)[: search.drops(len(ranking.steps))]
-    steps = tuple(DroppedHead(head, measures[head]) for head in best)
-    return replace(ranking, baseline=ranking.baseline or measures[None], steps=ranking.steps + steps)
+    best = max(choice, key=lambda head: measures[head].rank(ranking.objective))
+    step = DroppedHead(best, measures[best])
+    return replace(ranking, baseline=ranking.baseline or measures[None], steps=(*ranking.steps, step))

@@ -5,25 +5,29 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydractl.checkpoint.output import write_bytes
 from hydractl.data.files import decode_text, read_bytes
-from hydractl.data.reading import Modality
 from hydractl.errors import DataError
 from hydractl.inputs.predictions import UNREADABLE
-from hydractl.monitoring.findings import Seen
 from hydractl.monitoring.stream import Known
 from hydractl.tasks.task import OneAnswer, share_of
 from hydractl.text import spreadsheet
 
 NEEDED = ("input", "typicality")  # columns of predictions
 SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them
+
+
+class Seen(NamedTuple):
+    """An input by its name, with the answer to it."""
+
+    name: str
+    answer: OneAnswer
 
 
 def saved_lines(path: Path) -> Iterator[str]:
@@ -125,35 +129,7 @@ def _problem(error: Exception) -> str:
 LABEL = "label"
 
 
-def write_picks(path: Path, picked: Sequence[Seen], modality: Modality, force: bool) -> None:
-    """Writes a table with an empty column `label`, which `finetune` and `calibrate` read once it is filled.
-
-    Images are named as seen from the table's folder.
-
-    Raises:
-        DataError: an image is no file of its own, as in a table.
-        OutputError: the file exists and `force` is not set, or the disk refuses it.
-    """
-    out = StringIO()
-    table = csv.writer(out, lineterminator="\n")
-    numbers = tuple(picked[0].answer.shares) if picked else ("typicality", "confidence")
-    predicted = ["predicted"] if "confidence" in numbers else []
-    table.writerow([modality, LABEL, *predicted, *numbers, "why"])
-    for name, answer in picked:
-        shown = name
-        if modality == "image":
-            if not Path(name).is_file():
-                raise DataError(
-                    f"{name}: is not a file, so no table can name it: watch a folder of images to pick from"
-                )
-            shown = os.path.relpath(name, path.parent)
-        labels = [spreadsheet(", ".join(answer.labels))] if predicted else []
-        numerals = (f"{number:.4f}" for number in answer.shares.values())
-        table.writerow([spreadsheet(shown), "", *labels, *numerals, Seen(name, answer).why])
-    write_bytes(path, out.getvalue().encode(), force)
-
-
-def read_picked_labels(path: Path) -> dict[str, str]:
+def read_labels(path: Path) -> dict[str, str]:
     """Returns the labels in a table by the inputs in its first column; rows without a label are left out.
 
     Raises:

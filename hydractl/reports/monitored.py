@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hydractl.data.files import read_bytes
 from hydractl.drawing import COLORS, GREY, Key, explained, inline, line, panels, styled
-from hydractl.errors import DataError
 from hydractl.monitoring.estimates import ASSUMPTIONS, ShareEstimate
-from hydractl.monitoring.findings import ClassShare, Findings, Seen
+from hydractl.monitoring.findings import ClassShare, Findings
 from hydractl.reports.columns import Cell, percent_cell
 from hydractl.reports.page import write_page
 from hydractl.reports.table import Table
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLASSES = 12  # in a table or figure
-LONGEST = 300  # characters of a text on the page
 
 
 def verdict(findings: Findings) -> str:
@@ -77,9 +74,7 @@ def _numbers(findings: Findings) -> Iterator[Table]:
             f"{_accepted(findings):,} accepted inputs, and is valid if these show classes of the model."
         )
     if findings.right is not None:
-        notes.append(
-            "Accuracy of labelled inputs: it holds for all inputs if labels were drawn at random, not by `pick`."
-        )
+        notes.append("Accuracy of labelled inputs: it holds for all inputs if they were drawn at random.")
     columns = (
         ("now", [percent_cell(rate) for _, rate, _ in rows]),
         ("promised", [percent_cell(_alone(rate), False) for *_, rate in rows]),
@@ -123,7 +118,7 @@ def _alone(share: float | None) -> ShareEstimate | None:
     return None if share is None else ShareEstimate(share, share, share)
 
 
-def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], force: bool) -> Path:
+def write_monitored(folder: Path, findings: Findings, force: bool) -> Path:
     """Writes index.html and monitor.json; returns the page.
 
     Raises:
@@ -141,32 +136,8 @@ def write_monitored(folder: Path, findings: Findings, picked: Sequence[Seen], fo
         alarm=findings.since is not None,
         tables=tables(findings),
         pictures=drawn,
-        picked=list(map(_shown, picked)),
         sure=findings.confidence is not None,
     )
-
-
-def _shown(seen: Seen) -> dict[str, Any]:
-    """Returns an input as the page shows it: a small picture, or the text."""
-    return {
-        "name": shortened(seen.name, LONGEST),
-        "image": _picture(seen.name),
-        "said": ", ".join(seen.answer.labels),
-        "text": ", ".join(f"{name} {number:.4f}" for name, number in seen.answer.shares.items()),
-        "why": seen.why,
-        "profile": None if seen.answer.profile is None else [float(share) for share in seen.answer.profile],
-    }
-
-
-def _picture(name: str) -> str | None:
-    """Returns the image that an input names, small; None for texts."""
-    from hydractl.data.images import read_image
-    from hydractl.evaluation.curves import data_uri
-
-    try:
-        return data_uri(read_image(read_bytes(Path(name), ""), name))
-    except DataError:
-        return None
 
 
 @styled

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl import bounds
 from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.head_files import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
@@ -121,16 +120,6 @@ class ExtractCircuit:
     layers: str | None = option(
         None, "Layers to take heads from, both included, counted from 0.", metavar="A-B", rare=True
     )
-    tie_break: Literal["order", "nll"] = option(
-        "order", "Break ties by the first head, or by the lowest ID loss.", rare=True
-    )
-    heads_per_step: int = option(
-        1,
-        "Heads to drop in each step: faster, but no longer the paper's search.",
-        minimum=1,
-        maximum=bounds.HEADS,
-        rare=True,
-    )
     reading: Reading = Reading()
     compute: Compute = Compute()
     output: str | Path | None = output_option("File to write; {objective} in it stands for each objective.", "FILE|-")
@@ -150,7 +139,7 @@ class ExtractCircuit:
         model = tasks.first.model
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
         budget = heads_to_rank(self.budget, len(candidates))
-        search = Search(candidates, budget, self.heads_per_step, self.tie_break)
+        search = Search(candidates, budget)
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}

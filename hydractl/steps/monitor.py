@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.output import claim, refuse_existing
-from hydractl.data.reading import Modality, Reading, SkipBad
+from hydractl.data.reading import Reading, SkipBad
 from hydractl.errors import OptionError
 from hydractl.inputs.models import Model
 from hydractl.inputs.result import Result
@@ -23,8 +23,9 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hydractl.inputs.monitor_files import Seen
     from hydractl.inputs.stream_monitor import Monitor
-    from hydractl.monitoring.findings import Findings, Seen
+    from hydractl.monitoring.findings import Findings
     from hydractl.reports.table import Table
 
 WIDTH = 120  # columns outside a terminal
@@ -36,12 +37,10 @@ class Watched(Result):
 
     Attributes:
         findings: the numbers.
-        picked: the inputs to look at.
         full: whether the table is printed without an alarm too.
     """
 
     findings: Findings
-    picked: Sequence[Seen] = ()
     full: bool = False
 
     @property
@@ -57,9 +56,7 @@ class Watched(Result):
         return tables(self.findings) if self.alarm or self.full else ()
 
     def to_json(self) -> dict[str, Any]:
-        picks = [{"input": seen.name, "predicted": seen.answer.label, "why": seen.why} for seen in self.picked]
-        picks = [{name: value for name, value in pick.items() if value is not None} for pick in picks]
-        return {"alarm": self.alarm, **self.findings.to_json(), "picked": picks}
+        return {"alarm": self.alarm, **self.findings.to_json()}
 
     def lines(self) -> Iterator[str]:
         from hydractl.reports.monitored import verdict
@@ -94,8 +91,7 @@ class MonitorInputs:
     Evidence starts at 1. If inputs are like the calibration samples it ever reaches 1 / `alpha` with a probability of
     at most `alpha`, over a stream of any length and whatever the calibration samples were.
 
-    `labels` names a table with the inputs in its first column and their classes in the column `label`. `pick` writes
-    such a table of the inputs to label next: the least typical, then the least sure, predicted classes in turn.
+    `labels` names a table with the inputs in its first column and their classes in the column `label`.
 
     >>> warm = hydractl.calibrate("hydra", id_data="data/pets")
     >>> hydractl.monitor(warm, "data/pets").alarm
@@ -122,10 +118,6 @@ class MonitorInputs:
     merge: Sequence[str | Path] = option((), "Merge the state files of several processes.", "Data", "FILE", rare=True)
     alpha: str = option("1%", "Probability of ever giving a false alarm, as 0.01 or 1%.", metavar="SHARE")
     labels: str | Path | None = option(None, "Table with the right classes of some inputs.", "Data", "FILE.csv")
-    pick: int | None = option(
-        None, "How many inputs to pick for labels.", minimum=1, maximum=10**6, metavar="N", rare=True
-    )
-    picked: str | Path = option("to-label.csv", "Table to write with the picked inputs.", "Output", "FILE.csv")
     report: str | Path | None = option(None, "Write a page with figures.", "Output", "FOLDER")
     full: bool = option(False, "Print the tables without an alarm too.", "Output", rare=True)
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
@@ -156,60 +148,31 @@ class MonitorInputs:
             raise OptionError("`labels` needs the inputs that it labels: name them too")
         if self.merge and self.state is not None:
             refuse_existing(Path(self.state), self.force)
-        if self.pick is not None:
-            refuse_existing(Path(self.picked), self.force)
         if self.report is not None:
             check_report(Path(self.report), self.force)
 
     def _watched(self, monitor: Monitor, watch: Watcher) -> Watched:
-        from hydractl.inputs.monitor_files import read_picked_labels, write_picks
-        from hydractl.monitoring.findings import picked
+        from hydractl.inputs.monitor_files import read_labels
         from hydractl.reports.monitored import write_monitored
 
         if self.labels is not None:
             monitor.known.require_class()
-        labels = {} if self.labels is None else read_picked_labels(Path(self.labels))
+        labels = {} if self.labels is None else read_labels(Path(self.labels))
         monitor.merge(self.merge)
         before = monitor.streams[0].labelled
-        unlabelled: list[Seen] = []
         for chunk in self._seen(monitor, watch):
-            rest = self._add(monitor, chunk, labels)
-            unlabelled += rest if self.pick is not None else []
+            _add(monitor, chunk, labels)
             if self.state is not None and STDIN in several(self.inputs):  # which may never end
                 monitor.save(self.state)
         if labels and monitor.streams[0].labelled == before:
             watch.warn(f"{self.labels} names none of the inputs: copy the names that `hydractl predict` prints")
-        watched = Watched(monitor.findings(), picked(unlabelled, self.pick or 0), self.full)
-        if self.pick is not None:
-            write_picks(Path(self.picked), watched.picked, self._modality(), self.force)
-            watch.note(f"to label: {self.picked}")
+        watched = Watched(monitor.findings(), self.full)
         if self.report is not None:
-            page = write_monitored(Path(self.report), watched.findings, watched.picked, self.force)
+            page = write_monitored(Path(self.report), watched.findings, self.force)
             watch.note(f"report: {page}")
         if self.state is not None:  # last: a run that fails is repeated, and must not count its inputs twice
             monitor.save(self.state)
         return watched
-
-    def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> list[Seen]:
-        """Adds answers, and returns those without labels."""
-        from hydractl.inputs.monitor_files import label_of
-
-        chunk = [seen._replace(answer=monitor.known.watched(seen.answer)) for seen in chunk]
-        monitor.add(seen.answer for seen in chunk)
-        unlabelled = []
-        for seen in chunk:
-            if (label := label_of(seen.name, labels)) is None:
-                unlabelled.append(seen)
-            else:
-                monitor.streams[0].label(label == seen.answer.label)
-        return unlabelled
-
-    def _modality(self) -> Modality:
-        from hydractl.inputs.models import as_checkpoint
-        from hydractl.systems.onnx_file import is_onnx, open_onnx
-
-        checkpoint = open_onnx(self.model).checkpoint if is_onnx(self.model) else as_checkpoint(self.model)
-        return checkpoint.spec.modality
 
     def _seen(self, monitor: Monitor, watch: Watcher) -> Iterator[list[Seen]]:
         """Yields the inputs with their answers, as they come."""
@@ -250,8 +213,8 @@ class MonitorInputs:
                 yield list(saved.read([*again, *lines]))
 
     def _predicted(self, watch: Watcher, **sources: Any) -> list[Seen]:
+        from hydractl.inputs.monitor_files import Seen
         from hydractl.inputs.predictions import Predictions
-        from hydractl.monitoring.findings import Seen
 
         step = Predict(
             self._running,
@@ -270,6 +233,17 @@ class MonitorInputs:
         from hydractl.inputs.models import predictor
 
         return predictor(self.model, self.compute, self.reading)
+
+
+def _add(monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> None:
+    """Adds answers, and whether those with labels are right."""
+    from hydractl.inputs.monitor_files import label_of
+
+    answers = [monitor.known.watched(seen.answer) for seen in chunk]
+    monitor.add(answers)
+    for seen, answer in zip(chunk, answers, strict=True):
+        if (label := label_of(seen.name, labels)) is not None:
+            monitor.streams[0].label(label == answer.label)
 
 
 monitor = function(MonitorInputs)

@@ -642,12 +642,6 @@ class OneAnswer(NamedTuple):
         """Its class or labels."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
 
-    @property
-    def shares(self) -> dict[str, float]:
-        """Typicality, and confidence if it has one."""
-        shares = {"typicality": self.typicality, "confidence": self.confidence}
-        return {name: value for name, value in shares.items() if value is not None}
-
 
 def shown(row: Mapping[str, Any]) -> dict[str, str]:
     """Returns the cells of a row that people see; of an embedding the first numbers where there is nothing else."""

@@ -291,7 +291,7 @@ def test_wrong_arguments_answer_before_torch_is_loaded(here: Path) -> None:
 def test_a_place_that_takes_no_file_is_refused_before_the_model_is_opened(
     hydractl: Command, here: Path, command: str, option: str, name: str
 ) -> None:
-    ending = {"--plot": ".png", "--picked": ".csv"}.get(option, "")
+    ending = {"--plot": ".png"}.get(option, "")
     result = hydractl(*command.split(), option, f"{name}{ending}", code=1)
     assert result.err.startswith(f"error: {name[:200]}")
     assert result.err.count("\n") == 1

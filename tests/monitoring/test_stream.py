@@ -9,7 +9,7 @@ import pytest
 
 from hydractl.checkpoint.calibration import Baseline
 from hydractl.errors import ArtifactError
-from hydractl.monitoring.findings import OF_CLASSES, Seen, find, picked, prometheus
+from hydractl.monitoring.findings import OF_CLASSES, find, prometheus
 from hydractl.monitoring.stream import EDGES, EVERY, MOST, SHARES, SPANS, Evidence, Known, Scale, Stream, StreamState
 from hydractl.reports.monitored import verdict
 from hydractl.schema import Origin, parse_json
@@ -285,16 +285,6 @@ def test_metrics_are_prometheus_text() -> None:
     assert 'hydractl_typicality_bucket{le="+Inf"} 100' in lines
     values = [line.split(" ")[-1] for line in lines if not line.startswith("#")]
     assert all(float(value) >= 0 for value in values)
-
-
-def test_the_least_typical_come_first_then_the_least_sure_classes_in_turn() -> None:
-    def one(name: str, typical: float, sure: float, label: str) -> Seen:
-        return Seen(name, OneAnswer(typical, sure, label))
-
-    seen = [one("a", 0.01, 0.9, "x"), one("b", 0.01, 0.6, "x"), one("c", 0.5, 0.5, "y"), one("d", 0.02, 0.5, "x")]
-    assert [each.name for each in picked([*seen, seen[0]], 9)] == ["b", "c", "a", "d"]
-    odd = Seen("e", OneAnswer(0.02, 0.5, "x", profile=np.array([0.01, 0.5, 0.04])))
-    assert odd.why == "odder than 98.0 % of calibration samples, by layers 0 2"
 
 
 def test_a_state_counts_labels_one_by_one_and_none_without_classes() -> None:

@@ -1,6 +1,5 @@
 """Inputs of models of every task: what is watched of them, by whatever way they come, and what is left out."""
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -65,31 +64,17 @@ def has_labels(case: Case) -> bool:
 
 
 def test_what_answers_lack_is_left_out(case: Case, tmp_path: Path) -> None:
-    given, modality = data(case.other), "text" if isinstance(case.other[0], str) else "image"
-    if modality == "image":  # which a table can only name where it is a file
-        (given := tmp_path / "grey").mkdir()
-        for at, image in enumerate(case.other):
-            image.save(given / f"{at:03}.png")
-    found = library.monitor(case.model, data=given, pick=2, picked=tmp_path / "look.csv", report=tmp_path / "page")
+    found = library.monitor(case.model, data=data(case.other), report=tmp_path / "page")
     plain, monitor, several = found.to_json(), library.Monitor(case.model), has_labels(case)
     monitor.update(library.load(case.model).predict(case.other))
     assert [name in plain for name in OF_CLASSES] == [several] * len(OF_CLASSES)
-    assert ("confidence" in json.dumps(plain)) is ("predicted" in plain["picked"][0]) is several
+    assert ("confidence" in json.dumps(plain)) is several
     metrics = monitor.metrics()
     for name in ("confidence", "accuracy_estimate", "class_share"):
         assert (f"hydractl_{name}" in metrics) is several
     page = (tmp_path / "page" / "index.html").read_text()
     assert ("confidence" in page) is ("<h2>Classes</h2>" in page) is ("accuracy" in str(found)) is several
     assert page.count("<figure>") == 2 + several and page.count("Layers that moved") == 1
-    header, *rows = csv.reader((tmp_path / "look.csv").open())
-    assert header == [
-        *(modality, "label"),
-        *["predicted"] * several,
-        "typicality",
-        *["confidence"] * several,
-        "why",
-    ]
-    assert len(rows) == 2 and all(len(row) == len(header) for row in rows)
 
 
 def test_what_predict_wrote_says_the_same(case: Case, hydractl: Command, tmp_path: Path) -> None:
