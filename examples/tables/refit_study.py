@@ -30,6 +30,7 @@ from hydractl.surgery.refit import Refitting, refit
 from hydractl.systems.cost import multiply_adds
 
 Numbers = NDArray[np.float64]
+OBJECTIVES = ("acc", "ood", "avg")
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)  # of the inputs on which the other members are asked
 
 
@@ -293,21 +294,52 @@ def circuits(study: Study) -> None:
 
 
 def searched(study: Study) -> None:
-    """Heads by Taylor scores of a network that is refitted after each head a layer."""
+    """Heads by Taylor scores, or by a circuit search, of a network that is refitted again and again on the way."""
+    given = study.given
     dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
     print("| heads, by | accuracy % | NLL | AUROC % |\n|---|---|---|---|")
-    for budget in study.given.heads:
-        answers = study.answers_with_ood(f"taylor-{budget}-searched", partial(search, study, budget))
-        print(f"| {budget}, taylor | {study.measured([[answers]]).beside(dense)} |", flush=True)
+    for budget in given.heads:
+        drawn = [
+            study.answers_with_ood(f"random{draw}-{budget}-refitted", partial(study.refitted, member))
+            for draw, member in enumerate(study.random(budget))
+        ]
+        ways = {"taylor": partial(by_taylor, study)}
+        ways |= {objective: partial(by_circuit, study, objective) for objective in OBJECTIVES if given.search_ood}
+        found = {
+            name: study.answers_with_ood(f"{name}-{budget}-searched", partial(search, study, budget, take))
+            for name, take in ways.items()
+        }
+        rows = {name: [[answers]] for name, answers in found.items()}
+        if given.search_ood:
+            rows["three circuits"] = [[found[objective] for objective in OBJECTIVES]]
+        rows |= {"random, refitted at the end, mean": [[each] for each in drawn], "three of these": [drawn]}
+        for name, systems in rows.items():
+            print(f"| {budget}, {name} | {study.measured(systems).beside(dense)} |", flush=True)
+        for name, systems in rows.items():
+            like = [drawn] if len(systems[0]) > 1 else [[each] for each in drawn]
+            print(
+                f"| {budget}, {name}, to random | {study.measured(systems).beside(study.measured(like))} |", flush=True
+            )
 
 
-def search(study: Study, budget: int) -> Checkpoint:
-    network = study.network
-    for start in range(0, budget, study.tower.layers):
-        count = min(study.tower.layers, budget - start)
-        how = {"method": "taylor", "id_data": study.given.fit, "limit": study.given.inputs}
-        network = study.refitted(hydractl.prune(network, budget=count, **how).checkpoint)
+def search(study: Study, budget: int, take: Callable[[Checkpoint, int], Checkpoint]) -> Checkpoint:
+    """Returns the network without heads, taken a few at a time and refitted after each time."""
+    network, step = study.network, study.given.step or study.tower.layers
+    for start in range(0, budget, step):
+        network = study.refitted(take(network, min(step, budget - start)))
     return network
+
+
+def by_taylor(study: Study, network: Checkpoint, count: int) -> Checkpoint:
+    how = {"method": "taylor", "id_data": study.given.fit, "limit": study.given.inputs}
+    return hydractl.prune(network, budget=count, **how).checkpoint
+
+
+def by_circuit(study: Study, objective: str, network: Checkpoint, count: int) -> Checkpoint:
+    given = study.given
+    data = {"id_data": given.search_id or given.fit, "ood_data": given.search_ood, "limit": given.search_samples}
+    circuit = hydractl.extract_circuit(network, **data, objective=objective, budget=count)
+    return hydractl.prune(network, method="circuit", circuit=circuit, budget=count).checkpoint
 
 
 TABLES = {"doubt": doubt, "circuits": circuits, "searched": searched}
@@ -324,6 +356,10 @@ def options(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--ood", nargs="*", default=[], help="OOD data to measure detection on")
     parser.add_argument("--outside", type=int, default=400, help="samples of each")
     parser.add_argument("--circuit", nargs="*", default=[], help="circuits to follow")
+    parser.add_argument("--search-id", help="labelled samples to search circuits on; default: those of `fit`")
+    parser.add_argument("--search-ood", nargs="*", default=[], help="OOD data to search circuits on, other than `ood`")
+    parser.add_argument("--search-samples", type=int, default=300, help="samples of each set to search circuits on")
+    parser.add_argument("--step", type=int, help="heads between two refits of a search; default: one a layer")
     parser.add_argument("--heads", nargs="*", type=int, default=[4, 6, 12], help="heads that a member loses")
     parser.add_argument("--draws", type=int, default=1, help="of three members each")
     return parser

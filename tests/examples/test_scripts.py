@@ -144,6 +144,10 @@ def test_refits_stand_beside_circuits_and_members_in_doubt(vit: Path, noise: Pat
     found = [line.split("|")[1].strip() for line in said.splitlines() if line.startswith("| 2, ")]
     kinds = ["taylor0", "circuit0", "random, mean", "three random", "circuits together"]
     assert found == 2 * [f"2, {kind}" for kind in kinds]  # plain, then refitted
+    said = run(*study, "--table=searched", f"--ood={noise}", f"--search-ood={noise}", "--heads=2", "--step=1")
+    ways = ["taylor", "acc", "ood", "avg", "three circuits", "random, refitted at the end, mean", "three of these"]
+    found = [line.split("|")[1].strip() for line in said.splitlines() if line.startswith("| 2, ")]
+    assert found == [f"2, {way}" for way in ways] + [f"2, {way}, to random" for way in ways]
     peers = run("tables/refit_peers.py", *study[1:], f"--ood={noise}").splitlines()[3:]
     forms = [[cell.strip() for cell in row.split("|")[1:4]] for row in peers]
     assert [form for _, form, _ in forms[:3]] == ["plain", "mean shift", "refitted"] and len(forms) % 3 == 0
