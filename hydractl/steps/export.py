@@ -120,6 +120,7 @@ class EightBits:
         from hydractl.calibration.network_fit import CalibrationData, labelled_for, missing_to_fit
         from hydractl.data.open import open_samples
         from hydractl.systems.system import EvaluationData, SetKey
+        from hydractl.tasks.all_tasks import find_task
 
         assert self.id_data is not None
         modality = checkpoint.spec.modality
@@ -127,6 +128,8 @@ class EightBits:
         ood_sets = open_ood_sets(self.ood_data, self.id_data, modality, reading)
         if self.eval_data is not None:
             fresh = open_samples(self.eval_data, modality, reading, name="evaluation data")
+        elif samples.labels is None and find_task(checkpoint.spec.task).label_type is not None:
+            raise OptionError(f"{samples.name}: has no labels, which measure eight bits: give labelled `eval_data` too")
         else:
             order = np.random.default_rng(0).permutation(len(samples))
             kept = len(samples) // KEPT_OUT

@@ -10,7 +10,7 @@ import torch
 from onnx import numpy_helper
 
 import hydractl as library
-from hydractl.errors import OutputError
+from hydractl.errors import OptionError, OutputError
 from hydractl.exports import graph
 from hydractl.exports.int8 import quantized
 from hydractl.families.load import read_checkpoint
@@ -101,6 +101,8 @@ def test_what_unlabelled_data_cannot_fit_again_is_warned_of_by_name(
     assert warning in caplog.text
     file = open_onnx(tmp_path / "int8.onnx").checkpoint.calibration
     assert file.promises == {} and warm.calibration.promises == {"accuracy": 0.6, "sets": 0.8}
+    with pytest.raises(OptionError, match="no labels, .* give labelled `eval_data`"):
+        library.export(warm, output=tmp_path / "other.onnx", int8=True, id_data=images[120:200])
     again = library.calibrate(warm, id_data=images[120:200])
     assert "`accuracy` 60% and `sets` 80%" in again.to_json()["warnings"][0]
     assert library.calibrate(warm, id_data=known, accuracy="60%", sets="80%").to_json()["warnings"] == []
