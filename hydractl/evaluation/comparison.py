@@ -41,7 +41,7 @@ QUICK = 10_000  # images of a set that are hashed for a warning alone
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Systems to compare, with data and settings; seeds of one system share its name."""
+    """Systems to compare, by names that differ, with data and settings."""
 
     systems: Sequence[tuple[str, System]]
     data: EvaluationData | None  # None where all systems bring their answers along
@@ -76,10 +76,9 @@ def open_comparison(
         DataError: a source cannot be read, or saved predictions are of other data.
     """
     names = [name for name, _ in systems]
-    if not procedure.seeds and (twice := [name for name in names if names.count(name) > 1]):
+    if twice := [name for name in names if names.count(name) > 1]:
         raise OptionError(
-            f"{names.count(twice[0])} systems are called {twice[0]}: give them names, as in first={twice[0]}, or pass "
-            "`seeds` where they are seeds of one system"
+            f"{names.count(twice[0])} systems are called {twice[0]}: give them names, as in first={twice[0]}"
         )
     modalities = {system.modality: name for name, system in systems if system.modality is not None}
     if len(modalities) > 1:
@@ -114,10 +113,10 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     if comparison.data is not None:
         _warn_of_shared(comparison.data, watch)
     at_chance: dict[str, list[bool]] = {}
-    folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     procedure, on_note = comparison.procedure, running.on_note
     notes, reference = set[str](), None
-    for (name, system), folder in zip(comparison.systems, folders, strict=True):
+    for name, system in comparison.systems:
+        folder = None if procedure.save_logits is None else Path(procedure.save_logits) / name
         made_of = replace(system.describe(), leaks=leaks[name] or None, exposed=exposed[name] or None)
 
         def on_set(key: SetKey, samples: int, name: str = name) -> AbstractContextManager[OnBatch]:
@@ -254,16 +253,14 @@ def describe_data(comparison: Comparison) -> DataInfo:
 def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak, ...]]:
     """Returns the leaks of the systems by name."""
     leaks_of: dict[str, tuple[KnownLeak, ...]] = {}
-    for name in dict.fromkeys(name for name, _ in comparison.systems):
-        systems = [system for other, system in comparison.systems if other == name]
-        histories = [history for system in systems for history in system.histories]
+    for name, system in comparison.systems:
         # Saved predictions say themselves what leaked when they were made.
-        leaks = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
+        leaks = [] if comparison.data is None else find_leaks(name, system.histories, comparison.data)
         if not comparison.procedure.allow_leak:
             refuse_leaks(name, leaks)
         for leak in leaks:
             watch.warn(f"{leak_text(name, leak)}: the numbers flatter it")
-        leaks_of[name] = (*(leak for system in systems for leak in system.leaks), *leaks)
+        leaks_of[name] = (*system.leaks, *leaks)
     return leaks_of
 
 
@@ -272,17 +269,8 @@ def _exposed(comparison: Comparison) -> dict[str, tuple[str, ...]]:
     exposed: dict[str, tuple[str, ...]] = {}
     for name, system in comparison.systems:
         seen = {ood_name for history in system.histories for ood_name in exposed_to(history)}
-        sets = [key.name for key in comparison.sets(system) if key.role == "ood" and key.name in seen]
-        exposed[name] = tuple(dict.fromkeys((*exposed.get(name, ()), *sets)))
+        exposed[name] = tuple(key.name for key in comparison.sets(system) if key.role == "ood" and key.name in seen)
     return exposed
-
-
-def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None]:
-    """Returns the folder of each system's logits; seeds of one name are numbered from the second on."""
-    if below is None:
-        return [None] * len(names)
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
-    return [Path(below) / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
 
 
 def _ignored(_note: str) -> None:

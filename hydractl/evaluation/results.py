@@ -14,7 +14,7 @@ from hydractl.calibration.promises import Recalled, Sure
 from hydractl.metrics.classification import ByClass
 from hydractl.metrics.scaling import ConformalMetrics
 from hydractl.schema import Checked, Items
-from hydractl.systems.system import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Number, Positive, Share
+from hydractl.systems.system import NULL, Cost, Count, Dropout, KnownLeak, Model, Network, Positive, Share
 
 T = TypeVar("T")
 Severity = Annotated[str, Checked(pattern="^[0-9]{1,4}$")]
@@ -30,7 +30,7 @@ class LabelledMetrics:
     Accuracy is all there is for a system that saved only confidences; numbers have none.
     """
 
-    samples: Number | None = None
+    samples: Count | None = None
     accuracy: Share | None = None
     brier: Positive | None = None
     nll: float | None = None
@@ -63,7 +63,7 @@ class Ood:
     """
 
     group: Literal["near", "far"] | None = None
-    samples: Number | None = None
+    samples: Count | None = None
     auroc: Share
     aupr_out: Share | None = None
     aupr_in: Share | None = None
@@ -260,12 +260,10 @@ class SystemResult:
     shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None  # by kind and severity
     shift_means: ShiftMeans | None = None
     conformal: ConformalMetrics | None = None
-    by_class: ByClass | None = None  # on the ID data; of several seeds each has its own
+    by_class: ByClass | None = None  # on the ID data
     temperature: SystemTemperature | None = None
     cost: Cost | None = field(default=None, metadata=NULL)
     curves: Curves | None = None
-    std: SystemResult | None = None  # standard deviations over seeds of the numbers beside it
-    seeds: Items[SystemResult] | None = None  # the entry of each seed
     intervals: Resampled[Interval] | None = None
     difference: Resampled[Difference] | None = None  # to the first system of the report
     # By OOD set, AUROC and FPR95 by the system's own score less those by the MSP.
@@ -273,7 +271,7 @@ class SystemResult:
     rivals: Mapping[str, Resampled[Difference]] | None = None  # to each other system, of the one that `compare` names
 
     @property
-    def members(self) -> float:
+    def members(self) -> int:
         """The number of members; 1 if it is unknown."""
         return 1 if self.cost is None else self.cost.members
 

@@ -173,9 +173,6 @@ class Procedure:
     compare: str | None = option(
         None, "Compare this system with each of the others, not only with the first.", metavar="NAME"
     )
-    seeds: bool = option(
-        False, "Treat systems of one NAME as seeds of one system: print mean and deviation.", rare=True
-    )
     allow_leak: bool = option(
         False, "Also evaluate on samples that were used to make a model; the report lists them.", rare=True
     )

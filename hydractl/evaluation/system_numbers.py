@@ -1,8 +1,7 @@
-"""From the predictions of a system to its numbers, with intervals, paired differences and deviations over seeds."""
+"""From the predictions of a system to its numbers, with intervals and paired differences."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +21,6 @@ from hydractl.evaluation.results import (
     SystemTemperature,
     Typicality,
     combined,
-    is_number,
     mean,
 )
 from hydractl.evaluation.run import SystemPredictions
@@ -40,21 +38,6 @@ EXTRA = frozenset({"speckle_noise", "gaussian_blur", "spatter", "saturate"})
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
 #: The accuracy is below chance if guesses would be right so rarely with less than this probability.
 BELOW_CHANCE = 0.05
-#: The parts of a system that are averaged over seeds.
-MEASURED = (
-    "id",
-    "selective",
-    "typicality",
-    "sure",
-    "recall",
-    "ood",
-    "ood_means",
-    "shift",
-    "shift_means",
-    "conformal",
-    "temperature",
-    "cost",
-)
 
 T = TypeVar("T")
 #: Arrays `[draws]` of resampled values.
@@ -208,7 +191,7 @@ def _temperature(predictions: SystemPredictions) -> SystemTemperature:
 
 @dataclass(frozen=True)
 class SystemNumbers:
-    """One file of a system: its numbers, and resampled values of them."""
+    """A system by its name: its numbers, and resampled values of them."""
 
     name: str
     system: SystemResult
@@ -266,25 +249,20 @@ def resample(
 
 
 def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> dict[str, SystemResult]:
-    """Returns systems by name: joins files of one name, and adds intervals and differences to the first system.
+    """Returns systems by name, with intervals and differences to the first system.
 
     Args:
         compare: the system that also gets its differences to each of the others.
     """
-    by_name: dict[str, list[SystemNumbers]] = {}
-    for part in measured:
-        by_name.setdefault(part.name, []).append(part)
-    beside = any(part.system.typicality is not None for parts in by_name.values() for part in parts)
+    parts = list(measured)
+    if any(part.system.typicality is not None for part in parts):
+        parts = list(map(_with_msp, parts))
     systems: dict[str, SystemResult] = {}
     drawn_of: dict[str, Resampled[_Estimate]] = {}
-    for name, parts in by_name.items():
-        parts = [_with_msp(part) for part in parts] if beside else parts
-        seeds = [part.system for part in parts]
-        system = seeds[0] if len(seeds) == 1 else aggregate(seeds)
-        drawn = [part.replicates for part in parts if part.replicates is not None]
-        if drawn:
-            # Average draws over seeds, like the estimate.
-            estimates = combined(_Estimate, combined(_mean_array, *drawn), system.resampled)
+    for part in parts:
+        system = part.system
+        if part.replicates is not None:
+            estimates = combined(_Estimate, part.replicates, system.resampled)
             first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
             system = replace(
@@ -293,8 +271,8 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
                 difference=difference,
                 own_less_msp=None if system.typicality is None else _own_less_msp(estimates.ood or {}) or None,
             )
-            drawn_of[name] = estimates
-        systems[name] = system
+            drawn_of[part.name] = estimates
+        systems[part.name] = system
     if compare in drawn_of:
         others = [name for name in drawn_of if name not in (compare, next(iter(systems)))]
         rivals = {name: combined(_difference, drawn_of[name], drawn_of[compare]) for name in others}
@@ -324,14 +302,6 @@ def _with_msp(part: SystemNumbers) -> SystemNumbers:
 def _as_msp(numbers: Mapping[str, T]) -> dict[str, T]:
     """Returns those of the numbers by the MSP that stand beside a system's own score, under their names there."""
     return {"msp_auroc": numbers["auroc"], "msp_fpr95": numbers["fpr95"]}
-
-
-def aggregate(systems: Sequence[SystemResult]) -> SystemResult:
-    """Returns one system for two or more of its seeds: means, their deviations, and the seeds themselves."""
-    means = {name: combined(_mean, *(getattr(system, name) for system in systems)) for name in MEASURED}
-    spread = {name: combined(_deviation, *(getattr(system, name) for system in systems)) for name in MEASURED}
-    seeds = tuple(replace(system, curves=None) for system in systems)
-    return replace(systems[0], **means, by_class=None, std=SystemResult(**spread), seeds=seeds)
 
 
 class _Estimate(NamedTuple):
@@ -371,11 +341,3 @@ def _interval(estimate: _Estimate) -> Interval:
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:
     return np.asarray(np.mean(arrays, axis=0))
-
-
-def _mean(*values: Any) -> Any:
-    return values[0] if not is_number(*values) or len(set(values)) == 1 else fmean(values)
-
-
-def _deviation(*values: Any) -> float | None:
-    return stdev(values) if is_number(*values) else None

@@ -275,7 +275,7 @@ def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dty
 def _graph(file: OnnxFile) -> TimedSystem:
     """Returns an ONNX file to time on a processor; the memory of its activations is not known."""
     model, cost = start_onnx(file), file.cost
-    weight = Weight(int(cost.parameters), file.size, int(cost.multiply_adds), performed=int(cost.performed))
+    weight = Weight(cost.parameters, file.size, cost.multiply_adds, performed=cost.performed)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
         return next(iter(model.run(inputs).values()))

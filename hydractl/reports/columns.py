@@ -23,7 +23,7 @@ MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance"
 class Cell:
     """A number of a system as people read it."""
 
-    text: str  # with the standard deviation over seeds where there are several
+    text: str
     value: float | None  # the number itself; None where the system has none
     best: bool = False  # whether it wins its column
     outcome: Outcome | None = None  # how it compares with the first system's number; None where that is unknown
@@ -100,13 +100,8 @@ class Column:
 
     def _cell(self, entry: SystemResult, best: str | None) -> Cell:
         value, ends, paired = self.value(entry), self.ends(entry), self.paired(entry)
-        if value is None:
-            text = "-"
-        else:
-            deviation = None if entry.std is None else self.value(entry.std)
-            text = self.show(value) if deviation is None else f"{self.show(value)} ± {self.show(deviation)}"
         return Cell(
-            text,
+            "-" if value is None else self.show(value),
             value,
             best=self._shown(entry) == best is not None,
             outcome=self.outcome(entry),

@@ -51,12 +51,8 @@ class Mistakes:
 
 def by_class_of(models: Mapping[str, SystemResult], best: str) -> dict[str, ByClass]:
     """Returns the numbers by class of the best system and of the first other, as far as they are known."""
-    numbers = {}
-    for name in [*dict.fromkeys((best, *models))][:2]:
-        seeds = models[name].seeds or ()
-        title = f"{name}, the first of {len(seeds)} seeds" if seeds else name
-        numbers[title] = (*seeds, models[name])[0].by_class
-    return {title: by_class for title, by_class in numbers.items() if by_class}
+    numbers = {name: models[name].by_class for name in [*dict.fromkeys((best, *models))][:2]}
+    return {name: by_class for name, by_class in numbers.items() if by_class}
 
 
 def class_table(systems: Mapping[str, ByClass]) -> Table:

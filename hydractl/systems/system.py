@@ -36,12 +36,6 @@ Answering = Callable[["SetKey", "Beside", OnBatch], "Answers"]
 ReadBatches = Callable[["Samples", "RawPreprocessor"], Iterable["Batch"]]
 
 
-if TYPE_CHECKING:
-    Number = int
-else:  # a whole number stays whole in JSON; a mean over seeds need not be whole
-    Number = Annotated[int | float, Checked(ge=0)]
-
-
 @dataclass(frozen=True)
 class Model:
     """The reference and identity of a system."""
@@ -110,11 +104,11 @@ class Cost:
     all samples and not counted.
     """
 
-    members: Number
-    parameters: Number
-    multiply_adds: Number
-    performed: Number = 0
-    tokens: Number = 0
+    members: Count
+    parameters: Count
+    multiply_adds: Count
+    performed: Count = 0
+    tokens: Count = 0
 
 
 def plain(value: Any) -> Any:

@@ -123,14 +123,6 @@ def test_what_ends_the_command_at_its_table_costs_no_file(hydractl: Command, mon
     assert Path("report/index.html").exists()
 
 
-def test_seeds_of_one_system_are_one_row_and_their_logits_are_saved_apart(hydractl: Command) -> None:
-    single = [models(hydractl, f"m={model}", "--id-data=pets")["m"]["id"]["nll"] for model in ("vit", "other")]
-    entry = models(hydractl, "m=vit", "m=other", "--id-data=pets", "--seeds", "--save-logits=.")["m"]
-    assert entry["id"]["nll"] == pytest.approx(np.mean(single))
-    assert entry["std"]["id"]["nll"] == pytest.approx(np.std(single, ddof=1))
-    assert numbers(models(hydractl, "m=predictions:m", "m=predictions:m-2", "--seeds")["m"]) == numbers(entry)
-
-
 NAMES = [score.name for score in OOD_SCORES if score.fit is not None]
 
 

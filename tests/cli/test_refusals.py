@@ -55,7 +55,6 @@ REFUSED = f"""
 2 | vit takes images, bert takes texts      | evaluate vit bert --id-data=pets
 2 | 2 systems are called vit                | evaluate vit vit --id-data=pets
 2 | a set called x                          | {EVALUATE} --ood-data=x=noise --ood-data=x=noise
-2 | pass --seeds                            | evaluate m=vit m=m0 --id-data=pets
 2 | vit and yak have different classes      | evaluate vit+yak --id-data=pets
 1 | 0.png                                   | {EVALUATE} --classes=noise/0.png
 1 | r.json: exists already                  | {EVALUATE} --json=r.json

@@ -1,13 +1,11 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.evaluation.results import Difference, LabelledMetrics, Resampled, SystemResult
 from hydractl.evaluation.run import SystemPredictions
-from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
-from hydractl.metrics.classification import ClassNumbers, tabulate
+from hydractl.evaluation.system_numbers import SystemNumbers, assemble, group_means, numbers_of, resample
+from hydractl.metrics.classification import tabulate
 from hydractl.metrics.detection import ood_metrics
 from hydractl.systems.saved_file import SAVED
 from hydractl.systems.system import Cost, SetKey, plain
@@ -94,25 +92,3 @@ def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:
     found = assemble([SystemNumbers("m", system, drawn)])["m"].intervals
     assert found.id["ece"] == pytest.approx([0.0105, 0.0295])  # about .02, not about .05
     assert found.id["accuracy"][1] == 1.0  # never beyond what can be
-
-
-def test_seeds_are_a_mean_and_a_deviation() -> None:
-    parts = [drawn_numbers("m", predictions(seed)) for seed in range(3)]
-    found = assemble(parts)["m"]
-    accuracies = [part.system.id.accuracy for part in parts]
-    assert found.id.accuracy == pytest.approx(np.mean(accuracies))
-    assert found.std.id.accuracy == pytest.approx(np.std(accuracies, ddof=1))
-    assert [seed.id.accuracy for seed in found.seeds] == accuracies
-    assert (found.ood["a"].group, found.id.samples) == ("near", 60)
-    by_class = {"cat": ClassNumbers(60)}
-    seeds = [replace(part, system=replace(part.system, by_class=by_class)) for part in parts]
-    both = assemble(seeds)["m"]
-    assert both.by_class is None and [seed.by_class for seed in both.seeds] == 3 * [by_class]
-    low, high = found.intervals.id["accuracy"]
-    assert low < found.id.accuracy < high
-
-
-def test_numbers_that_only_some_seeds_have_are_left_out() -> None:
-    one = SystemResult(id=LabelledMetrics(nll=1.0, accuracy=0.5), ood={})
-    found = aggregate([one, replace(one, id=LabelledMetrics(nll=3.0, accuracy=0.5), cost=COST)])
-    assert (found.id, found.cost) == (LabelledMetrics(nll=2.0, accuracy=0.5), None)
