@@ -9,15 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hydractl.calibration.promises import (
-    LabelledAnswers,
-    Recalled,
-    Sure,
-    WantedPromises,
-    fit_sets,
-    measure_recall,
-    measure_sure,
-)
+from hydractl.calibration.promises import LabelledAnswers, Recalled, Sure, measure_recall, measure_sure
 from hydractl.checkpoint.calibration import Calibration, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
@@ -187,13 +179,7 @@ def _calibrate(
     if requested == "fit":
         fitted = predictor.task.fit(held)
         calibration = fitted.calibration(calibration)
-    held = replace(held, calibration=calibration)
-    if scorer is None:
-        scorer = _fitted(row, held)
-    if settings.coverage is not None:
-        sets = fit_sets(LabelledAnswers.of(held), WantedPromises(sets=settings.coverage))
-        calibration = replace(calibration, sets=sets)
-    return calibration, fitted, scorer
+    return calibration, fitted, scorer or _fitted(row, replace(held, calibration=calibration))
 
 
 def _of_answers(row: OodScore) -> Scorer:

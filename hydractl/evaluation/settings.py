@@ -62,7 +62,7 @@ class Sets:
 
 @dataclass(frozen=True)
 class Settings:
-    """Says what the numbers mean: what tells OOD from ID, temperature and prediction sets."""
+    """Says what the numbers mean: what tells OOD from ID, and the temperature."""
 
     ood_score: str | None = option(
         None,
@@ -78,25 +78,16 @@ class Settings:
         maximum=bounds.HOTTEST,
         rare=True,
     )
-    conformal: str | None = option(
-        None,
-        "Measure prediction sets that should contain the right class this often, as 0.95 or 95%, fitted on "
-        "`calib_data`. Default: the sets that a file promises.",
-        metavar="SHARE",
-        rare=True,
-    )
 
     def __post_init__(self) -> None:
         # Raises before anything is computed.
-        _ = self.wanted_temperature, self.coverage
+        _ = self.wanted_temperature
 
     def check_task(self, task: Task) -> None:
         """Raises OptionError for what says nothing of a task's answers."""
         if task.tells_ood == "scores":
             return
         confident = task.tells_ood == "confidence"
-        if self.conformal is not None:
-            raise OptionError("`conformal` is for models that choose one class: leave it out")
         if self.ood_score not in (None, DEFAULT, *([BASELINE] if confident else [])):
             raise OptionError(f"`ood_score` {self.ood_score} needs one class per sample: choose {DEFAULT}")
         if self.temperature is not None and not confident:
@@ -114,16 +105,6 @@ class Settings:
         return number
 
     @cached_property
-    def coverage(self) -> float | None:
-        """The share of sets that should hold the right class; None to fit no sets."""
-        share = None if self.conformal is None else bounds.parse_share("conformal", self.conformal)
-        if share == 1:
-            raise OptionError(
-                "`conformal` 1: only sets of all classes always contain the right one: choose a value below 1"
-            )
-        return share
-
-    @cached_property
     def score(self) -> OodScore:
         """The OOD score of systems that bring none."""
         return find_ood_score(self.ood_score or BASELINE)
@@ -137,18 +118,12 @@ class Settings:
         """Yields what needs calibration data, as messages name it; a score of None is one that the system brings."""
         if self.temperature == "fit":
             yield "`temperature` fit"
-        if self.conformal is not None:
-            yield "`conformal`"
         if score is not None and score.fit is not None:
             yield f"`ood_score` {score.name}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report's options."""
-        return {
-            "ood_score": self.ood_score or BASELINE,
-            "temperature": self.wanted_temperature,
-            "conformal": self.coverage and {"method": "lac", "coverage": self.coverage},
-        }
+        return {"ood_score": self.ood_score or BASELINE, "temperature": self.wanted_temperature}
 
 
 @dataclass(frozen=True)

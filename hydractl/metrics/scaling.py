@@ -1,7 +1,7 @@
 """Fits on held-out ID data: a temperature of logits, and conformal sets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -160,9 +160,9 @@ class ConformalMetrics:
 
     coverage: float  # share of samples whose set holds the label
     mean_size: float  # classes
-    promised: float | None = None  # the share that should; None in early reports
-    worst_class: float | None = None  # the lowest share of a class; None likewise
-    by_class: Mapping[str, ClassSets] = field(default_factory=dict)
+    promised: float  # the share that should
+    worst_class: float  # the lowest share of a class
+    by_class: Mapping[str, ClassSets]
 
 
 def least_samples(coverage: float) -> int:

@@ -99,8 +99,8 @@ class Evaluate:
                 raise OptionError(NO_DATA)
         elif self.sets.calib_data is not None and saved is None and not any(self.settings.fits(self.settings.score)):
             raise OptionError(
-                "`calib_data`: nothing is fitted on it: add `temperature` fit, `conformal` or an `ood_score` of "
-                "features, or leave it out"
+                "`calib_data`: nothing is fitted on it: add `temperature` fit or an `ood_score` of features, or leave "
+                "it out"
             )
 
     def _reported(self, watch: Watcher) -> Reported:

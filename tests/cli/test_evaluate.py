@@ -68,7 +68,7 @@ def test_classes_that_calibration_data_lack_are_named_though_quiet(
     for name, labels in (("id", LABELS), ("some", LABELS[:2])):
         rows = [json.dumps({"text": f"{name} {'a ' * at}", "label": label}) for at, label in enumerate(labels * 2)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
-    fit = ("--calib-data", tmp_path / "some.jsonl", "--conformal", "50%", "--quiet")
+    fit = ("--calib-data", tmp_path / "some.jsonl", "--temperature", "fit", "--quiet")
     result = hydractl("evaluate", bert, "--id-data", tmp_path / "id.jsonl", *fit, code=0)
     assert "bert: some: holds no sample of 1: owl (of 3 classes): " in result.err
 

@@ -53,7 +53,7 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
     inside, outside, calibration, shift = (f"{name}.jsonl" if case == "text" else name for name in SETS)
     data = ["--id-data", inside, "--ood-data", f"far/n={outside}", "--calib-data", calibration]
     data += ["--shift-data", f"fog/3={shift}", *(["--template={label}"] if case == "zero-shot" else [])]
-    fit = ("--temperature", "fit", "--conformal", "60%", "--bootstrap", 10)
+    fit = ("--temperature", "fit", "--bootstrap", 10)
     hydractl("fuse", "a", "b", "--separate", "all", "-o", "hydra")
     systems = ("a", "DE=a+b", "mc=a,mc-dropout=2,p=0.2", "hydra")
     found = models(hydractl, *systems, *data, *fit, "--save-logits", "logits", "--batch-size", 4)
@@ -72,7 +72,7 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
     again = models(hydractl, "DE=predictions:logits/DE", *fit)["DE"]
     joined = models(hydractl, "a", "p=predictions:logits/DE", *data, *fit)["p"]
     for entry in (again, joined):
-        for key in ("id", "ood", "shift", "conformal", "intervals", "temperature", "cost"):
+        for key in ("id", "ood", "shift", "intervals", "temperature", "cost"):
             assert entry[key] == found["DE"][key], key
 
 

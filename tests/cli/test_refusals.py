@@ -59,7 +59,6 @@ REFUSED = f"""
 1 | 0.png                                   | {EVALUATE} --classes=noise/0.png
 1 | r.json: exists already                  | {EVALUATE} --json=r.json
 2 | --calib-data                            | {EVALUATE} --temperature=fit
-2 | --calib-data                            | {EVALUATE} --conformal=90%
 2 | NAME/SEVERITY=                          | {EVALUATE} --shift-data=fog=pets
 2 | blizzard                                | evaluate m0 --id-data=pets --corrupt=blizzard
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets

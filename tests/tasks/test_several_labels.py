@@ -179,14 +179,13 @@ def test_each_label_keeps_the_precision_that_is_asked_for(shared: Path, tmp_path
 
 
 def test_what_needs_one_class_is_refused_with_a_remedy(shared: Path, tmp_path: Path) -> None:
-    vit, data, test = shared / "vit", f"{shared}/train.parquet", f"{shared}/test.parquet"
+    vit, data = shared / "vit", f"{shared}/train.parquet"
     tags = {"label_column": "tags"}
     for wanted, call in (
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, accuracy="90%", by_class=True, **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, sets="90%", **tags)),
         ("leave it out", lambda: hydractl.calibrate(vit, id_data=data, ood_score="msp", **tags)),
         ("choose layers", lambda: hydractl.evaluate(vit, id_data=data, ood_score="energy", **tags)),
-        ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, calib_data=test, conformal="90%", **tags)),
         ("leave it out", lambda: hydractl.evaluate(vit, id_data=data, save_logits=tmp_path / "saved", **tags)),
     ):
         with pytest.raises(OptionError, match=wanted):
