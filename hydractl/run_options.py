@@ -105,9 +105,6 @@ Dtype = Annotated[
 Precision = Annotated[
     Literal["no", "bf16", "fp16"], Option("Precision of matrix products; weights stay float32.", "Compute", rare=True)
 ]
-Compiled = Annotated[
-    bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",), rare=True)
-]
 Workers = Annotated[
     int,
     Option(

@@ -42,7 +42,6 @@ def running(in_parallel: InParallel) -> Running:
     return Running(
         device=torch.device("cpu"),
         dtype=None,
-        compiled=False,
         batch_size=BATCH,
         workers=0,
         seed=0,

@@ -43,7 +43,7 @@ def answered(model: str, data: str, reading: Reading) -> Answers:
     key, place = SetKey("id", data), local_device(compute.torch_device)
     with batch_workers(place) as in_parallel:
         running = Running(
-            device=place, dtype=compute.torch_dtype, compiled=False, batch_size=64, workers=0, seed=0, reading=reading,
+            device=place, dtype=compute.torch_dtype, batch_size=64, workers=0, seed=0, reading=reading,
             ranks=Ranks(), in_parallel=in_parallel, on_note=print,
         )  # fmt: skip
         samples = open_samples(data, network.modality, reading)

@@ -21,7 +21,6 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import OptionError
 from hydractl.families.peft import CONFIG as ADAPTER
 from hydractl.inference import load_checkpoint
-from hydractl.model.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra
 from hydractl.systems.cost import cost, give_synthetic_classes, synthetic_inputs
 from hydractl.systems.onnx import start_onnx
@@ -206,26 +205,19 @@ class TimedSystem:
         return run
 
 
-@dataclass(frozen=True)
-class LaidOut:
-    """The layout of models beyond `optimize_for_inference`: compiled, or recorded as CUDA graphs."""
-
-    compiled: bool = False
-    graphs: bool = False
-
-
 def open_timed(
     networks: Mapping[str, Sequence[Checkpoint] | OnnxFile],
     device: torch.device,
     dtype: torch.dtype,
-    laid_out: LaidOut = LaidOut(),
     *,
+    graphs: bool = False,
     transformers: bool = False,
 ) -> dict[str, TimedSystem]:
     """Returns the systems to time, by name.
 
     Args:
         networks: models by system; several are run one after the other. An ONNX file runs in its own precision.
+        graphs: whether their passes are recorded as CUDA graphs.
         transformers: also time transformers' own forward of each single model that is a folder as it writes them.
 
     Raises:
@@ -234,7 +226,7 @@ def open_timed(
     """
     checkpoints = {name: models for name, models in networks.items() if not isinstance(models, OnnxFile)}
     systems = {
-        name: _graph(models) if isinstance(models, OnnxFile) else _system(models, device, dtype, laid_out)
+        name: _graph(models) if isinstance(models, OnnxFile) else _system(models, device, dtype, graphs)
         for name, models in networks.items()
     }
     if transformers:
@@ -249,18 +241,16 @@ def open_timed(
         for name in folders:
             find_task(systems[name].spec.task).require_classifier(refusal)
         for name, folder in folders.items():
-            systems[f"{name} (transformers)"] = _their_forward(folder, systems[name], laid_out.compiled)
+            systems[f"{name} (transformers)"] = _their_forward(folder, systems[name])
     return systems
 
 
-def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype, laid_out: LaidOut) -> TimedSystem:
+def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype, graphs: bool) -> TimedSystem:
     loaded = [load_checkpoint(model, device, dtype).optimize_for_inference() for model in models]
     for model in loaded:
         give_synthetic_classes(model)
-        if laid_out.compiled:
-            compile_model(model)
     costs = [cost(model) for model in loaded]
-    if laid_out.graphs:
+    if graphs:
         loaded = [model.optimize_for_inference(graphs=True) for model in loaded]
     weight = Weight(
         sum(figures.parameters for figures in costs),
@@ -295,7 +285,7 @@ def _probabilities(model: Hydra) -> Callable[[dict[str, Tensor]], Tensor]:
     return lambda inputs: model(**inputs).probabilities
 
 
-def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSystem:
+def _their_forward(folder: Path, system: TimedSystem) -> TimedSystem:
     from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
     if (folder / ADAPTER).exists():  # transformers would load, or fetch, the network that it names in place of this one
@@ -306,8 +296,6 @@ def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSy
     options = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
     model = classes.from_pretrained(folder, dtype=system.dtype, attn_implementation="sdpa", **options)
     model = model.eval().to(system.device)
-    if compiled:
-        compile_model(model)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
         return task.probabilities(task.link(model(**inputs).logits[None], 1.0))

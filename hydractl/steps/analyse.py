@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
@@ -17,7 +17,7 @@ from hydractl.inputs.models import Model, PlotOptions, as_member
 from hydractl.inputs.result import Finding, Result
 from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import Option, function, option, remembered, required
-from hydractl.run_options import Compiled, Compute, Device, DtypeLike, choose_device, choose_dtype
+from hydractl.run_options import Compute, Device, DtypeLike, choose_device, choose_dtype
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.objective import ScoringData
     from hydractl.circuit.separation import Separated
-    from hydractl.evaluation.timing import LaidOut, Row
+    from hydractl.evaluation.timing import Row
     from hydractl.model.hydra import Hydra
     from hydractl.steps.evaluate import Systems as Models
     from hydractl.systems.onnx_file import OnnxFile
@@ -165,13 +165,13 @@ class Speeds(Result):
     rows: Sequence[Row]
     models: Mapping[str, Sequence[str]]
     environment: Mapping[str, Any]
-    laid_out: LaidOut
+    graphs: bool
 
     def to_json(self) -> dict[str, Any]:
         return {
             "format": "hydractl-speed",
             "version": 1,
-            **asdict(self.laid_out),
+            "graphs": self.graphs,
             "environment": dict(self.environment),
             "models": {name: list(references) for name, references in self.models.items()},
             "rows": [row.to_json() for row in self.rows],
@@ -213,7 +213,6 @@ class AnalyseSpeed:
     )
     batch_sizes: Sizes = option("1,4,32", "Samples per forward pass.", "Compute", "N,...")
     dtypes: Dtypes = option("fp32", "Precisions.", "Compute", "fp32,bf16,fp16")
-    compiled: Compiled = False
     graphs: bool = option(False, "Record each model's forward pass as a CUDA graph.", "Compute", rare=True)
     transformers: bool = option(False, "Time transformers' own forward of Hugging Face folders too.")
     seconds: float = option(
@@ -226,29 +225,28 @@ class AnalyseSpeed:
     device: Device = "auto"
 
     def run(self, watch: Watcher) -> Speeds:
-        from hydractl.evaluation.timing import LaidOut, Timer, open_timed, timing_environment
+        from hydractl.evaluation.timing import Timer, open_timed, timing_environment
 
         sizes = [_size(size) for size in _split(self.batch_sizes)]
         precisions = [dtype for name in _split(self.dtypes) if (dtype := choose_dtype(name))]
         place = choose_device(self.device)
         if self.processor_time and place.type != "cpu":
             raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
-        if self.graphs and (self.compiled or place.type != "cuda"):
-            raise OptionError("`graphs` needs a CUDA device and excludes `compiled`: leave one out")
+        if self.graphs and place.type != "cuda":
+            raise OptionError(f"`graphs` needs a CUDA device, not {place.type}: leave it out")
         opened = _opened(self.models)
-        laid_out = LaidOut(self.compiled, self.graphs)
         rows: list[Row] = []
         total = self.seconds * len(sizes) * len(precisions) or None
         with _one_thread(self.processor_time), watch.progress("time", total) as advance:
             timer = Timer(self.seconds, self.processor_time, advance)
             for dtype in precisions:
-                systems = open_timed(opened, place, dtype, laid_out, transformers=self.transformers)
+                systems = open_timed(opened, place, dtype, graphs=self.graphs, transformers=self.transformers)
                 for size in sizes:
                     watch.note(f"{dtype}, batch {size}: {', '.join(systems)}".removeprefix("torch."))
                     rows += timer.time(systems, size, self.tokens)
             environment = timing_environment(place)
         references = {name: system.references for name, system in systems.items()}
-        return Speeds(rows, references, environment, laid_out)
+        return Speeds(rows, references, environment, self.graphs)
 
 
 analyse_speed = function(AnalyseSpeed)

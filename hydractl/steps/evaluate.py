@@ -12,7 +12,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.settings import NO_DATA, Procedure, Sets, Settings
 from hydractl.inputs.result import Outputs, Reported, SuiteLike, SuiteReported
 from hydractl.options import flat, function, make, option, required
-from hydractl.run_options import Compiled, Compute, Workers, dtype_name
+from hydractl.run_options import Compute, Workers, dtype_name
 from hydractl.systems.spelling import SYSTEM_KINDS
 from hydractl.watch import Watcher, noting
 
@@ -67,7 +67,6 @@ class Evaluate:
     procedure: Procedure = Procedure()
     reading: Reading = Reading()
     compute: Compute = Compute()
-    compiled: Compiled = False
     workers: Workers = 0
     outputs: Outputs = Outputs()
 
@@ -111,7 +110,7 @@ class Evaluate:
         from hydractl.systems.networks import run_by
 
         self.outputs.check()
-        settings = {"compiled": self.compiled, "workers": self.workers, "seed": self.procedure.seed}
+        settings = {"workers": self.workers, "seed": self.procedure.seed}
         with (
             join_ranks(local_device(self.compute.torch_device)) as ranks,
             run_by(self.compute, self.reading, noting(watch), ranks=ranks, **settings) as running,
@@ -167,7 +166,6 @@ class Evaluate:
             "dtype": dtype_name(self.compute.dtype),
             "corrupt": self.sets.corrupt,
             **self.settings.to_json(),
-            "compiled": self.compiled or None,
             "bootstrap": resampled or None,
             "seed": self.procedure.seed if drawn else None,
         }

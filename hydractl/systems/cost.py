@@ -75,7 +75,6 @@ def _count(model: Hydra) -> int:
     }
     ghosts |= {name: tensor.to("meta") for name, tensor in model.named_buffers()}
     ghost = copy(model)  # its modules are the model's own
-    ghost._compiled_call_impl = None  # of a compiled model, too, operations are counted one by one
     if ghost.class_embeddings is None:
         give_synthetic_classes(ghost, 1)
     if ghost.class_embeddings is not None:

@@ -36,7 +36,6 @@ from hydractl.inference import member_answers
 from hydractl.metrics.arrays import FloatArray
 from hydractl.model.answering import BatchAnswers, OodHead, RawPreprocessor, joined
 from hydractl.model.attention import attend_by_products
-from hydractl.model.fast import optimize
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra, to_checkpoint
 from hydractl.ood.score import Beside
@@ -203,7 +202,6 @@ class NetworkSystem:
             "prompts": [_prompts(network, running) for network in self.networks] if prompted else None,
             "batch_size": running.batch_size,
             "dtype": None if running.dtype is None else str(running.dtype),
-            "compiled": running.compiled,
         }
 
     def check(self, data: EvaluationData | None) -> None:
@@ -220,14 +218,7 @@ class NetworkSystem:
     @cached_property
     def models(self) -> Sequence[Hydra]:
         """The networks with their weights in memory."""
-        if self.loaded:
-            return self.loaded
-        models = [self._model(place) for place in range(len(self.checkpoints))]
-        if self._run[1].compiled and self.dropout is None:
-            # What is compiled would draw dropout's masks in a way of its own.
-            for model in models:
-                optimize.compile_model(model)
-        return models
+        return self.loaded or [self._model(place) for place in range(len(self.checkpoints))]
 
     @cached_property
     def preprocessor(self) -> RawPreprocessor:

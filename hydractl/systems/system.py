@@ -179,7 +179,6 @@ class Running:
     ranks: Ranks  # the processes that share the batches; the leading one asks, the others serve
     in_parallel: InParallel  # runs several batches side by side
     on_note: Callable[[str], None]  # called with what a reader of the numbers should know
-    compiled: bool = False
     workers: int = 0
     seed: int = 0
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hydractl.model.fast import optimize
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.reports import table
 from hydractl.systems import networks
@@ -74,18 +73,6 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
     for entry in (again, joined):
         for key in ("id", "ood", "shift", "intervals", "temperature", "cost"):
             assert entry[key] == found["DE"][key], key
-
-
-@pytest.mark.slow
-def test_a_compiled_model_says_the_same(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Another backend than a user's, which would call a C++ compiler for a minute.
-    monkeypatch.setattr(optimize, "compile_model", partial(optimize.compile_model, backend="aot_eager"))
-    arguments = ("DE=vit+other", "mc=vit,mc-dropout=2,p=0.2", "--id-data=pets", "--batch-size=5")
-    plain, compiled = models(hydractl, *arguments), models(hydractl, *arguments, "--compile")
-    for name in ("DE", "mc"):
-        assert compiled[name]["cost"] == plain[name]["cost"]
-        for key, value in plain[name]["id"].items():
-            assert compiled[name]["id"][key] == pytest.approx(value, abs=1e-6), key
 
 
 def test_dropout_depends_on_the_seed_alone(hydractl: Command) -> None:

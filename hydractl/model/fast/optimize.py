@@ -49,17 +49,6 @@ def use_fast_products(model: nn.Module, spec: ModelSpec) -> None:
     model.requires_grad_(False)
 
 
-def compile_model(model: nn.Module, backend: str = "inductor") -> None:
-    """Compiles a model in place, into one graph that serves every batch size.
-
-    Args:
-        backend: the one of torch.compile.
-    """
-    # All models of a process count against one limit of compilations, and a comparison holds many.
-    torch._dynamo.config.recompile_limit = 256
-    model.compile(fullgraph=True, dynamic=True, backend=backend)
-
-
 class FastTower(Tower):
     """A tower of fast layers, the last of which computes only the pooled tokens."""
 
