@@ -216,31 +216,6 @@ def aligned(rows: Iterable[Sequence[str]], left: int = 1) -> Iterator[TableLine]
 _MARKDOWN = re.compile(r"[\\`*{}\[\]<>|&~$#]|(?<![^\W_])_|_(?![^\W_])")
 #: At its start a line would become an item of a list, or the line above it a heading.
 _LIST = re.compile(r"^(\d{0,9})([-+=.)])(?=[-=\s]|$)")
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    # At the start of a row these would be arguments of the line end before it.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    "±": r"$\pm$",
-    "†": r"$\dagger$",
-    # Fonts may lack triangles.
-    "▲": "$^{+}$",
-    "▼": "$^{-}$",
-}
 #: The first characters of a spreadsheet's formula.
 _FORMULA = ("=", "+", "-", "@")
 _NUMBER = re.compile(r"[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -285,8 +260,3 @@ def front_matter(fields: Mapping[str, Any]) -> str:
     from huggingface_hub import ModelCardData
 
     return f"---\n{ModelCardData(**fields).to_yaml()}\n---"
-
-
-def latex(text: str) -> str:
-    """Returns text for LaTeX, in a cell of a table."""
-    return "".join(_LATEX.get(character, character) for character in printable(text))

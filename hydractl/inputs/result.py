@@ -130,7 +130,7 @@ JsonReport = Annotated[
 ]
 Full = Annotated[bool, Option("Show every metric, including AUPR and selective prediction.", "Output")]
 ReportFolder = Annotated[
-    str | Path | None, Option("Write a page with figures, and the tables as Markdown and LaTeX.", "Output", "FOLDER")
+    str | Path | None, Option("Write a page with figures, and the table as Markdown.", "Output", "FOLDER")
 ]
 
 

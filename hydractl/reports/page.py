@@ -17,7 +17,7 @@ from hydractl.evaluation.results import DataInfo, Results, Sample, SystemResult
 from hydractl.metrics.classification import ByClass
 from hydractl.reports.columns import Cell
 from hydractl.reports.figures import TITLES, pictures, told_apart
-from hydractl.reports.table import Table, latex_table, markdown_table, result_table
+from hydractl.reports.table import Table, markdown_table, result_table
 from hydractl.reports.verdict import next_command, recommended, rivalries, verdicts
 from hydractl.schema import document
 from hydractl.systems.system import plain
@@ -216,12 +216,12 @@ def check_report(folder: Path, force: bool) -> None:
 
 
 def write_report(folder: Path, report: Results, force: bool = False, full: bool = False) -> Path:
-    """Writes index.html, report.json, table.md, table.tex and figures/*.svg and *.png; returns the page.
+    """Writes index.html, report.json, table.md and figures/*.svg and *.png; returns the page.
 
     The folder appears with all of them or not at all.
 
     Args:
-        full: whether table.md and table.tex show every metric; the page always does.
+        full: whether table.md shows every metric; the page always does.
 
     Raises:
         OutputError: see `check_report`; or the disk refuses it.
@@ -232,7 +232,6 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
     texts = {
         "report.json": printable_json(content) + "\n",
         "table.md": markdown_table(table),
-        "table.tex": latex_table(table),
         PAGE: html_page(report, {name: inline(figure, name) for name, figure in figures.items()}, folder),
         **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
     }

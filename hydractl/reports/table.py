@@ -1,4 +1,4 @@
-"""The table of a report, made once and drawn for a terminal, in Markdown, HTML and LaTeX, and the table of timings."""
+"""The table of a report, made once and drawn for a terminal, in Markdown and HTML, and the table of timings."""
 
 from __future__ import annotations
 
@@ -77,28 +77,6 @@ def _rows(table: Table) -> Iterator[tuple[str, tuple[Cell, ...]]]:
 def _markdown_cell(cell: Cell) -> str:
     shown = f"**{cell.text}**" if cell.best else cell.text
     return f"{shown} {cell.mark}".rstrip() + cell.after
-
-
-def latex_table(table: Table) -> str:
-    """Returns the table as a LaTeX `tabular` for booktabs, with intervals and the best in bold."""
-    titles = [rf"\multicolumn{{{len(columns)}}}{{c}}{{{escape.latex(title)}}}" for title, columns in table.groups]
-    names = [escape.latex(name) for _, columns in table.groups for name, _ in columns]
-    lines = [
-        *(f"% {printable(text)}" for text in [*table.verdicts, *table.caption]),
-        rf"\begin{{tabular}}{{l{'r' * len(names)}}}",
-        r"\toprule",
-        " & ".join(["", *titles]) + r" \\",
-        " & ".join(["system", *names]) + r" \\",
-        r"\midrule",
-    ]
-    for system, cells in _rows(table):
-        lines.append(" & ".join([escape.latex(system), *map(_latex_cell, cells)]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _latex_cell(cell: Cell) -> str:
-    text = escape.latex(cell.text)
-    return (rf"\textbf{{{text}}}" if cell.best else text) + escape.latex(cell.mark) + cell.after
 
 
 def draw(table: Table, console: Console) -> None:

@@ -19,7 +19,7 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(hydractl: Command, pl
         for name in ("cost", "reliability", "risk-coverage", "roc", "scores", "shift")
         for kind in ("svg", "png")
     }
-    assert names == {".hydractl.json", "index.html", "report.json", "table.md", "table.tex", *pictures}
+    assert names == {".hydractl.json", "index.html", "report.json", "table.md", *pictures}
     page = (folder / "index.html").read_text()
     assert not re.search(r'(src|href)="(?!#|data:image/png;base64,)', re.sub(r'xlink:href="#[^"]*"', "", page))
     assert "&lt;b&gt;" in page

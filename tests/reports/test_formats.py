@@ -19,10 +19,10 @@ from rich.console import Console
 
 from hydractl.drawing import inline, png, svg
 from hydractl.evaluation import results
-from hydractl.reports.columns import column_groups, main_groups
+from hydractl.reports.columns import column_groups
 from hydractl.reports.figures import pictures
 from hydractl.reports.page import html_page, report_json
-from hydractl.reports.table import draw, latex_table, markdown_table, result_table
+from hydractl.reports.table import draw, markdown_table, result_table
 from hydractl.text import markdown_code, printable, printable_json
 from tests.hostile import FRAGMENTS, NAMES, controls, generated
 from tests.reports.test_table import result
@@ -98,35 +98,6 @@ def test_code_in_markdown() -> None:
             tokens = MarkdownIt("commonmark").parse(f"- a: {markdown_code(text)}")
             (paragraph,) = (token for token in tokens if token.type == "inline")
             assert [child.content for child in paragraph.children or []] == ["a: ", printable(text)]
-
-
-LATEX = re.compile(r"\\[A-Za-z]+(?:\{\})?|\\.|\{\[\}|\{\]\}|\{\*\}|.", re.DOTALL)
-NAMED = {"backslash": "\\", "asciitilde": "~", "asciicircum": "^", "less": "<", "greater": ">", "bar": "|"}
-SHOWN = {rf"\text{name}{{}}": character for name, character in {**NAMED, "asciigrave": "`"}.items()}
-SHOWN |= {f"{{{character}}}": character for character in "[]*"} | {f"\\{each}": each for each in "&%$#_{}"}
-
-
-def typeset(cell: str) -> str:
-    """What LaTeX sets of a cell; a command that is no character, or a bare special one, fails."""
-    cell = cell.replace(r"$\dagger$", "†").replace("$^{+}$", "▲").replace(r"$\pm$", "±")
-    parts = LATEX.findall(cell)
-    assert all(part in SHOWN or (len(part) == 1 and part not in r"\{}$&%#_^~[]*|<>`") for part in parts), cell
-    return "".join(SHOWN.get(part, part) for part in parts)
-
-
-@generated(SYSTEMS, SETS)
-def test_latex(systems: list[str], sets: list[str]) -> None:
-    report = report_of(systems, sets)
-    text = latex_table(result_table(report, brief=True))
-    assert not controls(text)
-    body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
-    assert all(row.endswith(r" \\") for row in body)
-    cells = [re.split(r"(?<!\\)(?:\\\\)*&", row.removesuffix(r" \\")) for row in body]
-    groups = main_groups(list(report.models.values()))
-    assert {len(row) for row in cells} == {1 + sum(len(group.columns) for group in groups)}
-    assert [typeset(row[0]).strip() for row in cells] == [f"{printable(name)} †".strip() for name in systems]
-    for line in text[: text.index(r"\begin")].splitlines():
-        assert line.startswith("% ")
 
 
 class Page(HTMLParser):

@@ -20,7 +20,7 @@ from hydractl.evaluation.results import (
 )
 from hydractl.reports.columns import JUDGED, main_groups
 from hydractl.reports.page import html_page, join_reports, read_report, report_json, results
-from hydractl.reports.table import latex_table, markdown_table, result_table
+from hydractl.reports.table import markdown_table, result_table
 from hydractl.reports.verdict import caption, own_score, recommended, rivalries, verdicts
 from hydractl.systems.system import Cost
 from tests.reports.test_table import printed, result
@@ -229,11 +229,10 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert sentence == verdicts(report.models)["b"].sentence()
     assert "verdict" not in written["a"]
     table = result_table(report, brief=True)
-    for text in (printed(report.models, 1000), markdown_table(table), html_page(report, {}), latex_table(table)):
+    for text in (printed(report.models, 1000), markdown_table(table), html_page(report, {})):
         assert sentence in text
     assert "92.00▲  0.600▼" in printed(report.models, 1000)
     assert "| **92.00** ▲ | 0.600 ▼ |" in markdown_table(table)
-    assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex_table(table)
     assert f'<p class="verdict">{sentence}</p>' in html_page(report, {})
 
 
