@@ -48,11 +48,6 @@ class Comparison:
     settings: Settings
     procedure: Procedure
 
-    @property
-    def draws(self) -> bool:
-        """True if an answer depends on a seed."""
-        return any(system.draws for _, system in self.systems)
-
     def sets(self, system: System) -> Sequence[SetKey]:
         """Returns the data sets that a system is evaluated on."""
         return list(system.sets if self.data is None else self.data.sets)

@@ -334,10 +334,5 @@ def combined(combine: Callable[..., Any], *values: Any) -> Any:
 
 def mean(values: Sequence[S]) -> S:
     """Returns the flat mean of numbers of one form, and the samples of all of them together."""
-    averaged: Any = combined(lambda *each: fmean(each) if is_number(*each) else None, *values)
+    averaged: Any = combined(lambda *each: None if isinstance(each[0], str) else fmean(each), *values)
     return replace(averaged, samples=sum(value.samples or 0 for value in values))
-
-
-def is_number(*values: Any) -> bool:
-    """Returns True if all of the values are numbers."""
-    return all(isinstance(value, int | float) for value in values)

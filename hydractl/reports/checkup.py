@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hydractl.evaluation.checkup import CheckedPromise, Checkup, Row
-from hydractl.reports.columns import Cell, percent_cell
+from hydractl.reports.columns import Cell, percent_cell, share_cell
 from hydractl.reports.page import write_page
 from hydractl.reports.table import Table
 from hydractl.systems.system import plain
@@ -132,10 +132,10 @@ def _rows(checkup: Checkup) -> Iterator[Table]:
     if any(row.right is not None for row in rows):
         columns.append(("right %", [percent_cell(row.right, False) for row in rows]))
     if any(row.confidence is not None for row in rows):
-        columns.append(("confidence %", [_number(row.confidence) for row in rows]))
+        columns.append(("confidence %", [share_cell(row.confidence) for row in rows]))
     columns += [
         ("flagged %", [percent_cell(row.flagged, False) for row in rows]),
-        ("AUROC %", [_number(row.auroc) for row in rows]),
+        ("AUROC %", [share_cell(row.auroc) for row in rows]),
         ("missed % (95 %)", [percent_cell(row.missed) for row in rows]),
     ]
     sure = "" if checkup.sure is None else f" Sure: a confidence of at least {checkup.sure:.4f}."
@@ -148,10 +148,6 @@ def _rows(checkup: Checkup) -> Iterator[Table]:
 
 def _title(row: Row) -> str:
     return f"{row.name} ({row.help})"
-
-
-def _number(value: float | None) -> Cell:
-    return Cell("-" if value is None else f"{100 * value:.1f}", value)
 
 
 def _percent(share: float) -> str:

@@ -42,10 +42,16 @@ class Cell:
         return "" if self.interval is None else f" ({self.interval})"
 
 
+def share_cell(share: float | None) -> Cell:
+    """Returns a share in percent, or a dash."""
+    text = "-" if share is None else f"{100 * share:.1f}"
+    return Cell(text, None if share is None else float(text))
+
+
 def percent_cell(share: ShareEstimate | None, interval: bool = True) -> Cell:
     """Returns a share in percent, with its interval if that is to be read too."""
     if share is None:
-        return Cell("-", None)
+        return share_cell(None)
     ends = f" ({100 * share.low:.1f} to {100 * share.high:.1f})" if interval else ""
     return Cell(f"{100 * share.value:.1f}{ends}", share.value)
 
@@ -209,10 +215,10 @@ def main_groups(entries: Sequence[SystemResult]) -> list[ColumnGroup]:
         entries: of a report, at least one.
     """
     sets = {name: result for entry in entries for name, result in entry.ood.items()}
-    grouped = [group for group in ("near", "far") if _of_group(sets, group)]
-    paths = [(_title(group, _of_group(sets, group)), _path(group, _of_group(sets, group))) for group in grouped]
-    paths += [] if grouped or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
-    if len(sets) > 1 and not any(len(_of_group(sets, group)) == len(sets) for group in grouped):
+    members = {group: [name for name, entry in sets.items() if entry.group == group] for group in ("near", "far")}
+    paths = [(_title(group, names), _path(group, names)) for group, names in members.items() if names]
+    paths += [] if paths or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
+    if len(sets) > 1 and not any(len(names) == len(sets) for names in members.values()):
         paths.append(("mean", ("ood_means", "all")))
     groups = [
         ColumnGroup("ID", [column for column in _id_columns(False, False) if column.name in MAIN]),
@@ -221,10 +227,6 @@ def main_groups(entries: Sequence[SystemResult]) -> list[ColumnGroup]:
         ColumnGroup("cost", _cost_columns(False)),
     ]
     return _present(groups, entries)
-
-
-def _of_group(sets: Mapping[str, Ood], group: str) -> list[str]:
-    return [name for name, entry in sets.items() if entry.group == group]
 
 
 def _title(group: str, names: Sequence[str]) -> str:

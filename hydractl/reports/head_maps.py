@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.heads import Head
 from hydractl.drawing import COLORS, INK, SMALL, arranged, draw_matrix, drawn, styled
 from hydractl.text import aligned
 
@@ -30,8 +29,6 @@ HeadMap = Sequence[Sequence[float | None]]
 Crosses = Mapping[str, Sequence[tuple[int, int]]]
 NO_CROSSES: Crosses = MappingProxyType({})
 Points = NDArray[np.float64]
-Sizes = Mapping[str, tuple[int, int]]
-Rankings = Mapping[str, Sequence[Head]]
 
 
 def heat_map(name: str, rows: HeadMap) -> list[str]:

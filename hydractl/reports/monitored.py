@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hydractl.drawing import COLORS, GREY, Key, explained, inline, line, panels, styled
 from hydractl.monitoring.estimates import ASSUMPTIONS, ShareEstimate
 from hydractl.monitoring.findings import ClassShare, Findings
-from hydractl.reports.columns import Cell, percent_cell
+from hydractl.reports.columns import Cell, percent_cell, share_cell
 from hydractl.reports.page import write_page
 from hydractl.reports.table import Table
 from hydractl.text import shortened
@@ -77,7 +77,7 @@ def _numbers(findings: Findings) -> Iterator[Table]:
         notes.append("Accuracy of labelled inputs: it holds for all inputs if they were drawn at random.")
     columns = (
         ("now", [percent_cell(rate) for _, rate, _ in rows]),
-        ("promised", [percent_cell(_alone(rate), False) for *_, rate in rows]),
+        ("promised", [share_cell(rate) for *_, rate in rows]),
     )
     yield Table(tuple(name for name, *_ in rows), (("%", columns),), (), tuple(notes), head="share")
 
@@ -107,15 +107,10 @@ def _classes(findings: Findings) -> Iterator[Table]:
         columns += [("by EM, recent inputs", [percent_cell(share.estimated) for share in shown])]
         notes.append("By EM: valid if only the shares of classes have changed and confidence is calibrated.")
     if any(share.calibrated is not None for share in shown):
-        columns += [("calibration", [percent_cell(_alone(share.calibrated), False) for share in shown])]
+        columns += [("calibration", [share_cell(share.calibrated) for share in shown])]
     if len(findings.classes) > len(shown):
         notes.append(f"The {CLASSES} most frequent of {len(findings.classes)} classes.")
     yield Table(tuple(share.name for share in shown), (("%", tuple(columns)),), (), tuple(notes), head="class")
-
-
-def _alone(share: float | None) -> ShareEstimate | None:
-    """Returns a share without an interval."""
-    return None if share is None else ShareEstimate(share, share, share)
 
 
 def write_monitored(folder: Path, findings: Findings, force: bool) -> Path:

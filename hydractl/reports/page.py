@@ -15,7 +15,7 @@ from hydractl.drawing import inline, png, svg
 from hydractl.errors import ArtifactError, require
 from hydractl.evaluation.results import DataInfo, Results, Sample, SystemResult
 from hydractl.metrics.classification import ByClass
-from hydractl.reports.columns import Cell
+from hydractl.reports.columns import Cell, share_cell
 from hydractl.reports.figures import TITLES, pictures, told_apart
 from hydractl.reports.table import Table, markdown_table, result_table
 from hydractl.reports.verdict import next_command, recommended, rivalries, verdicts
@@ -63,7 +63,7 @@ def class_table(systems: Mapping[str, ByClass]) -> Table:
     groups = [("", [("samples", [Cell(str(first[name].samples), first[name].samples) for name in names])])]
     for system, by_class in systems.items():
         shares = {share: [getattr(by_class.get(name), share, None) for name in names] for share in SHARES}
-        columns = [(f"{share} %", [*map(_cell, of)]) for share, of in shares.items() if {*of} != {None}]
+        columns = [(f"{share} %", [*map(share_cell, of)]) for share, of in shares.items() if {*of} != {None}]
         groups.append((system if len(systems) > 1 else "", columns))
     caption = (
         f"Recall: share of the samples of a {kind} that are answered with it. Precision: share of the answers with it "
@@ -72,11 +72,6 @@ def class_table(systems: Mapping[str, ByClass]) -> Table:
     if any(numbers.flagged is not None for by_class in systems.values() for numbers in by_class.values()):
         caption += " Flagged: share of the samples that look OOD."
     return Table(tuple(names), tuple(groups), (), (caption,), head=kind)
-
-
-def _cell(share: float | None) -> Cell:
-    text = "-" if share is None else f"{100 * share:.1f}"
-    return Cell(text, None if share is None else float(text))
 
 
 def mistakes_of(systems: Mapping[str, ByClass]) -> Iterator[Mistakes]:

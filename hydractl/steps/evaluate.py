@@ -159,7 +159,7 @@ class Evaluate:
         from hydractl.reports.page import results
 
         resampled = max((numbers.draws for numbers in measured), default=0)
-        drawn = resampled or self.sets.corrupt or comparison.draws
+        drawn = resampled or self.sets.corrupt or any(system.draws for _, system in comparison.systems)
         options = {
             "batch_size": self.compute.batch_size,
             "limit": self.reading.limit,

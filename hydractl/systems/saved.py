@@ -67,7 +67,7 @@ REMEDY = "name another folder, or leave out `resume`"
 
 
 def _possible(cost: Cost) -> Cost:
-    if min(count for count in astuple(cost) if count is not None) < 1:
+    if min(astuple(cost)) < 1:
         raise ValueError("every count should be at least 1")
     return cost
 
