@@ -53,11 +53,6 @@ QUICK = replace(
     DIGITS, set=("steps=2", "batch=4"), search_limit=12, limit=40, test_limit=100, budgets=(2, 6), tuned_budgets=(2,),
     trunks=(1,), bootstrap=20,
 )  # fmt: skip
-SHARING: dict[str, dict[str, Any]] = {
-    "lora-ensemble": {"rank": 4, "alpha": 8},
-    "batch-ensemble": {},
-    "mask-ensemble": {},
-}
 
 
 class Systems:
@@ -83,8 +78,6 @@ class Systems:
             yield "deep-ensemble", hydractl.fuse(s.ensemble, separate="all")
         yield "deep-ensemble-tuned", hydractl.fuse(copies, separate="all")
         yield "taught-by-ensemble", self.tuned("taught", self.model, teacher=s.ensemble or copies)
-        for method, options in SHARING.items():
-            yield method, self.tuned(method, self.model, method=method, members=3, **options)
         for budget in s.budgets:
             yield from self.of_budget(budget)
         for depth in (0, *s.trunks):

@@ -91,11 +91,6 @@ TABLES = {
     "cifar10": (CIFAR10, replace(QUICK, search_ood=(), keep=0)),
     "sst2": (SST2, QUICK_TEXTS),
 }
-SHARING: dict[str, dict[str, Any]] = {
-    "lora-ensemble": {"rank": 4, "alpha": 8},
-    "batch-ensemble": {},
-    "mask-ensemble": {},
-}
 
 
 def trained(s: Settings, name: str, model: Any, seed: int = 0, **options: Any) -> Path:
@@ -149,7 +144,6 @@ def main(s: Settings) -> None:
         "calibrated": made(s.output / "calibrated.safetensors", hydractl.calibrate, network, **calibration),
         "mc-dropout": f"{network},mc-dropout=10,p=0.1",
         "pruned": members[-1],
-        **{name: trained(s, name, network, method=name, members=3, **more) for name, more in SHARING.items()},
         **dict(from_elsewhere(s, network)),
     }
     print_table(systems, s.output, id_data=s.test_id, ood_data=s.test_ood)

@@ -1,4 +1,4 @@
-"""Fine-tuning: a model, members after pruning, or an ensemble made of one network."""
+"""Fine-tuning: a model, or members after pruning."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import claim, make_folder, output_paths
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.models import as_checkpoint, as_several
 from hydractl.inputs.result import Result
-from hydractl.options import Option, Rows, Without, function, option, required
+from hydractl.options import Without, function, option, required
 from hydractl.run_options import choose_device
-from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 from hydractl.watch import LOG, Watcher, tell
 
@@ -58,17 +56,6 @@ class Finetune:
     hyperparameters: Hyperparameters = Hyperparameters()
     apart: bool = option(False, "Train each member of a Hydra on its own.", rare=True)
     joint: bool = option(False, "Train a fused Hydra as one network, on the mean of its members' losses.")
-    method: Annotated[
-        Method | None,
-        Option(
-            "Make an ensemble of one dense network, as a baseline: "
-            f"{'; '.join(f'{method.name}, where {method.help}' for method in METHODS)}."
-        ),
-        Rows(METHODS),
-    ] = None
-    members: int | None = option(
-        None, "Number of members that `method` makes.", metavar="N", minimum=1, maximum=bounds.MEMBERS
-    )
     seeds: Seeds = Seeds()
     sources: TrainingSources = TrainingSources()
     reading: Annotated[Reading, Without("classes", "template")] = Reading()
@@ -78,7 +65,8 @@ class Finetune:
         execution, recipe = self.execution, self.hyperparameters.changed_recipe()
         if execution.resume and execution.output is None:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
-        ensemble = choose_ensemble(self.method, self.members, joint=self.joint, apart=self.apart)
+        if self.joint and self.apart:
+            raise OptionError("`joint` trains the members of a Hydra together, `apart` each on its own: choose one")
         opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
         from hydractl.data.samples import missing_classes
         from hydractl.training.batches import Workplace, training_process
@@ -87,11 +75,11 @@ class Finetune:
         from hydractl.training.trainer import fit_labels, sample_kind
         from hydractl.training.trainset import open_training_data
 
-        jobs = self._jobs(opened, ensemble)
+        jobs = self._jobs(opened)
         teachers = [as_checkpoint(model) for model in as_several(self.sources.teacher)] if recipe.teacher_weight else []
         data = open_training_data(sample_kind(opened, recipe), self.train_data, self.sources, self.reading)
         tell(watch, data.notes)
-        training = Training(data, recipe, self.seeds, match=self.reading.match_labels, ensemble=ensemble)
+        training = Training(data, recipe, self.seeds, match=self.reading.match_labels)
         with (
             training_process(choose_device(execution.device), execution.precision) as accelerator,
             TemporaryDirectory() as scratch,
@@ -113,13 +101,13 @@ class Finetune:
                 networks.append(_trained(job, replace(training, seeds=self.seeds.of_member(number)), place, teller))
             return Finetuned(networks)
 
-    def _jobs(self, checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None) -> list[_Job]:
+    def _jobs(self, checkpoints: Sequence[Checkpoint]) -> list[_Job]:
         """Returns the networks to train on their own, with their files."""
         from hydractl.training.conditions import is_done
         from hydractl.training.trainer import choose_networks
 
         output, resume, force = self.execution.output, self.execution.resume, self.execution.force
-        networks = choose_networks(checkpoints, ensemble, apart=self.apart, joint=self.joint)
+        networks = choose_networks(checkpoints, apart=self.apart, joint=self.joint)
         if output is None:
             return [_Job(name, checkpoint) for name, checkpoint in networks]
         paths = output_paths(output, [name for name, _ in networks])

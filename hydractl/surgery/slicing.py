@@ -211,30 +211,6 @@ def _row(tensor: LazyTensor, member: int, slot: Slot) -> LazyTensor:
     return LazyTensor(shape, tensor.dtype, lambda: tensor.load()[member].reshape(shape))
 
 
-def fold(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns the same ensemble with each member's changes of shared weights in weights of its own."""
-    if checkpoint.spec.adapter is None:
-        return checkpoint
-    members, plain = split_members(checkpoint), checkpoint.spec.plain
-    table = slots(plain)
-    changed = {name for name in table if name.endswith(".weight") and _changes(checkpoint, name.rpartition(".")[0])}
-    layers = {(table[name].tower, table[name].layer) for name in changed if table[name].is_attention}
-    separate = {
-        name
-        for name, slot in table.items()
-        if name not in checkpoint.shared
-        or name in changed
-        or (slot.is_attention and (slot.tower, slot.layer) in layers)
-    }
-    tensors = {
-        name: packed([member.tensors[name] for member in members], slot, checkpoint.layout.division(slot, plain))
-        if name in separate
-        else checkpoint.tensors[name]
-        for name, slot in table.items()
-    }
-    return replace(checkpoint, spec=plain, shared=frozenset(table) - separate, tensors=tensors)
-
-
 def packed(tensors: Sequence[LazyTensor], slot: Slot, division: Division | None) -> LazyTensor:
     """Joins members along their heads or units, one after the other, and stacks what is not divided into them."""
     if slot.group == ADAPTER or (division is None and not slot.is_attention):

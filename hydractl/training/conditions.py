@@ -30,7 +30,6 @@ from hydractl.checkpoint.output import (
 from hydractl.drawing import COLORS, SMALL, styled, whole_numbers
 from hydractl.errors import CheckpointError, OptionError, OutputError
 from hydractl.schema import Origin
-from hydractl.training.ensembles import Ensemble
 from hydractl.training.losses import Teachers
 from hydractl.training.network import step_count
 from hydractl.training.recipe import Recipe, recipe_json
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 Conditions = Mapping[str, Any]
 REMEDY = "`resume` with the same options and data, or start over without `resume`"
 #: Conditions that provenance holds in the same words.
-WORDED = ("steps", "seed", "order_seed", "noise_seed", "match_labels", "precision", "method")
+WORDED = ("steps", "seed", "order_seed", "noise_seed", "match_labels", "precision")
 INPUTS = ("model", "training data", "validation data", "outliers", "teacher")
 KIND = "training"
 LOG, CURVE, STATE = "log.jsonl", "curve.png", "state.pt"
@@ -66,7 +65,6 @@ class Training:
     recipe: Recipe = Recipe()
     seeds: Seeds = Seeds()
     match: Match = "name"
-    ensemble: Ensemble | None = None  # what to make of the one network instead of training it as it is
     # Whose probabilities the network learns; if they have all the weight, labels are not read.
     teachers: Teachers | None = None
 
@@ -101,7 +99,6 @@ def training_conditions(checkpoint: Checkpoint, training: Training, precision: s
         "noise_seed": seeds.noise,
         "match_labels": training.match,
         "precision": precision,
-        "method": None if training.ensemble is None else training.ensemble.to_json(),
         "model": fingerprint(checkpoint),
         "training data": digest(data.train),
         "validation data": None if data.validation is None else digest(data.validation),

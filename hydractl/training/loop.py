@@ -184,8 +184,8 @@ class Run:
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        recipe, ensemble = self.training.recipe, self.training.ensemble
-        self.network = build_network(self.checkpoint, recipe, () if ensemble is None else ensemble.method.trains)
+        recipe = self.training.recipe
+        self.network = build_network(self.checkpoint, recipe)
         optimizer = build_optimizer(recipe, self.lr, list(trained_parameters(self.network)))
         self.schedule = build_schedule(recipe, optimizer, self.training.steps)
         wrapped = Embedder(self.network).train() if recipe.loss == "contrastive" else self.network.train()

@@ -29,22 +29,13 @@ TIMM_NAMES = {"sgd": "momentum"}
 FUSED = ("adam", "adamw")
 
 
-def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] = ()) -> Hydra:
-    """Returns the network on the CPU, in float32 or wider, with the recipe's dropout; only what trains is unfrozen.
-
-    Args:
-        groups: if any, only tensors of these groups train, whatever the recipe says.
-    """
+def build_network(checkpoint: Checkpoint, recipe: Recipe) -> Hydra:
+    """Returns the network on the CPU, in float32 or wider, with the recipe's dropout; only what trains is unfrozen."""
     spec = checkpoint.spec
     if recipe.dropout >= 0:
         spec = replace(spec, towers=tuple(replace(tower, dropout=recipe.dropout) for tower in spec.towers))
     model = load_checkpoint(replace(checkpoint, spec=spec), "cpu", training_dtype(checkpoint))
-    table = slots(checkpoint.spec)
-    chosen = {
-        name
-        for name in trained_names(checkpoint.spec, recipe.train_only, recipe.freeze_below)
-        if not groups or table[name].group in groups
-    }
+    chosen = trained_names(checkpoint.spec, recipe.train_only, recipe.freeze_below)
     for name, parameter in model.named_parameters():
         # A layer without heads has tensors without numbers, which no gradient reaches.
         if name in chosen and parameter.numel() > 0:
@@ -113,12 +104,6 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
 def decays(name: str, slot: Slot) -> bool:
     """Returns whether weight decay applies to a tensor: not to biases, norms, a scale and factors around one."""
     return not name.endswith((".bias", ".r", ".s")) and slot.group != "norm" and len(slot.shape) > 0
-
-
-def first_trained(spec: ModelSpec, freeze_below: int) -> int:
-    """Returns the first layer that trains in a network of one tower."""
-    (tower,) = spec.towers
-    return _first(tower, freeze_below)
 
 
 def _is_part(part: str, name: str, slot: Slot, table: Mapping[str, Slot]) -> bool:

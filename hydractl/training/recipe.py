@@ -26,7 +26,6 @@ LARGEST = 2**14  # bytes of a recipe
 LONGEST = 100  # items of a list
 Schedule = Literal["constant", "linear", "cosine"]
 NewClassifier = Literal["no", "zeros", "normal"]
-LoraPart = Literal["attention.q", "attention.k", "attention.v", "attention.o", "mlp.fc1", "mlp.fc2"]
 Loss = Literal["cross-entropy", "contrastive"]
 Text = Annotated[str, Field(max_length=1000)]
 Part = Annotated[str, Field(min_length=1, max_length=200)]
@@ -56,7 +55,6 @@ def _takes(what: str, fits: Callable[[tuple[Any, ...]], bool]) -> AfterValidator
 Several = BeforeValidator(_several)
 TwoNumbers = _takes("two numbers", lambda value: len(value) == 2)
 Range = _takes("two shares, the smaller one first", lambda value: len(value) == 2 and value[0] <= value[1])
-EachOnce = _takes("each part once", lambda value: len(set(value)) == len(value))
 Operations = _takes(
     "two numbers, at least one operation and a magnitude of 0 to 30",
     lambda value: len(value) == 2 and value[0] > 0 and value[1] <= 30,
@@ -121,15 +119,6 @@ class Recipe:
     outlier_share: float = _setting(0.5, "outliers of a step, in proportion to its labelled samples", gt=0, le=100)
     teacher_weight: float = _setting(1.0, "weight of teachers' probabilities; labels have the rest", ge=0, le=1)
     dropout: float = _setting(-1.0, "on hidden states; -1 keeps the checkpoint's own", ge=-1, lt=1)
-    factor_width: float = _setting(
-        0.1, "BatchEnsemble: standard deviation of members' factors around 1, at the start", ge=0, le=10
-    )
-    lora_parts: Annotated[tuple[LoraPart, ...], Several, EachOnce] = _setting(
-        ("attention.q", "attention.k", "attention.v", "attention.o"),
-        "LoRA-Ensemble: the maps in each layer that members adapt",
-        min_length=1,
-        max_length=LONGEST,
-    )
     max_length: int = _setting(0, "tokens of a text", ge=0, le=RANGES["positions"][1])
     loss: Loss = _setting("cross-entropy", "contrastive is for pairs of image and text")
 

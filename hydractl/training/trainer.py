@@ -15,7 +15,7 @@ from hydractl.errors import CheckpointError, DataError, OptionError, TrainingErr
 from hydractl.families.bert_kin import label_tokens
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import OUTLIER_SETS, SEEN, with_provenance
-from hydractl.surgery.slicing import fold, split_members
+from hydractl.surgery.slicing import split_members
 from hydractl.tasks.all_tasks import find_task, kind_of_labels, require_one_class, with_task
 from hydractl.tasks.labels import Labels
 from hydractl.tasks.task import Task
@@ -31,7 +31,6 @@ from hydractl.training.conditions import (
     refuse_other_run,
     training_conditions,
 )
-from hydractl.training.ensembles import Ensemble, spread
 from hydractl.training.loop import OnStep, Tuned, fine_tune
 from hydractl.training.losses import require_fit
 from hydractl.training.network import trained_names, with_new_classifier
@@ -40,12 +39,11 @@ from hydractl.training.trainset import Kind, Match, remembered_training
 
 
 def choose_networks(
-    checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None, apart: bool = False, joint: bool = False
+    checkpoints: Sequence[Checkpoint], apart: bool = False, joint: bool = False
 ) -> list[tuple[str, Checkpoint]]:
     """Returns the networks to train on their own, models or the members of a Hydra, each with the name of its file.
 
     Args:
-        ensemble: what is made of each model.
         apart: whether members are trained each for itself.
         joint: whether all members of a model are trained together.
 
@@ -59,7 +57,7 @@ def choose_networks(
             for number, part in enumerate(split_members(checkpoint))
         ]
     for checkpoint in checkpoints:
-        if checkpoint.members > 1 and not joint and ensemble is None:
+        if checkpoint.members > 1 and not joint:
             raise OptionError(
                 f"{checkpoint.name}: has {checkpoint.members} members: train each with `apart`, or all with `joint`"
             )
@@ -96,23 +94,20 @@ def fine_tune_checkpoint(
         OptionError: the recipe or a teacher does not fit the model.
         TrainingError: the loss or a weight is not finite, with every rate.
     """
-    recipe, ensemble = training.recipe, training.ensemble
+    recipe = training.recipe
     teachers = () if training.teachers is None else training.teachers.checkpoints
     conditions = training_conditions(checkpoint, training, place.accelerator.mixed_precision)
     if place.execution.resume:
         refuse_other_run(place.folder, conditions)
     fitted, training = fit_labels(checkpoint, training)
     require_fit(teachers, fitted)
-    if ensemble is not None:
-        fitted = spread(fitted, ensemble, recipe, training.seeds.seed)
     trained_names(fitted.spec, recipe.train_only, recipe.freeze_below)  # raises for parts that the model lacks
     if place.accelerator.is_main_process:
         prepare_folder(place.folder, place.execution.resume)
     place.accelerator.wait_for_everyone()
     best = _best_rate(fitted, training, place, conditions=conditions, on_step=on_step)
-    result = fold(best.checkpoint) if ensemble is not None and ensemble.method.fold else best.checkpoint
     options = {**as_provenance(conditions, recipe, best.lr), "best_step": best.step, **_data_provenance(training)}
-    return replace(best, checkpoint=with_provenance(result, "finetune", [checkpoint, *teachers], options))
+    return replace(best, checkpoint=with_provenance(best.checkpoint, "finetune", [checkpoint, *teachers], options))
 
 
 def _best_rate(

@@ -27,7 +27,7 @@ Kind = Literal["image", "text", "pair"]
 Match = Literal["name", "index"]
 Pair = tuple[Image.Image, Any]
 # Independent draws from one seed: the numbers only have to differ.
-ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, MEMBERS, OUTLIERS = range(6)
+ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, OUTLIERS = range(5)
 
 
 @dataclass(frozen=True, eq=False)

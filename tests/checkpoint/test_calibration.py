@@ -30,10 +30,8 @@ from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.surgery.fusion import fuse, soup
 from hydractl.surgery.provenance import with_provenance
 from hydractl.surgery.slicing import as_embedding, drop_heads, drop_units, pick_members, split_members
-from hydractl.training.ensembles import spread
 from hydractl.training.network import network_checkpoint, with_new_classifier
 from tests.conftest import build_reference
-from tests.model.test_adapters import LORA, RECIPE
 
 QUANTILES = 20
 
@@ -141,7 +139,6 @@ def calibrated(checkpoint: Checkpoint) -> Checkpoint:
         lambda one: split_members(calibrated(fuse([one, one])))[0],
         lambda one: with_new_classifier(calibrated(one), ("cat", "dog"), "zeros"),
         lambda one: network_checkpoint(from_checkpoint(one), calibrated(one)),
-        lambda one: spread(calibrated(one), LORA, RECIPE, 0),
         lambda one: as_embedding(calibrated(one), "image"),
         lambda one: with_provenance(calibrated(one), "select", [one], {}),
     ],

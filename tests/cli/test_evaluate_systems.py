@@ -46,6 +46,14 @@ def pictures(folder: Path, save: Callable[[Path, int], Path]) -> None:
 CASES = {"image": partial(pictures, save=save_vit), "text": texts, "zero-shot": partial(pictures, save=save_clip)}
 
 
+def test_some_members_of_a_file_are_a_system(hydractl: Command, here: Path) -> None:
+    CASES["image"](here)
+    hydractl("fuse", "a", "b", "a", "--separate", "all", "-o", "hydra")
+    found = models(hydractl, "hydra:0", "hydra:0,1", "hydra", "--id-data", "id")
+    assert [one["cost"]["members"] for one in found.values()] == [1, 2, 3]
+    assert found["hydra:0"]["cost"]["parameters"] < found["hydra:0,1"]["cost"]["parameters"]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> None:
     CASES[case](here)

@@ -46,9 +46,7 @@ REFUSED = f"""
 1 | m0: is an input of this command         | finetune m0 --train-data=pets --steps=3 -o m0 --resume
 2 | neither steps nor epochs                 | {FINETUNE}
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
-2 | --members                               | {FINETUNE} --steps=3 --method=lora-ensemble
 2 | --joint                                 | {FINETUNE} --steps=3 --joint --apart
-2 | --members 3                             | {FINETUNE} --steps=3 --members=3
 2 | {{member}}                                | finetune m0 m1 --train-data=pets --steps=3 -o x
 2 | the same name                           | finetune m0 m0 --train-data=pets --steps=3 -o x/
 2 | RECIPE x                                | list recipes x

@@ -21,7 +21,6 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 
-import hydractl as library
 from tests.cli.conftest import NAMED, Command
 from tests.references import save_timm
 
@@ -183,11 +182,6 @@ def adapter() -> None:
     get_peft_model(model, asked).save_pretrained("lora")
 
 
-def shared_classifier() -> None:
-    data = {"train_data": "pets", "steps": 1, "settings": {"lr": 1e-3}}
-    library.finetune("vit", method="batch-ensemble", members=2, output="net", **data)
-
-
 def configured(**changes: object) -> Callable[[], None]:
     def change() -> None:
         shutil.copytree("vit", "net")
@@ -199,11 +193,6 @@ def configured(**changes: object) -> Callable[[], None]:
 
 def rows(*labels: str | None) -> None:
     datasets.Dataset.from_dict({"text": ["good", "bad", "film"], "label": labels}).to_parquet("rows.parquet")
-
-
-def fused_apart(here: Here, step: str, flag: str) -> None:
-    here.follow(f"{step} net {flag} -o apart")
-    here.follow("finetune apart --train-data pets --steps 1 --set lr=1e-3 --new-classifier zeros --joint -o t")
 
 
 REFUSALS: dict[str, Refusal] = {
@@ -253,12 +242,6 @@ REFUSALS: dict[str, Refusal] = {
         "evaluate bert --id-data rows.parquet",
         "sample 1 has no label in column label .*: fill in",
         then(partial(rows, "cat", "dog", "owl"), "evaluate bert --id-data rows.parquet"),
-    ),
-    "adapted classifiers": Refusal(
-        shared_classifier,
-        "finetune net --train-data pets --steps 1 --set lr=1e-3 --new-classifier zeros --joint -o tuned",
-        "give each its own first, with hydractl (fuse) and (--separate all)",
-        fused_apart,
     ),
 }
 

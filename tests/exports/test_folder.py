@@ -26,8 +26,6 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
-from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
-from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_calibration import with_ood
 from tests.conftest import build_reference
 from tests.exports.test_graph import assert_same_score
@@ -69,17 +67,6 @@ def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Ref
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
     files = [{path.name for path in (tmp_path / name).glob("*.py")} for name in ("hydra", "again")]
     assert files[0] == files[1] != set()
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_members_that_share_weights_are_a_folder_too(method: type[Method], tmp_path: Path) -> None:
-    reference = build_reference("vit")
-    made = spread(read_checkpoint(reference.save(tmp_path / "vit")), Ensemble(method(), 3), Recipe(), 0)
-    checkpoint = replace(made, labels=LABELS)
-    write_hydra(checkpoint, tmp_path / "hydra")
-    model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)
-    expected = from_checkpoint(checkpoint)(**reference.inputs)
-    assert_close(model(**reference.inputs).logits, expected.logits, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("score", [score.name for score in OOD_SCORES])

@@ -19,8 +19,6 @@ from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
-from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
-from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_calibration import with_ood
 from tests.conftest import build_reference
 from tests.references import family_variants, uneven_members
@@ -58,14 +56,6 @@ def test_onnx(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
     manifest = json.loads(session.get_modelmeta().custom_metadata_map["hydractl"])
     assert manifest["members"] == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_members_that_share_weights_are_exported_alike(method: type[Method], tmp_path: Path) -> None:
-    dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "vit"))
-    model = from_checkpoint(spread(dense, Ensemble(method(), 3), Recipe(), 0))
-    assert graph.write_onnx(model, tmp_path / "m.onnx") < 1e-5
 
 
 @pytest.mark.parametrize("name", ["bert", "vit"])

@@ -1,4 +1,3 @@
-import json
 import random
 import signal
 import subprocess
@@ -120,21 +119,3 @@ def test_a_hydra_trains_member_by_member_or_jointly(run: Command, place: Path) -
     joint, hydra = read_checkpoint("joint"), read_checkpoint("hydra")
     assert joint.members == 2 and joint.shared == hydra.shared
     assert identity(joint) != identity(hydra)
-
-
-def test_baselines_are_files_like_any_other(run: Command, place: Path) -> None:
-    train = ("finetune", "vit", *FAST, "--members=3", "--method")
-    lora = run(*train, "lora-ensemble", "--rank=2", "-o", "lora")
-    assert (lora.code, lora.out) == (0, "lora\n")
-    assert run(*train, "batch-ensemble", "-o", "batch").code == 0
-    assert read_checkpoint("lora").members == read_checkpoint("batch").members == 3
-    assert read_checkpoint("lora").provenance["options"]["method"]["rank"] == 2
-    assert run(*train, "mask-ensemble", "--mask-scale=2", "-o", "mask").code == 0
-    assert "per member  adapter, classifier" in run("inspect", "lora").out
-    table = run("evaluate", "lora:0", "lora:0,1", "lora", "mask:1,2", "--id-data=pets", "--allow-leak", "--json", "-")
-    models = json.loads(table.out)["models"]
-    assert list(models) == ["lora:0", "lora:0,1", "lora", "mask:1,2"], table.err
-    assert [model["cost"]["members"] for model in models.values()] == [1, 2, 3, 2]
-    assert models["lora:0"]["cost"]["parameters"] < models["lora:0,1"]["cost"]["parameters"]
-    assert run("fuse", "lora", "vit", "-o", "four", "--quiet").code == 0
-    assert read_checkpoint("four").members == 4

@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, HydractlError, OutputError
-from hydractl.training.ensembles import METHODS, Method
 from hydractl.training.recipe import Recipe
 from hydractl.watch import Log
 from tests.cli.conftest import save_images, save_vit
@@ -28,7 +27,6 @@ OTHERS: dict[str, Any] = {
     "betas": [0.8, 0.9],
     "epochs": 1,
     "flip": True,
-    "lora_parts": ["attention.q", "mlp.fc1"],
     "teacher_weight": 0.5,
 }
 
@@ -68,7 +66,6 @@ def determinants(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "teacher", {"teacher": place / "other"}
     yield "precision", {"precision": "bf16"}
     yield "match_labels", {"match_labels": "index"}
-    yield "method", {"method": "lora-ensemble", "members": 2}
 
 
 def test_each_determinant_of_a_finished_run_is_held_to(place: Path, tmp_path: Path) -> None:
@@ -120,19 +117,6 @@ def test_each_determinant_of_an_unfinished_run_is_held_to(place: Path, tmp_path:
         hydractl.finetune(**{**asked, "settings": {"lr": OTHERS["lr"]}})
     resumed = hydractl.finetune(**asked)
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_an_ensemble_goes_on_as_if_nothing_had_happened(method: type[Method], place: Path, tmp_path: Path) -> None:
-    changes = {"method": method.name, "members": 2, "recipe": replace(RECIPE, steps=4), "save_every": 1}
-    whole = hydractl.finetune(**options(place, tmp_path / "whole", **changes))
-    with pytest.raises(Killed):
-        hydractl.finetune(**options(place, tmp_path / "m", **changes), watch=KilledAfter(2))
-    hydractl.finetune(**options(place, tmp_path / "m", **changes))
-    assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
-    assert whole.checkpoint.spec.adapter is not None or whole.checkpoint.units
-    with pytest.raises(HydractlError, match="another method "):
-        hydractl.finetune(**options(place, tmp_path / "m", **{**changes, "members": 3}))
 
 
 def test_what_is_no_model_is_not_resumed(place: Path, tmp_path: Path) -> None:

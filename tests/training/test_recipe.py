@@ -79,7 +79,6 @@ def test_bad_settings_are_named() -> None:
         ({"crop_scale": [0.8, 0.5]}, "crop_scale"),
         ({"randaugment": [2, 31]}, "randaugment"),
         ({"betas": 0.9}, "betas"),
-        ({"lora_parts": ["mlp.fc1", "mlp.fc1"]}, "lora_parts"),
     ):
         with pytest.raises(OptionError, match=f"^here: {named}"):
             changed(Recipe(), settings, "here")
