@@ -3,10 +3,9 @@
     python analyses/members.py MODEL --data digits:test [--limit N]
 
 For each pair of members: the share of samples with different labels, the mean divergence KL(row || column) of their
-probabilities, the mean cosine of their logits, and the cosine of what both changed in the weights of their shared
-network, or of the first member if they share none.
+probabilities, the mean cosine of their logits, and the cosine of what both changed in the weights of the first member.
 
-Source: Muehlematter et al. 2024, arXiv 2405.14438 (LoRA-Ensemble); KL as in Fort et al. 2019, arXiv 1912.02757.
+Source: Muehlematter et al. 2024, arXiv 2405.14438; KL as in Fort et al. 2019, arXiv 1912.02757.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from torch import Tensor
 
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.slots import is_adapted, slots
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.drawing import INK, draw_matrix, styled
@@ -50,8 +48,7 @@ class Similarity:
     disagreement: Matrix  # share of samples with another most probable class, 0 to 1
     kl: Matrix  # nats, the mean over samples of KL(row || column) of their probabilities
     logits_cosine: Matrix  # mean over samples of the cosine of their logits, each sample's mean over classes subtracted
-    weights_cosine: Matrix  # cosine of their changes to the weights of `weights_from`; NaN if one changed nothing
-    weights_from: str  # "shared network" for members that adapt one, else "member 0"
+    weights_cosine: Matrix  # cosine of their changes to the weights of member 0; NaN if one changed nothing
 
 
 def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float = 1.0) -> Similarity:
@@ -75,12 +72,11 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
         ((alone[:, None] - cross) / samples).clamp(min=0).numpy(),
         (torch.einsum("inc,jnc->ij", centred, centred) / samples).numpy(),
         weights_cosine=weights_cosine(checkpoint),
-        weights_from="member 0" if checkpoint.spec.adapter is None else "shared network",
     )
 
 
 def weights_cosine(checkpoint: Checkpoint) -> Matrix:
-    """Returns the cosines of the members' changes to one network's weights, with one tensor in memory at a time."""
+    """Returns the cosines of the members' changes to member 0's weights, with one tensor in memory at a time."""
     total = torch.zeros(checkpoint.members, checkpoint.members, dtype=torch.float64)
     for changes in _changes(checkpoint):
         flat = changes.flatten(1)
@@ -90,17 +86,13 @@ def weights_cosine(checkpoint: Checkpoint) -> Matrix:
 
 
 def _changes(checkpoint: Checkpoint) -> Iterator[Tensor]:
-    """Yields the members' changes `[M,...]` to each weight of the network, with heads in their original places."""
-    members, adapter = split_members(checkpoint), checkpoint.spec.adapter
-    for name, slot in slots(checkpoint.spec.plain).items():
-        shared = name in checkpoint.shared
-        # If members adapt a network, their other tensors, such as classifiers, do not change it.
-        if shared if adapter is None else not (shared and is_adapted(adapter, name, slot)):
+    """Yields the members' changes `[M,...]` to each weight of member 0, with heads in their original places."""
+    members = split_members(checkpoint)
+    for name, slot in checkpoint.slots().items():
+        if name in checkpoint.shared:
             continue
-        changed = torch.stack([dense(member, slot, member.tensors[name]).load().double() for member in members])
-        yield changed - (
-            changed[0] if adapter is None else dense(checkpoint, slot, checkpoint.tensors[name]).load().double()
-        )
+        weights = torch.stack([dense(member, slot, member.tensors[name]).load().double() for member in members])
+        yield weights - weights[0]
 
 
 def members(model: str, data: Any, limit: int | None = None) -> Analysis:
@@ -125,7 +117,7 @@ def lines(measured: Similarity) -> Iterator[str]:
     rows = []
     for name, title in SIMILARITIES.items():
         matrix: Matrix = getattr(measured, name)
-        heading = f"{title} (from the {measured.weights_from})" if name == "weights_cosine" else title
+        heading = f"{title} (from member 0)" if name == "weights_cosine" else title
         rows.append([heading, *map(str, range(len(matrix)))])
         for number, row in enumerate(matrix.tolist()):
             rows.append([f"member {number}", *("-" if np.isnan(value) else f"{value:.4f}" for value in row)])

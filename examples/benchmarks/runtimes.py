@@ -35,7 +35,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, ViTConfig, ViTForImageClassification
 from transformers.utils.logging import disable_progress_bar
 
-from hydractl.checkpoint.arithmetic import input_tokens
+from hydractl.checkpoint.arithmetic import input_tokens, multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
@@ -47,7 +47,6 @@ from hydractl.inference import load_to_compute
 from hydractl.process import prepare
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units
-from hydractl.systems.cost import multiply_adds
 from hydractl.systems.onnx_file import open_onnx
 
 LIBRARIES = ("torch", "transformers", "onnxruntime")

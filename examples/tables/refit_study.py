@@ -21,13 +21,13 @@ from refit import batches, logits
 from scipy.special import log_softmax, logsumexp
 
 import hydractl
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch
 from hydractl.inference import load_to_compute
 from hydractl.inputs.models import as_member
 from hydractl.metrics.scaling import fit_temperature
 from hydractl.surgery.refit import Refitting, refit
-from hydractl.systems.cost import multiply_adds
 
 Numbers = NDArray[np.float64]
 OBJECTIVES = ("acc", "ood", "avg")

@@ -19,8 +19,8 @@ def input_tokens(spec: ModelSpec, length: int = TEXT_TOKENS) -> int:
     return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(length, embeddings.max_tokens)
 
 
-def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
-    """Returns the multiply-adds of one sample through a network as published, whose members adapt nothing.
+def multiply_adds(spec: ModelSpec, layout: Layout) -> int:
+    """Returns the multiply-adds of one sample through a network as published.
 
     A zero-shot model compares with one class.
     """
@@ -41,7 +41,7 @@ def saved_without(spec: ModelSpec, layout: Layout, piece: Head | Unit) -> int:
         less = replace(layout, heads=without(layout.heads, {piece}))
     else:
         less = layout.without_units(spec, [piece])
-    return plain_multiply_adds(spec, layout) - plain_multiply_adds(spec, less)
+    return multiply_adds(spec, layout) - multiply_adds(spec, less)
 
 
 class _Count:

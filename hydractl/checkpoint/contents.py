@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
-from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
+from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
@@ -94,8 +94,6 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.name}: {name} has type {DTYPES[kind]}, which weights cannot have: save it as float32"
                 )
-        if self.spec.adapter is not None:
-            self._verify_adapter()
         if self.calibration.ood is not None:
             self.calibration.ood.verify(self.name, self._ood_sizes())
 
@@ -109,26 +107,6 @@ class Checkpoint:
         sizes = {"M": members, "C": spec.classes or 0, "D": spec.features}
         width = tower.width if hidden else spec.features
         return {**sizes, "d": width, "L": tower.layers, "P": tower.layers + 1, "S": copies}
-
-    def _verify_adapter(self) -> None:
-        """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""
-        table, layout, spec = self.slots(), self.layout, self.spec
-        adapted = {name: slot for name, slot in table.items() if is_adapted(spec.adapter, name, slot)}
-        divided = [slot for slot in adapted.values() if layout.division(slot, spec) is not None]
-        layers = {(slot.group, slot.tower, slot.layer) for slot in divided if slot.group != ADAPTER}
-        of_adapter = {name for name, slot in table.items() if slot.group == ADAPTER}
-        within = {name for name, slot in table.items() if (slot.group, slot.tower, slot.layer) in layers}
-        wrong = sorted((of_adapter & self.shared) | ((adapted.keys() | within) - of_adapter - self.shared))
-        if wrong:
-            raise CheckpointError(f"{self.name}: {wrong[0]} is not stored like an adapted map: write the file again")
-        for slot in divided:
-            division = layout.division(slot, spec)
-            if division is not None and len(set(division.members)) > 1:
-                what = "units" if slot.head_axis is None else "heads"
-                raise CheckpointError(
-                    f"{self.name}: {what}.{slot.tower}.{slot.layer} differ between members that adapt shared weights "
-                    "there: write the file again"
-                )
 
     def slots(self) -> dict[str, Slot]:
         """Returns the tensor-name table of this network."""
@@ -189,14 +167,8 @@ def tensors_identity(tensors: TensorMap, units: KeptUnits | None = None) -> str:
 
 def require_one_member(checkpoint: Checkpoint) -> None:
     """Raises OptionError if the checkpoint has several members; only single networks can be pruned."""
-    if checkpoint.members == 1:
-        return
-    if checkpoint.spec.adapter is None:
+    if checkpoint.members > 1:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
-    raise OptionError(
-        f"{checkpoint.name}: has {checkpoint.members} members, which adapt weights that all of them share: prune the "
-        "network, then make the ensemble of the pruned one"
-    )
 
 
 def shorten(names: list[str], most: int = 5) -> str:

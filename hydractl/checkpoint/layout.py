@@ -8,7 +8,7 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 from hydractl.checkpoint.heads import KeptHeads, Unit, in_candidate_order
-from hydractl.checkpoint.slots import ADAPTER, Slot, slots
+from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 
 #: Per member: the heads or units that it keeps in a layer, ascending.
@@ -163,7 +163,7 @@ def stored_shapes(spec: ModelSpec, layout: Layout) -> dict[str, tuple[int, ...]]
 
     What is divided into heads or units stores those of its members one after the other, or those that any member
     keeps if they share it. Attention's output bias and layer scale are `[M, D]` (`[1, D]` if shared). Any other tensor
-    gains a leading `[M, ...]` unless shared; what adapts a map has the heads and units that members share there.
+    gains a leading `[M, ...]` unless shared.
     """
     return {name: _stored(slot, spec, layout, name in layout.shared) for name, slot in slots(spec).items()}
 
@@ -171,10 +171,9 @@ def stored_shapes(spec: ModelSpec, layout: Layout) -> dict[str, tuple[int, ...]]
 def _stored(slot: Slot, spec: ModelSpec, layout: Layout, shared: bool) -> tuple[int, ...]:
     division, shape = layout.division(slot, spec), list(slot.shape)
     if division is not None:
-        shape[division.axis] = division.size(shared=shared or slot.group == ADAPTER)
-        if slot.group != ADAPTER:
-            return tuple(shape)
-    elif slot.is_attention:
+        shape[division.axis] = division.size(shared=shared)
+        return tuple(shape)
+    if slot.is_attention:
         return (1 if shared else layout.members, *shape)
     return tuple(shape) if shared else (layout.members, *shape)
 

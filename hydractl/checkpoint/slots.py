@@ -5,17 +5,15 @@ returns shapes for M members that keep some heads and units each.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import Adapter, ModelSpec
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 
 #: The groups for `fuse --separate`; attention always stays with its member.
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
-#: The group of the tensors by which members change weights that they share; a single network has none.
-ADAPTER = "adapter"
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,7 @@ class Slot:
     """One tensor of a dense network.
 
     `head_axis` is the axis along which heads lie, K or `per_head` entries each, `unit_axis` that of the MLP's units
-    (None: not divided into them). A slot of the group "adapter" belongs to one member: a single network has none, and
-    members never share it.
+    (None: not divided into them).
     """
 
     shape: tuple[int, ...]
@@ -58,41 +55,7 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
         for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
             table[f"{name}.weight"] = Slot((spec.classes, features), "classifier")
             table[f"{name}.bias"] = Slot((spec.classes,), "classifier")
-    return table if spec.adapter is None else dict(_adapted(table, spec.adapter))
-
-
-def is_adapted(adapter: Adapter | None, name: str, slot: Slot) -> bool:
-    """Returns whether a weight or bias belongs to a linear map that members adapt."""
-    if adapter is None or (slot.layer is not None and slot.layer < adapter.first):
-        return False
-    linear = name.rpartition(".")[0].removeprefix(f"{slot.tower}.")
-    return linear.removeprefix(f"layers.{slot.layer}.") in adapter.parts
-
-
-def _adapted(table: Mapping[str, Slot], adapter: Adapter) -> Iterator[tuple[str, Slot]]:
-    """Yields the table with each member's own tensors, behind the weight that they go with."""
-    for name, slot in table.items():
-        linear, _, part = name.rpartition(".")
-        if not is_adapted(adapter, name, slot):
-            yield name, slot
-        elif part == "weight":
-            yield name, slot
-            for factor, shape, axis in _own(adapter, slot):
-                axes = (axis.get(slot.head_axis), axis.get(slot.unit_axis))
-                yield f"{linear}.{factor}", Slot(shape, ADAPTER, slot.tower, slot.layer, *axes)
-        else:
-            yield name, replace(slot, group=ADAPTER) if adapter.kind == "rank-one" else slot
-
-
-def _own(adapter: Adapter, weight: Slot) -> Iterator[tuple[str, tuple[int, ...], Mapping[int | None, int]]]:
-    """Yields name and shape of each tensor that a member has beside a weight, and its axis by that of the weight."""
-    rows, columns = weight.shape
-    if adapter.kind == "low-rank":
-        yield "lora_a", (adapter.size, columns), {1: 1}
-        yield "lora_b", (rows, adapter.size), {0: 0}
-    else:
-        yield "r", (columns,), {1: 0}
-        yield "s", (rows,), {0: 0}
+    return table
 
 
 def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:

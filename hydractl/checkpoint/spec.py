@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from hydractl.checkpoint.tower_spec import TowerSpec, check_ranges, later
@@ -23,19 +23,6 @@ TaskName = Literal[
     "image-embedding",
     "text-embedding",
     "token-classification",
-]
-#: The linear maps that members may adapt.
-AdaptedPart = Literal[
-    "attention.q",
-    "attention.k",
-    "attention.v",
-    "attention.o",
-    "mlp.fc1",
-    "mlp.factor",
-    "mlp.fc2",
-    "pooler",
-    "classifier",
-    "distillation_classifier",
 ]
 TOWERS_OF: dict[TaskName, tuple[str, ...]] = {
     "image-classification": ("vision",),
@@ -69,28 +56,6 @@ PROBLEM_TYPES: dict[TaskName, str] = {
 
 
 @dataclass(frozen=True)
-class Adapter:
-    """The change that each member makes to linear maps `x W^T + b` that all members share.
-
-    - low-rank: adds `(x A^T) B^T * scale`, with A `[size,in]` and B `[out,size]` of each member's own.
-    - rank-one: `((x * r) W^T) * s + b`, with r `[in]`, s `[out]` and b of each member's own.
-
-    `parts` are the maps, from layer `first` on, as a layer calls them or as they are called outside of layers.
-    """
-
-    kind: Literal["low-rank", "rank-one"]
-    parts: tuple[AdaptedPart, ...]
-    first: int = 0
-    size: int = 1
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
-        if not self.parts or len(set(self.parts)) < len(self.parts):
-            raise ValueError("parts should be one or several, each once")
-
-
-@dataclass(frozen=True)
 class ModelSpec:
     """A network: its towers, and what turns pooled tokens into logits.
 
@@ -106,7 +71,6 @@ class ModelSpec:
     projection: int | None = None
     classifier_dropout: float = 0.0
     distilled: bool = False
-    adapter: Adapter | None = None  # by which members differ in maps that they share
     logit_bias: bool = later(False)  # of a zero-shot model whose logits are scores of pairs, by a sigmoid
     unit_length: bool = later(False)  # of the embeddings of a model without classes
     truncate_dim: int | None = later(None)  # the numbers of such an embedding that are kept, after its length is set
@@ -128,11 +92,6 @@ class ModelSpec:
             raise ValueError(f"projection is {self.projection}, should be the width of a tower without one")
         if self.distilled and self.towers[0].pool != "first+second":
             raise ValueError(f"pool is {self.towers[0].pool!r}, should be 'first+second' in a distilled model")
-
-    @property
-    def plain(self) -> ModelSpec:
-        """The same network without its adapter."""
-        return replace(self, adapter=None)
 
     @property
     def prompted(self) -> bool:

@@ -176,6 +176,20 @@ def _mapped(file: BinaryIO, start: int, size: int) -> tuple[memoryview, mmap.mma
     return memoryview(mapping)[start - first :], mapping
 
 
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the tensor in `dtype`, each number rounded once, to the nearest."""
+    import torch
+
+    if tensor.dtype != torch.float64 or dtype.itemsize > 2:
+        return tensor.to(dtype)
+    # torch converts float64 to a two-byte type through float32 and so rounds twice. Instead of rounding to float32,
+    # digits are cut off, and the last bit is set where any were: the number then lies on the same side of every
+    # midpoint between two-byte numbers as before, so the conversion that follows is the only rounding.
+    single = tensor.float()
+    bits = single.view(torch.int32) - (single.double().abs() > tensor.abs()).int()
+    return (bits | (single.double() != tensor).int()).view(torch.float32).to(dtype)
+
+
 def is_finite(tensor: Tensor) -> bool:
     """Tells whether all numbers of a tensor are finite."""
     # NaN and infinity pass through a sum, the fastest of all passes. The sum of finite numbers may overflow, as in

@@ -222,7 +222,7 @@ def embedding_spec(spec: ModelSpec) -> ModelSpec:
         tower = replace(tower, pool="mean", norm_tokens=tower.final_norm)
     elif tower.pool.startswith("first"):
         tower = replace(tower, pool="first")
-    return ModelSpec(EMBEDDINGS[tower.name], (tower,), adapter=spec.adapter)
+    return ModelSpec(EMBEDDINGS[tower.name], (tower,))
 
 
 def as_sentences(name: str, spec: ModelSpec, about: About, sentences: Sentences) -> ModelSpec:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
 from hydractl.checkpoint.disk import open_weights, read_json_object
-from hydractl.checkpoint.slots import Slot, slots
-from hydractl.checkpoint.spec import AdaptedPart, Adapter, ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, TensorMap
-from hydractl.checkpoint.tower_spec import RANGES
+from hydractl.checkpoint.slots import slots
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap, rounded
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES
 from hydractl.families.convert import Untrained
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PREFIX = "base_model.model."
-FACTORS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b"}
+A, B = ".lora_A.weight", ".lora_B.weight"  # behind the name of a map
 #: Fields that describe the training of an adapter and do not change what it computes.
 DESCRIPTIVE = frozenset(
     {"task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout",
@@ -37,8 +36,8 @@ class _AdapterConfig(Schema, extra="ignore"):
     """The fields that decide what an adapter computes; any other must be descriptive or empty."""
 
     peft_type: Literal["LORA"]
-    r: Annotated[int, Checked(ge=1, le=int(RANGES["size"][1]))]
-    lora_alpha: Annotated[float, Checked(ge=0, le=RANGES["scale"][1])]
+    r: Annotated[int, Checked(ge=1, le=2**20)]
+    lora_alpha: Annotated[float, Checked(ge=0, le=1e6)]
     use_rslora: bool = False
     bias: Literal["none"] = "none"
     # All other ways change the network's own weights by the initial factors.
@@ -51,11 +50,15 @@ class _AdapterConfig(Schema, extra="ignore"):
 
 @dataclass(frozen=True)
 class _SavedAdapter:
-    """The content of one folder, its tensors by our names."""
+    """The content of one folder.
+
+    `parts` have our name of the tensor that they change, and the factor of its change that they are; "" stands for a
+    tensor that was trained whole.
+    """
 
     name: str
     config: _AdapterConfig
-    tensors: TensorMap
+    parts: Mapping[tuple[str, str], LazyTensor]
 
 
 def is_adapter(reference: object) -> bool:
@@ -68,46 +71,36 @@ def adapter_identity(folder: str | Path) -> str:
     return tensors_identity(_weights(Path(folder)))
 
 
-def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
-    """Returns a LoRA-Ensemble: the network with one member per adapter, in the order given.
+def with_adapter(base: Checkpoint, folder: str | Path) -> Checkpoint:
+    """Returns the network with an adapter merged into its weights, `W + B A * scale` in float64, rounded once.
+
+    A base network without a classifier takes the adapter's.
 
     Raises:
-        CheckpointError: a folder cannot be read, or its adapter is not LoRA, belongs to another network, or differs
-            from the first in maps, rank or scale.
-        OptionError: the network already has members or adapters.
+        CheckpointError: the folder cannot be read, its adapter is not LoRA or belongs to another network, or lacks
+            what the network lacks.
+        OptionError: the network has several members.
     """
-    if base.members > 1 or base.spec.adapter is not None:
+    if base.members > 1:
         raise OptionError(f"{base.name}: has {base.members} members: give adapters a network with one member")
-    our_names = _our_names(base)
-    read = [_read_adapter(Path(folder), our_names) for folder in folders]
-    spec = replace(base.spec, adapter=_agreed(read, base.spec))
-    table, tensors, adapted = slots(spec), dict(base.tensors), set[str]()
-    for name in sorted({name for adapter in read for name in adapter.tensors}):
-        if name not in table:
-            raise CheckpointError(f"{read[0].name}: {name} belongs to a map that not all adapters change")
-        adapted.add(name)
-        tensors[name] = _stacked(name, table[name], base, read)
-    layout = replace(base.layout.pick(spec, [0] * len(read)), shared=frozenset(table) - adapted)
-    ensemble = base.with_layout(layout, spec, tensors)
-    ensemble.verify()
-    return ensemble
+    adapter = _read_adapter(Path(folder), _our_names(base))
+    base = _with_its_classes(base, adapter)
+    tensors = dict(base.tensors)
+    for name, factor in adapter.parts:
+        tensors[name] = (_merged if factor else _replaced)(adapter, name, base.tensors[name])
+    return replace(base.with_layout(base.layout, base.spec, tensors), name=adapter.name)
 
 
-def base_for_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
-    """Returns a base network with a classifier as large as that which adapters bring.
-
-    Raises:
-        CheckpointError: an adapter lacks what the network lacks, or cannot be read.
-    """
-    our_names = _our_names(base)
-    read = [_read_adapter(Path(folder), our_names) for folder in folders]
+def _with_its_classes(base: Checkpoint, adapter: _SavedAdapter) -> Checkpoint:
+    """Returns a base network that lacks a classifier with one as large as the adapter's; others as they are."""
     lacks = {name: tensor.load for name, tensor in base.tensors.items() if isinstance(tensor.load, Untrained)}
-    for adapter in read:
-        if missing := sorted(lacks.keys() - adapter.tensors.keys()):
-            raise CheckpointError(
-                f"{adapter.name}: has no {missing[0]}, and neither has {base.name}: name the network it was trained on"
-            )
-    classes = read[0].tensors["classifier.weight"].shape[0]
+    if not lacks:
+        return base
+    if missing := sorted(lacks.keys() - {name for name, factor in adapter.parts if not factor}):
+        raise CheckpointError(
+            f"{adapter.name}: has no {missing[0]}, and neither has {base.name}: name the network it was trained on"
+        )
+    classes = adapter.parts["classifier.weight", ""].shape[0]
     spec, labels = replace(base.spec, classes=classes), tuple(f"LABEL_{i}" for i in range(classes))
     grown = {
         name: LazyTensor(slot.shape, lacks[name].dtype, Untrained(name, slot, lacks[name].dtype))
@@ -138,15 +131,21 @@ def _read_adapter(folder: Path, our_names: Mapping[str, str]) -> _SavedAdapter:
     )
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
-    tensors, unknown = {}, []
+    parts: dict[tuple[str, str], LazyTensor] = {}
+    unknown = []
     for key, tensor in _weights(folder).items():
-        ours = _our_name(key, our_names)
-        unknown += [key] if ours is None or ours in tensors else []
-        if ours is not None:
-            tensors[ours] = tensor
+        factor = next((ending for ending in (A, B) if key.endswith(ending)), "")
+        theirs = f"{key.removesuffix(factor)}.weight" if factor else key
+        ours = our_names.get(theirs.removeprefix(PREFIX)) if key.startswith(PREFIX) else None
+        if ours is None or (ours, factor) in parts:
+            unknown.append(key)
+        else:
+            parts[ours, factor] = tensor
     if unknown:
         raise CheckpointError(f"{folder}: tensors that no map of this network claims: {shorten(sorted(unknown))}")
-    return _SavedAdapter(str(folder), config, tensors)
+    if not any(factor for _, factor in parts):
+        raise CheckpointError(f"{folder}: holds no LoRA factors: name a LoRA adapter")
+    return _SavedAdapter(str(folder), config, parts)
 
 
 def _weights(folder: Path) -> TensorMap:
@@ -156,70 +155,33 @@ def _weights(folder: Path) -> TensorMap:
     return open_weights(file)[0]
 
 
-def _our_name(key: str, our_names: Mapping[str, str]) -> str | None:
-    """Returns our name of an adapter's tensor: a factor beside a weight, or a tensor that was trained whole."""
-    if not key.startswith(PREFIX):
-        return None
-    theirs = key.removeprefix(PREFIX)
-    for ending, factor in FACTORS.items():
-        if theirs.endswith(f".{ending}"):
-            weight = our_names.get(f"{theirs.removesuffix(ending)}weight")
-            return None if weight is None else f"{weight.removesuffix('weight')}{factor}"
-    return our_names.get(theirs)
+def _replaced(adapter: _SavedAdapter, name: str, stored: LazyTensor) -> LazyTensor:
+    """Returns a tensor that was trained whole, as the network stores it: an output bias with an axis of one member."""
+    tensor = adapter.parts[name, ""]
+    _require(adapter, name, tensor, stored.shape[1:] if stored.shape == (1, *tensor.shape) else stored.shape)
+    return replace(stored, load=lambda: rounded(tensor.load().reshape(stored.shape), stored.dtype))
 
 
-def _agreed(adapters: Sequence[_SavedAdapter], spec: ModelSpec) -> Adapter:
-    """Describes the change that all adapters make to the network."""
-    first = adapters[0]
-    for other in adapters[1:]:
-        for what, a, b in (("r", first.config.r, other.config.r), ("scale", first.config.scale, other.config.scale)):
-            if a != b:
-                raise CheckpointError(f"{other.name}: {what} is {b:g}, but {a:g} in {first.name}: members must agree")
-        if missing := _factors(other) ^ _factors(first):
-            raise CheckpointError(
-                f"{other.name}: does not change the same maps as {first.name}: {shorten(sorted(missing))}"
-            )
-    if not _factors(first):
-        raise CheckpointError(f"{first.name}: holds no LoRA factors: name a LoRA adapter")
-    plain = slots(spec)
-    linear = {name.rpartition(".")[0]: plain[f"{name.rpartition('.')[0]}.weight"] for name in _factors(first)}
-    layers = [slot.layer for slot in linear.values() if slot.layer is not None]
-    parts = {name.removeprefix(f"{s.tower}.").removeprefix(f"layers.{s.layer}.") for name, s in linear.items()}
-    adapted = tuple(part for part in get_args(AdaptedPart) if part in parts)
-    adapter = Adapter("low-rank", cast(tuple[AdaptedPart, ...], adapted), min(layers, default=0), first.config.r,
-                      first.config.scale)  # fmt: skip
-    expected = {name for name in slots(replace(spec, adapter=adapter)) if name.endswith((".lora_a", ".lora_b"))}
-    if uneven := expected ^ _factors(first):
-        raise CheckpointError(
-            f"{first.name}: does not change the same maps in every layer from {adapter.first} on: "
-            f"{shorten(sorted(uneven))}: train it on all of them"
-        )
-    return adapter
-
-
-def _factors(adapter: _SavedAdapter) -> set[str]:
-    return {name for name in adapter.tensors if name.endswith((".lora_a", ".lora_b"))}
-
-
-def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_SavedAdapter]) -> LazyTensor:
-    """Stacks a tensor of all members, `[M,...]`; members without their own have the network's."""
-    if slot.is_attention:
-        raise CheckpointError(f"{adapters[0].name}: {name} was trained in full: attention supports LoRA factors only")
-    each = [adapter.tensors.get(name) or base.tensors[name] for adapter in adapters]
-    weight = base.tensors[name if name in base.tensors else f"{name.rpartition('.')[0]}.weight"]
-    rank = adapters[0].config.r
-    factors = {"lora_a": (rank, weight.shape[-1]), "lora_b": (weight.shape[0], rank)}
-    shape = factors.get(name.rpartition(".")[2], weight.shape)
-    for adapter, tensor in zip(adapters, each, strict=True):
-        if tuple(tensor.shape) != tuple(shape) or not tensor.dtype.is_floating_point:
-            raise CheckpointError(
-                f"{adapter.name}: {name} is {list(tensor.shape)} of {tensor.dtype}, expected floating-point numbers "
-                f"{list(shape)}: is it an adapter of this network?"
-            )
+def _merged(adapter: _SavedAdapter, name: str, weight: LazyTensor) -> LazyTensor:
+    """Returns a weight `[out,in]` with the product of its factors B `[out,r]` and A `[r,in]` added."""
+    rows, columns, rank = weight.shape[0], prod(weight.shape[1:]), adapter.config.r
+    factors = {}
+    for factor, shape in ((A, (rank, columns)), (B, (rows, rank))):
+        if (name, factor) not in adapter.parts:
+            raise CheckpointError(f"{adapter.name}: {name} has no {factor[1:]}: save the adapter again")
+        factors[factor] = adapter.parts[name, factor]
+        _require(adapter, f"{factor[1:]} of {name}", factors[factor], shape)
 
     def load() -> torch.Tensor:
-        import torch
+        change = factors[B].load().double() @ factors[A].load().double() * adapter.config.scale
+        return rounded(weight.load().double() + change.reshape(weight.shape), weight.dtype)
 
-        return torch.stack([tensor.load().to(weight.dtype) for tensor in each])
+    return replace(weight, load=load)
 
-    return LazyTensor((len(each), *each[0].shape), weight.dtype, load)
+
+def _require(adapter: _SavedAdapter, name: str, tensor: LazyTensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape or not tensor.dtype.is_floating_point:
+        raise CheckpointError(
+            f"{adapter.name}: {name} is {list(tensor.shape)} of {tensor.dtype}, expected floating-point numbers "
+            f"{list(shape)}: is it an adapter of this network?"
+        )

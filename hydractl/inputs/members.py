@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, without
 from hydractl.checkpoint.layout import side_by_side, stored_shapes
@@ -70,7 +70,7 @@ class Limits:
         last = {(tower.name, tower.layers - 1) for tower in spec.towers}
         apart = {name for name, slot in table.items() if slot.is_attention and (slot.tower, slot.layer) in last}
         least = side_by_side(spec, [bare] * members, frozenset(table) - apart)
-        macs = plain_multiply_adds(spec, least) / plain_multiply_adds(spec, network.layout)
+        macs = multiply_adds(spec, least) / multiply_adds(spec, network.layout)
         stored = [parameter_count(stored_shapes(spec, layout)) for layout in (least, network.layout)]
         limits = {"budget_macs": (self.budget_macs, macs), "budget_params": (self.budget_params, stored[0] / stored[1])}
         for name, (most, fewest) in limits.items():

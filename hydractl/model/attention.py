@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hydractl.checkpoint.layout import Kept
 from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.model.embeddings import TokenEmbeddings
-from hydractl.model.linear import LayerNorm, Linear, Stored, build_linear, empty
+from hydractl.model.linear import LayerNorm, Linear, Stored, empty
 from hydractl.model.positions import Positions, Terms, positions_of
 
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -57,7 +57,7 @@ class FusedAttention(nn.Module):
         super().__init__()
         self.head_width, self.positions, self.heads = tower.head_width, positions_of(tower, layer), heads
         self.rows = tuple(len(kept) * tower.head_width for kept in heads)
-        self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
+        self.q, self.k, self.v, self.o = (Linear(f"{prefix}.{part}", stored) for part in "qkvo")
         relative = stored.shapes.get(f"{prefix}.relative")
         self.register_parameter("relative", empty(relative) if relative is not None else None)
         self.q_norm, self.k_norm = (
@@ -69,7 +69,7 @@ class FusedAttention(nn.Module):
         self.embeddings = (embeddings,)
         distance_parts = tower.disentangled.parts if tower.disentangled is not None and tower.disentangled.own else ()
         for part in distance_parts:
-            self.add_module(f"distance_{part}", build_linear(f"{prefix}.distance_{part}", stored))
+            self.add_module(f"distance_{part}", Linear(f"{prefix}.distance_{part}", stored))
 
     def head_norms(self) -> Tensor | None:
         """Returns weights and biases of the norms of queries and keys, `[4,1,H,K]`, members' heads in turn."""

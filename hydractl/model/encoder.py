@@ -11,7 +11,7 @@ from hydractl.checkpoint.layout import Division, Kept
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.model.attention import FusedAttention, by_head
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.linear import LayerNorm, Linear, Stored, build_linear, empty
+from hydractl.model.linear import LayerNorm, Linear, Stored, empty
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -34,10 +34,10 @@ class Mlp(nn.Module):
 
     def __init__(self, tower: TowerSpec, prefix: str, stored: Stored) -> None:
         super().__init__()
-        self.fc1: Linear = build_linear(f"{prefix}.fc1", stored)
-        self.factor = build_linear(f"{prefix}.factor", stored) if tower.gated else None
+        self.fc1: Linear = Linear(f"{prefix}.fc1", stored)
+        self.factor = Linear(f"{prefix}.factor", stored) if tower.gated else None
         self.norm = LayerNorm(f"{prefix}.norm", stored, tower.norm_eps) if tower.unit_norm else nn.Identity()
-        self.fc2: Linear = build_linear(f"{prefix}.fc2", stored)
+        self.fc2: Linear = Linear(f"{prefix}.fc2", stored)
         self.activation = tower.activation
 
     def forward(self, x: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class AttentionPool(nn.Module):
         super().__init__()
         prefix, self.head_width = f"{tower.name}.attention_pool", tower.width // (tower.pool_heads or tower.heads)
         self.probe = empty(stored.shapes[f"{prefix}.probe"])
-        self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
+        self.q, self.k, self.v, self.o = (Linear(f"{prefix}.{part}", stored) for part in "qkvo")
         self.norm = LayerNorm(f"{prefix}.norm", stored, tower.norm_eps)
         self.mlp = Mlp(tower, f"{prefix}.mlp", stored)
 
@@ -209,7 +209,7 @@ class Tower(nn.Module):
         layers = nn.ModuleList(Layer(spec, index, stored, self.embeddings) for index in range(spec.layers))
         self.layers = cast("Sequence[Layer]", layers)
         self.norm = LayerNorm(f"{name}.norm", stored, spec.norm_eps) if spec.final_norm else nn.Identity()
-        self.pooler = build_linear(f"{name}.pooler", stored) if spec.pooler is not None else None
+        self.pooler = Linear(f"{name}.pooler", stored) if spec.pooler is not None else None
         self.pooler_norm = (
             LayerNorm(f"{name}.pooler_norm", stored, spec.norm_eps) if spec.pooler_norm else nn.Identity()
         )

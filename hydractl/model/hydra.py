@@ -18,7 +18,7 @@ from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
 from hydractl.model.answering import Answering, BatchAnswers, OodHead, RawPreprocessor
 from hydractl.model.encoder import Hidden, Tower, mean_token
-from hydractl.model.linear import Linear, Stored, build_linear, empty
+from hydractl.model.linear import Linear, Stored, empty
 from hydractl.ood.score import Outputs
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
@@ -92,7 +92,7 @@ class Hydra(nn.Module):
         self.task = find_task(spec.task)
         # Layers that members share, whose hidden states are the same for all of them.
         self.trunk = trunk_depth(spec, layout, spec.towers[0].name)
-        stored = Stored(shapes, layout, spec.adapter)
+        stored = Stored(shapes, layout)
         for tower in spec.towers:
             self.add_module(tower.name, Tower(tower, stored))
         if "logit_scale" in shapes:
@@ -102,7 +102,7 @@ class Hydra(nn.Module):
         elif spec.classes is not None:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
-                self.add_module(name, build_linear(name, stored))
+                self.add_module(name, Linear(name, stored))
         self.labels: tuple[str, ...] | None = None
         self.calibration: Calibration = NOT_CALIBRATED
         self.ood_head: OodHead | None = None
@@ -220,7 +220,7 @@ class Hydra(nn.Module):
             bias = bias.expand(-1, weight.shape[1])
         else:
             heads = [self.classifier, self.distillation_classifier] if self.spec.distilled else [self.classifier]
-            weights, biases = zip(*(head.effective for head in heads), strict=True)
+            weights, biases = zip(*((head.weight, head.bias) for head in heads), strict=True)
             weight = torch.cat(weights, -1) / len(heads)
             bias = torch.stack(biases).mean(0)
         return weight.expand(self.members, -1, -1), bias.expand(self.members, -1)

@@ -1,4 +1,4 @@
-"""Affine maps and norms whose weights are one for all members, one for each, or shared with small changes.
+"""Affine maps and norms whose weights are one for all members, or one for each.
 
 Activations are `[G,B,T,D]` throughout the model: G is 1 as long as all members have seen the same numbers, and M
 from the first weight on in which they differ. Weights with a leading `[M,...]` make that step.
@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.layout import Kept, Layout
-from hydractl.checkpoint.spec import Adapter
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,6 @@ class Stored:
 
     shapes: Mapping[str, tuple[int, ...]]  # the shape of every tensor, by name
     layout: Layout = Layout({}, frozenset())  # what members keep and share
-    adapter: Adapter | None = None  # what members change of maps that they share
 
     def heads_of(self, tower: str, layer: int) -> Kept:
         """Returns the kept heads of each member, or of one if members share the layer."""
@@ -50,11 +48,6 @@ class Linear(nn.Module):
         """True if all members share both weight and bias."""
         return self.weight.ndim == 2 and (self.bias is None or self.bias.numel() == len(self.weight))
 
-    @property
-    def effective(self) -> tuple[Tensor, Tensor | None]:
-        """The weight and the bias that are applied, each shared or with a leading `[M,...]`."""
-        return self.weight, self.bias
-
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,in]` to `[G,...,out]`; G becomes M if weight or bias are per member."""
         if self.serves_all:
@@ -63,70 +56,6 @@ class Linear(nn.Module):
         if self.bias is not None:
             y = y + self.bias.view(-1, 1, self.bias.shape[-1])
         return y.unflatten(1, x.shape[1:-1])
-
-
-class LowRank(Linear):
-    """`x W^T + b + (x A^T) B^T * scale`, with A `[M,r,in]` and B `[M,out,r]` of the members.
-
-    Source: Hu et al. 2022; of an ensemble Muehlematter et al. 2024.
-    """
-
-    serves_all = False
-
-    def __init__(self, name: str, stored: Stored) -> None:
-        super().__init__(name, stored)
-        assert stored.adapter is not None
-        self.lora_a, self.lora_b = (empty(stored.shapes[f"{name}.lora_{part}"]) for part in "ab")
-        self.scale = stored.adapter.scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps `[G,...,in]` to `[M,...,out]`; members with the same input (G = 1) share the product with W."""
-        bias = self.bias.flatten() if self.bias is not None else None
-        change = x.flatten(1, -2) @ self.lora_a.mT @ (self.lora_b.mT * self.scale)  # [M,N,out]
-        return F.linear(x, self.weight, bias) + change.unflatten(1, x.shape[1:-1])
-
-    @property
-    def effective(self) -> tuple[Tensor, Tensor | None]:
-        """The members' own maps, as if they were stored: `[M,out,in]`, and the bias as it is."""
-        return self.weight + self.lora_b @ self.lora_a * self.scale, self.bias
-
-
-class RankOne(Linear):
-    """`((x * r) W^T) * s + b`, with r `[M,in]`, s `[M,out]` and b `[M,out]` of the members.
-
-    Source: Wen et al. 2020, eq. 5.
-    """
-
-    serves_all = False
-
-    def __init__(self, name: str, stored: Stored) -> None:
-        super().__init__(name, stored)
-        self.r, self.s = (empty(stored.shapes[f"{name}.{part}"]) for part in "rs")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps `[G,...,in]` to `[M,...,out]`.
-
-        Training uses the members' own maps: they are small, and r and s would scale a whole batch's activations.
-        """
-        if self.training:
-            weight, bias = self.effective
-            biases = [None] * len(weight) if bias is None else bias.expand(len(weight), -1)
-            each = zip(x.expand(len(weight), *x.shape[1:]), weight, biases, strict=True)
-            return torch.stack([F.linear(*member) for member in each])
-        y = F.linear(x * per_member(self.r, x), self.weight) * per_member(self.s, x)
-        return y if self.bias is None else y + per_member(self.bias, x)
-
-    @property
-    def effective(self) -> tuple[Tensor, Tensor | None]:
-        """The members' own maps, as if they were stored: `[M,out,in]` and `[M,out]`."""
-        return self.weight * self.s[:, :, None] * self.r[:, None], self.bias
-
-
-def build_linear(name: str, stored: Stored) -> Linear:
-    """Returns the map stored under a name, adapted if its members have something of their own there."""
-    kinds = {"lora_a": LowRank, "r": RankOne}
-    kind = next((kind for part, kind in kinds.items() if f"{name}.{part}" in stored.shapes), Linear)
-    return kind(name, stored)
 
 
 class LayerNorm(nn.Module):

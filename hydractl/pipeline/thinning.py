@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Unit, member_heads, without
 from hydractl.checkpoint.layout import side_by_side
@@ -89,7 +89,7 @@ def sized(network: Checkpoint, members: int, most: float, family: Family | None 
         trunk = tower.layers // 2
         family = Family(trunk, (tower.layers - trunk) * (tower.heads // 3), 0)
     layers, costs = tower.layers - family.trunk, [cost(network, family, members, lost) for lost in (1, 2)]
-    allowed = most * plain_multiply_adds(network.spec, network.layout)
+    allowed = most * multiply_adds(network.spec, network.layout)
     units = max(ceil((1 + (costs[0] - allowed) / (costs[0] - costs[1])) * layers), layers)
     return replace(family, units=units) if units <= layers * (tower.mlp_width - 1) else None
 
@@ -104,7 +104,7 @@ def cost(network: Checkpoint, family: Family, members: int, lost: int = 0) -> in
     layers = [(tower.name, layer) for tower in spec.towers for layer in range(family.trunk, tower.layers)]
     lacking = [[Unit(*layer, m + n) for layer in layers for n in range(lost)] for m in range(members)]
     kept = [thin.without_units(spec, units) for units in lacking] + [whole] * family.network
-    return plain_multiply_adds(spec, side_by_side(spec, kept, frozenset(table) - apart))
+    return multiply_adds(spec, side_by_side(spec, kept, frozenset(table) - apart))
 
 
 def families(build: BuildOptions, network: Checkpoint, limits: Limits, tries: int) -> dict[str, list[Family]]:
@@ -123,7 +123,7 @@ def families(build: BuildOptions, network: Checkpoint, limits: Limits, tries: in
     depths = counts("trunks", build.choice.trunks or "", depth) or {depth * part // 6 for part in range(6)}
     trunks = sorted({trunk for trunk in depths if trunk < depth}, reverse=True)
     heads = {trunk: sum(head.layer >= trunk for head in member_heads(network.heads, 0)) // 3 for trunk in trunks}
-    whole, width = plain_multiply_adds(network.spec, network.layout), network.spec.towers[0].mlp_width
+    whole, width = multiply_adds(network.spec, network.layout), network.spec.towers[0].mlp_width
 
     def far(family: Family) -> float:
         """Returns how far from a half the share of units that stay above the trunk is."""

@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit, member_heads, without
 from hydractl.checkpoint.layout import Layout, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
-from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES
 from hydractl.checkpoint.tower_spec import TowerSpec
 from hydractl.text import counted, printable, shortened, span
@@ -51,8 +50,8 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": spec.task,
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
-        "multiply_adds": _multiply_adds(spec, checkpoint.layout),
-        "dense_multiply_adds": plain_multiply_adds(spec.plain, Layout(all_heads(spec), frozenset(slots(spec.plain)))),
+        "multiply_adds": multiply_adds(spec, checkpoint.layout),
+        "dense_multiply_adds": multiply_adds(spec, Layout(all_heads(spec), frozenset(slots(spec)))),
         "dtypes": sorted({DTYPES[tensor.kind] for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
@@ -75,15 +74,6 @@ def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
         "kept_heads": [[list(kept) for kept in members] for members in layers],
         **({"kept_units": units} if (units := checkpoint.units.get(tower.name)) else {}),
     }
-
-
-def _multiply_adds(spec: ModelSpec, layout: Layout) -> int:
-    """Returns the multiply-adds of one sample through a network as published."""
-    if spec.adapter is None:
-        return plain_multiply_adds(spec, layout)
-    from hydractl.systems.cost import multiply_adds as counted  # loads torch
-
-    return counted(spec, layout)
 
 
 def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
@@ -224,7 +214,7 @@ class _Size(NamedTuple):
 
 def _size(checkpoint: Checkpoint, layout: Layout) -> _Size:
     shapes = stored_shapes(checkpoint.spec, layout)
-    return _Size(parameter_count(shapes), _multiply_adds(checkpoint.spec, layout))
+    return _Size(parameter_count(shapes), multiply_adds(checkpoint.spec, layout))
 
 
 def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import Head, KeptHeads, without
 from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
@@ -19,7 +20,6 @@ from hydractl.selection.candidates import DENSE, Candidate, CandidateSet
 from hydractl.selection.greedy import CandidateLogits, MemberCurve, quality, select
 from hydractl.surgery.fusion import fuse, fused_layout
 from hydractl.surgery.slicing import drop_heads, with_dtype
-from hydractl.systems.cost import multiply_adds
 
 
 @dataclass(frozen=True, eq=False)

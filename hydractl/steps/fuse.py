@@ -51,8 +51,8 @@ class Fuse:
     With `soup` attention and classifiers are averaged too: one network at the cost of one member. For members that were
     fine-tuned from one network it can be as accurate as their Deep Ensemble (model soups, arXiv 2203.05482).
 
-    A network followed by folders of LoRA adapters, as the library peft saves them, makes a LoRA-Ensemble, which keeps
-    their factors. A single adapter is merged into the network.
+    Behind a network, each folder of a LoRA adapter, as the library peft saves it, is a member: the network with the
+    adapter merged into its weights. A single adapter makes a single network.
 
     Writes one safetensors file and prints its path.
 
@@ -94,9 +94,10 @@ class Fuse:
         parts = None if self.separate is None else parse_separate(map(str.strip, self.separate.split(",")))
         if self.soup and parts is not None:
             raise OptionError("`soup` averages all that members have, `separate` keeps them apart: leave one out")
-        members, adapters, fused = self._fused(parts)
+        base, adapters, members = self._members()
+        fused = self._fused(members, parts, merging=len(adapters) == 1)
         options = remembered(self, separate=None if parts is None else sorted(parts), soup=self.soup or None)
-        fused = with_provenance(fused, "fuse", members, options | {"adapters": adapters or None})
+        fused = with_provenance(fused, "fuse", base, options | {"adapters": adapters or None})
         notes = list(alike(members))
         apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
         if parts is None and any((slot.tower, slot.group) == ("text", "mlp") for slot in apart):
@@ -106,51 +107,47 @@ class Fuse:
         tell(watch, (*notes, *headless(fused)))
         return Fused(fused, None if self.output is None else Path(self.output))
 
-    def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:
-        """Returns the networks, the identities of adapters, and both fused."""
-        from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
+    def _members(self) -> tuple[list[Checkpoint], list[str], list[Checkpoint]]:
+        """Returns the networks read, the identities of adapters, and the members that both make."""
+        from hydractl.families.peft import adapter_identity, is_adapter, with_adapter
+
+        models = as_several(self.models)
+        adapters = [str(model) for model in models if is_adapter(model)]
+        if not adapters:
+            networks = [as_checkpoint(model) for model in models]
+            return networks, [], networks
+        others = len(models) - len(adapters)
+        if others != 1 or is_adapter(models[0]):
+            raise OptionError(f"{others} networks and {len(adapters)} adapters: name one network, then its adapters")
+        base = _base(models[0])
+        return [base], list(map(adapter_identity, adapters)), [with_adapter(base, folder) for folder in adapters]
+
+    def _fused(self, members: Sequence[Checkpoint], parts: frozenset[str] | None, merging: bool) -> Checkpoint:
+        """Returns the members as one network; an adapter alone, `merging`, is in the weights of its network already."""
         from hydractl.surgery.fusion import fuse as fuse_members
         from hydractl.surgery.fusion import soup
-        from hydractl.surgery.slicing import split_members, with_dtype
+        from hydractl.surgery.slicing import with_dtype
 
         dtype = choose_dtype(self.dtype)
-        models = as_several(self.models)
-        adapters = [model for model in models if is_adapter(model)]
-        networks = [_network(model, adapters) for model in models if not is_adapter(model)]
-        if not adapters:
-            return networks, [], soup(networks, dtype) if self.soup else fuse_members(networks, parts, dtype)
-        if len(networks) != 1 or is_adapter(models[0]):
-            raise OptionError(
-                f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then its adapters"
-            )
-        if parts is not None:
-            raise OptionError("`separate` has no effect on adapters, which share the whole network: leave it out")
-        network = with_adapters(networks[0], [str(folder) for folder in adapters])
         if self.soup:
-            network = soup([network])
-        elif len(adapters) == 1:
-            (network,) = split_members(network)  # a network like any other, with the change in its weights
-        return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(network, dtype)
+            return soup(members, dtype)
+        if merging and parts is None:
+            return with_dtype(members[0], dtype)
+        return fuse_members(members, parts, dtype)
 
 
-def _network(model: Any, adapters: Sequence[Any]) -> Checkpoint:
-    """Returns a member, or the network of adapters; a base network has the classifier that they bring."""
-    from hydractl.families.peft import base_for_adapters
-
-    refusal = None
+def _base(model: Any) -> Checkpoint:
+    """Returns the network of adapters; a network without a classifier too, since adapters bring one."""
     try:
         checkpoint = as_checkpoint(model)
-        if not (adapters and checkpoint.spec.embeds):
+        if not checkpoint.spec.embeds:
             return checkpoint
     except CheckpointError as error:
-        refusal = error
-        if not adapters:
-            raise
-    try:
-        base = as_checkpoint(model, without_classifier=True)
-    except CheckpointError as error:
-        raise refusal or error from None
-    return base_for_adapters(base, [str(folder) for folder in adapters])
+        try:
+            return as_checkpoint(model, without_classifier=True)
+        except CheckpointError:
+            raise error from None
+    return as_checkpoint(model, without_classifier=True)
 
 
 fuse = function(Fuse)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hydractl.checkpoint.arithmetic import plain_multiply_adds, saved_without
+from hydractl.checkpoint.arithmetic import multiply_adds, saved_without
 from hydractl.checkpoint.heads import (
     Head,
     Piece,
@@ -106,7 +106,7 @@ def by_price(
     Raises:
         OptionError: more is left without all of them.
     """
-    total = plain_multiply_adds(checkpoint.spec, checkpoint.layout)
+    total = multiply_adds(checkpoint.spec, checkpoint.layout)
     pieces = [*_priced(checkpoint, heads, comparable), *_priced(checkpoint, units, comparable)]
     over, gone = total - int(share * total), list[_Priced]()
     for priced in sorted(pieces, key=lambda priced: priced.price):

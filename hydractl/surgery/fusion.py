@@ -14,9 +14,9 @@ from hydractl.checkpoint.layout import Division, Layout, side_by_side
 from hydractl.checkpoint.output import first_change
 from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import LazyTensor, rounded
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.surgery.slicing import packed, rounded, split_members, with_dtype
+from hydractl.surgery.slicing import packed, split_members, with_dtype
 from hydractl.text import composed_all
 
 #: Averaged over members unless kept separate; attention and what stands behind the last layer never is.

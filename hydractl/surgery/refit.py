@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import LazyTensor, rounded
 from hydractl.circuit.replay import embed
 from hydractl.data.ranks import InParallel, Ranks, batch_workers
 from hydractl.errors import DataError, NotFiniteError
@@ -26,7 +26,6 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower, scaled
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.linear import Linear
-from hydractl.surgery.slicing import rounded
 
 #: How strongly a map stays near its old one, in mean squares of what it reads.
 RIDGE = 1e-3

@@ -1,6 +1,6 @@
 """Takes heads, MLP units and towers out of a member, and members out of a file; rounds their numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -11,9 +11,9 @@ from hydractl.checkpoint.calibration import NOT_CALIBRATED, Calibration
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_heads, without
 from hydractl.checkpoint.layout import Division, Layout, member_units, remaining, union
-from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
-from hydractl.checkpoint.spec import EMBEDDINGS, Adapter, ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, selected
+from hydractl.checkpoint.slots import Slot, slots
+from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec
+from hydractl.checkpoint.tensors import LazyTensor, rounded, selected
 from hydractl.errors import CheckpointError, OptionError
 
 
@@ -30,18 +30,6 @@ def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
         for name, tensor in checkpoint.tensors.items()
     }
     return replace(checkpoint, tensors=tensors)
-
-
-def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the tensor in `dtype`, each number rounded once, to the nearest."""
-    if tensor.dtype != torch.float64 or dtype.itemsize > 2:
-        return tensor.to(dtype)
-    # torch converts float64 to a two-byte type through float32 and so rounds twice. Instead of rounding to float32,
-    # digits are cut off, and the last bit is set where any were: the number then lies on the same side of every
-    # midpoint between two-byte numbers as before, so the conversion that follows is the only rounding.
-    single = tensor.float()
-    bits = single.view(torch.int32) - (single.double().abs() > tensor.abs()).int()
-    return (bits | (single.double() != tensor).int()).view(torch.float32).to(dtype)
 
 
 def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) -> LazyTensor:
@@ -109,18 +97,17 @@ def _cut(checkpoint: Checkpoint, after: Layout) -> Checkpoint:
 
 
 def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """Returns the members of a checkpoint as checkpoints of one member each, changes of shared weights applied."""
-    if checkpoint.members == 1 and checkpoint.spec.adapter is None:
+    """Returns the members of a checkpoint as checkpoints of one member each."""
+    if checkpoint.members == 1:
         return [checkpoint]
     return [_member(checkpoint, member) for member in range(checkpoint.members)]
 
 
 def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
-    plain = checkpoint.spec.plain
-    table = slots(plain)
-    layout = replace(checkpoint.layout.pick(plain, [member]), shared=frozenset(table))
+    table = checkpoint.slots()
+    layout = replace(checkpoint.layout.pick(checkpoint.spec, [member]), shared=frozenset(table))
     tensors = {name: _own(checkpoint, name, slot, member) for name, slot in table.items()}
-    return replace(checkpoint.with_layout(layout, plain, tensors), name=f"{checkpoint.name} member {member}")
+    return replace(checkpoint.with_layout(layout, checkpoint.spec, tensors), name=f"{checkpoint.name} member {member}")
 
 
 def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
@@ -163,8 +150,6 @@ def _kept_by_any(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, divisio
 def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
     """Returns a tensor of the member's network."""
     tensor = checkpoint.tensors[name]
-    if is_adapted(checkpoint.spec.adapter, name, slot):
-        return _adapted(checkpoint, name, slot, member)
     if name not in checkpoint.shared:
         return _part(checkpoint, slot, tensor, member)
     division = checkpoint.layout.division(slot, checkpoint.spec)
@@ -173,47 +158,9 @@ def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTens
     return selected(tensor, division.axis, division.places(shared=True)[member])
 
 
-def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
-    """Returns a weight or bias with the member's change of it, computed in float64 and rounded once."""
-    tensor, adapter = checkpoint.tensors[name], checkpoint.spec.adapter
-    assert adapter is not None
-    linear, _, part = name.rpartition(".")
-    changes = _changes(checkpoint, linear)
-    if part == "bias":
-        return tensor if name in checkpoint.shared else _row(tensor, member, slot)
-    if not changes:
-        return tensor
-
-    def load() -> Tensor:
-        numbers = {other: lazy.load()[member] for other, lazy in changes.items()}
-        return rounded(_changed(adapter, tensor.load().double(), numbers), tensor.dtype)
-
-    return replace(tensor, load=load)
-
-
-def _changes(checkpoint: Checkpoint, linear: str) -> dict[str, LazyTensor]:
-    """Returns the members' tensors beside the weight of a map, by their last name."""
-    names = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s")}
-    return {other: checkpoint.tensors[name] for other, name in names.items() if name in checkpoint.tensors}
-
-
-def _changed(adapter: Adapter, weight: Tensor, factors: Mapping[str, Tensor]) -> Tensor:
-    """Returns a member's version of a shared weight `[out,in]`, in float64."""
-    if adapter.kind == "low-rank":
-        return weight + factors["lora_b"].double() @ factors["lora_a"].double() * adapter.scale
-    return factors["s"].double()[:, None] * weight * factors["r"].double()
-
-
-def _row(tensor: LazyTensor, member: int, slot: Slot) -> LazyTensor:
-    """Returns a member's bias as its network stores it: an output bias with a leading axis of one member."""
-    alone = slot.is_attention and slot.head_axis is None
-    shape = (1, *tensor.shape[1:]) if alone else tensor.shape[1:]
-    return LazyTensor(shape, tensor.dtype, lambda: tensor.load()[member].reshape(shape))
-
-
 def packed(tensors: Sequence[LazyTensor], slot: Slot, division: Division | None) -> LazyTensor:
     """Joins members along their heads or units, one after the other, and stacks what is not divided into them."""
-    if slot.group == ADAPTER or (division is None and not slot.is_attention):
+    if division is None and not slot.is_attention:
         shape = (len(tensors), *tensors[0].shape)
         return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
     axis = 0 if division is None else division.axis
@@ -226,7 +173,7 @@ def packed(tensors: Sequence[LazyTensor], slot: Slot, division: Division | None)
 def _part(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, member: int) -> LazyTensor:
     """Returns what is stored of a member's own in a tensor that members do not share."""
     division = checkpoint.layout.division(slot, checkpoint.spec)
-    if division is not None and slot.group != ADAPTER:
+    if division is not None:
         places = division.places(shared=False)[member]
         axis, start = division.axis, places[0] if places else 0
         shape = tuple(len(places) if i == axis else n for i, n in enumerate(tensor.shape))
@@ -273,13 +220,7 @@ def as_embedding(checkpoint: Checkpoint, what: Embeds) -> Checkpoint:
         raise OptionError(
             f"`embed` {what}: {checkpoint.name} labels words and does not pool them: name the network below it"
         )
-    spec = ModelSpec(
-        EMBEDDINGS[tower],
-        (encoder,),
-        projection=before.projection,
-        adapter=before.adapter,
-        unit_length=before.embeds_unit,
-    )
+    spec = ModelSpec(EMBEDDINGS[tower], (encoder,), projection=before.projection, unit_length=before.embeds_unit)
     table = slots(spec)
     fits = before.classes is None and what == "image"
     return replace(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize
 
-from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, plain_multiply_adds
+from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, multiply_adds
 from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import parameter_count
 from hydractl.checkpoint.spec import ModelSpec
@@ -43,25 +43,18 @@ def give_synthetic_classes(model: Hydra, count: int = 100) -> None:
 
 def cost(model: Hydra) -> Cost:
     """Returns the cost of a model, counted by running it without numbers; nothing is computed, whatever its size."""
-    performed = _count(model)
+    spec, layout, classes = model.spec, model.layout, model.class_embeddings
     return Cost(
         members=model.members,
-        parameters=parameter_count(stored_shapes(model.spec, model.layout)),
-        multiply_adds=multiply_adds(model.spec, model.layout, model.class_embeddings),
-        performed=performed,
-        tokens=input_tokens(model.spec),
+        parameters=parameter_count(stored_shapes(spec, layout)),
+        multiply_adds=multiply_adds(spec, layout) if classes is None else counted_multiply_adds(spec, layout, classes),
+        performed=_count(model),
+        tokens=input_tokens(spec),
     )
 
 
-def multiply_adds(spec: ModelSpec, layout: Layout, class_embeddings: Tensor | None = None) -> int:
-    """Returns the multiply-adds of one sample through a network as published; no weight is read."""
-    if spec.adapter is None and class_embeddings is None:
-        return plain_multiply_adds(spec, layout)
-    return published_multiply_adds(spec, layout, class_embeddings)
-
-
-def published_multiply_adds(spec: ModelSpec, layout: Layout, class_embeddings: Tensor | None = None) -> int:
-    """Returns what `multiply_adds` does, counted by running the network without numbers."""
+def counted_multiply_adds(spec: ModelSpec, layout: Layout, class_embeddings: Tensor | None = None) -> int:
+    """Returns what `multiply_adds` does, counted by running the network without numbers; for any count of classes."""
     published = Hydra(spec, layout, stored_shapes(spec, layout)).eval()
     published.class_embeddings = class_embeddings
     return _count(published)

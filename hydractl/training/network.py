@@ -1,6 +1,6 @@
 """A checkpoint as a network that trains in place, and back: its classifier, the tensors that train, their optimiser."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from torch import nn
 from hydractl.checkpoint.calibration import NOT_CALIBRATED
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import stored_shapes
-from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots
+from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import in_memory
 from hydractl.checkpoint.tower_spec import TowerSpec
@@ -81,7 +81,7 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
     """
     table = slots(spec)
     for part in train_only:
-        if not any(_is_part(part, name, slot, table) for name, slot in table.items()):
+        if not any(_is_part(part, name, slot) for name, slot in table.items()):
             towers = [tower.name for tower in spec.towers]
             raise OptionError(
                 f"`train_only` {part}: this model has no such part: choose {', '.join(GROUPS)}, {', '.join(towers)}, "
@@ -90,7 +90,7 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
     chosen = frozenset(
         name
         for name, slot in table.items()
-        if (not train_only or any(_is_part(part, name, slot, table) for part in train_only))
+        if (not train_only or any(_is_part(part, name, slot) for part in train_only))
         and not _is_below(name, slot, spec, freeze_below)
     )
     if not chosen:
@@ -102,15 +102,12 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
 
 
 def decays(name: str, slot: Slot) -> bool:
-    """Returns whether weight decay applies to a tensor: not to biases, norms, a scale and factors around one."""
-    return not name.endswith((".bias", ".r", ".s")) and slot.group != "norm" and len(slot.shape) > 0
+    """Returns whether weight decay applies to a tensor: not to biases, norms and a scale."""
+    return not name.endswith(".bias") and slot.group != "norm" and len(slot.shape) > 0
 
 
-def _is_part(part: str, name: str, slot: Slot, table: Mapping[str, Slot]) -> bool:
-    # What members change of a weight belongs to the same parts as the weight.
-    home = table[f"{name.rpartition('.')[0]}.weight"] if slot.group == ADAPTER else slot
-    groups = {slot.group, home.group}
-    return part in {name, slot.tower, *groups, *(f"{slot.tower}.{group}" for group in groups)}
+def _is_part(part: str, name: str, slot: Slot) -> bool:
+    return part in (name, slot.tower, slot.group, f"{slot.tower}.{slot.group}")
 
 
 def _first(tower: TowerSpec, freeze_below: int) -> int:
@@ -140,18 +137,13 @@ def with_new_classifier(
         seed: of that draw; members of one ensemble differ by it.
 
     Raises:
-        OptionError: a zero-shot model, which has no classifier, one that members share and adapt, or too few labels.
+        OptionError: a zero-shot model, which has no classifier, or too few labels.
     """
     task = find_task(checkpoint.spec.task)
     task.require_classifier(
         f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
         "transformers writes it, or from timm's image tower of it"
     )
-    if checkpoint.spec.adapter is not None and "classifier" in checkpoint.spec.adapter.parts:
-        raise OptionError(
-            f"{checkpoint.name}: its members adapt the classifier that they share: give each its own first, "
-            "with hydractl fuse and `separate` all"
-        )
     if len(labels) < task.fewest:
         raise OptionError(f"a classifier over {len(labels)} labels: expected two or more")
     spec = replace(checkpoint.spec, classes=len(labels))

@@ -1,12 +1,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.layout import Layout
 from hydractl.checkpoint.slots import GROUPS, slots
 from hydractl.families.load import read_checkpoint
-from hydractl.systems.cost import published_multiply_adds
+from hydractl.systems.cost import counted_multiply_adds
 from tests.references import Reference, family_variants
 
 
@@ -39,4 +39,4 @@ def check(checkpoint: Checkpoint, separate: Sequence[str], kind: int) -> None:
     # Members lack units of the last layer.
     units = {} if kept is None else {t.name: (*(None,) * (t.layers - 1), kept) for t in spec.towers}
     layout = Layout(heads, shared, units)
-    assert plain_multiply_adds(spec, layout) == published_multiply_adds(spec, layout)
+    assert multiply_adds(spec, layout) == counted_multiply_adds(spec, layout)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from transformers import ViTForImageClassification
 
 import hydractl
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
@@ -174,9 +174,7 @@ def test_a_budget_of_multiply_adds_spends_on_heads_and_units(here: Path, vit: Pa
     data = {"id_data": images} if method == "taylor" else {}
     hydractl.score_heads(vit, method="magnitude", units=True, output="scores.json")
     pruned = hydractl.prune(vit, method=method, budget_macs="0.4x", output="cut", **data).only
-    whole, left = (
-        plain_multiply_adds(read_checkpoint(path).spec, read_checkpoint(path).layout) for path in (vit, "cut")
-    )
+    whole, left = (multiply_adds(read_checkpoint(path).spec, read_checkpoint(path).layout) for path in (vit, "cut"))
     head, unit = 4 * 5 * (4 * 16 + 2 * 5), 2 * 5 * 16  # of 5 tokens, 4 and 16 wide
     assert 0.4 * whole - unit < left <= 0.4 * whole
     assert whole - left == head * len(pruned.dropped) + unit * len(pruned.units)
@@ -200,7 +198,7 @@ def test_a_budget_of_multiply_adds_spends_on_heads_and_units(here: Path, vit: Pa
 def test_a_budget_of_multiply_adds_above_a_trunk(here: Path, vit: Path) -> None:
     made = hydractl.prune(vit, method="random", budget_macs="0.7x", members=2, trunk=1, seed=3, output="m{member}")
     assert made.members[0].dropped != made.members[1].dropped
-    counts = {plain_multiply_adds(one.checkpoint.spec, one.checkpoint.layout) for one in made.members}
+    counts = {multiply_adds(one.checkpoint.spec, one.checkpoint.layout) for one in made.members}
     assert len(counts) == 1
     assert all(piece.layer for one in made.members for piece in (*one.dropped, *one.units))
     for wrong, message in [

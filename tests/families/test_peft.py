@@ -14,10 +14,12 @@ from transformers import BertForSequenceClassification, RobertaForSequenceClassi
 
 import hydractl
 from hydractl.checkpoint.contents import identity
+from hydractl.checkpoint.tensors import rounded
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
-from hydractl.families.peft import with_adapters
+from hydractl.families.peft import with_adapter
 from hydractl.inference import load_checkpoint
+from hydractl.surgery.slicing import with_dtype
 from tests.conftest import build_reference
 from tests.damage import edit_json
 from tests.references import Reference
@@ -26,7 +28,6 @@ peft = pytest.importorskip("peft")
 assert_close = partial(close, rtol=0, atol=1e-10)
 OF_BERT = ["query", "attention.output.dense", "intermediate.dense"]
 MAPS = {"vit": ["q_proj", "v_proj", "mlp.fc1"], "bert": OF_BERT, "roberta": OF_BERT}
-WHOLE = "base_model.model.vit.layers.0.attention.k_proj.weight"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -50,27 +51,33 @@ def adapters(
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("vit", {}), ("bert", {"use_rslora": True}), ("vit", {"layers_to_transform": [1, 2]})]
+    ("name", "settings"),
+    [
+        ("vit", {}),
+        ("bert", {"use_rslora": True}),
+        ("vit", {"layers_to_transform": [0, 2]}),
+        ("vit", {"modules_to_save": ["classifier", "layers.1.attention.o_proj"]}),
+    ],
 )
 def test_adapters_become_members(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     reference, places, expected = adapters(name, tmp_path, **settings)
-    fused = hydractl.fuse([reference.save(tmp_path / "base"), *places], output=tmp_path / "lora").checkpoint
-    assert fused.spec.adapter.kind == "low-rank"
-    assert_close(load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits, expected)
-    alone = hydractl.fuse([tmp_path / "base", places[0]]).checkpoint
-    assert alone.spec.adapter is None
+    base = reference.save(tmp_path / "base")
+    hydractl.fuse([base, *places], separate="all", output=tmp_path / "both")
+    assert_close(load_checkpoint(read_checkpoint(tmp_path / "both"))(**reference.inputs).member_logits, expected)
+    alone = hydractl.fuse([base, places[0]]).checkpoint
     assert_close(load_checkpoint(alone)(**reference.inputs).member_logits, expected[:1])
-    assert_close(
-        hydractl.fuse([tmp_path / "base", *places], soup=True).checkpoint.tensors["classifier.bias"].load(),
-        fused.tensors["classifier.bias"].load().mean(0),
-    )
+    soup = hydractl.fuse([base, *places], soup=True).checkpoint
+    members = [with_adapter(read_checkpoint(base), place) for place in places]
+    for weight in ("classifier.bias", f"{soup.spec.towers[0].name}.layers.0.attention.q.weight"):
+        assert_close(soup.tensors[weight].load(), torch.stack([m.tensors[weight].load() for m in members]).mean(0))
 
 
-def test_without_a_classifier_of_its_own_a_member_has_the_networks(tmp_path: Path) -> None:
-    reference, places, expected = adapters("vit", tmp_path, modules_to_save=None)
-    made = with_adapters(read_checkpoint(reference.save(tmp_path / "base")), places)
-    assert "classifier.weight" in made.shared
-    assert_close(load_checkpoint(made)(**reference.inputs).member_logits, expected)
+def test_members_may_have_adapters_of_other_maps_and_ranks(tmp_path: Path) -> None:
+    reference, [first, _], one = adapters("vit", tmp_path / "a", modules_to_save=None)
+    _, [_, second], other = adapters("vit", tmp_path / "b", r=3, target_modules=["o_proj"], modules_to_save=None)
+    fused = hydractl.fuse([reference.save(tmp_path / "base"), first, second], separate="all").checkpoint
+    assert {"classifier.weight", "vision.layers.0.mlp.fc2.weight"} <= fused.shared
+    assert_close(load_checkpoint(fused)(**reference.inputs).member_logits, torch.stack([one[0], other[1]]))
 
 
 BARE: dict[str, Any] = {
@@ -93,23 +100,30 @@ def test_a_base_network_takes_the_classifiers_of_its_adapters(name: str, classes
         return BARE[name].from_pretrained(tmp_path / "base", num_labels=classes).double()
 
     _, places, expected = adapters(name, tmp_path, network)
-    fused = hydractl.fuse([tmp_path / "base", *places], output=tmp_path / "lora").checkpoint
+    fused = hydractl.fuse([tmp_path / "base", *places], separate="all", output=tmp_path / "both").checkpoint
     assert fused.labels == tuple(f"LABEL_{i}" for i in range(classes))
-    found = load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits
+    found = load_checkpoint(read_checkpoint(tmp_path / "both"))(**reference.inputs).member_logits
     assert_close(found, expected)
     save_file({n: t for n, t in load_file(places[1] / WEIGHTS).items() if "classifier" not in n}, places[1] / WEIGHTS)
     with pytest.raises(CheckpointError, match="adapter1: .*bias, .*base"):
         hydractl.fuse([tmp_path / "base", *places])
 
 
-def test_adapters_in_a_pickle_are_the_same(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    base, places = saved
-    expected = identity(with_adapters(read_checkpoint(base), places))
-    old = [Path(copytree(place, tmp_path / place.name)) for place in places]
-    for place in old:
-        torch.save(load_file(place / WEIGHTS), place / "adapter_model.bin")
-        (place / WEIGHTS).unlink()
-    assert identity(with_adapters(read_checkpoint(base), old)) == expected
+def test_an_adapter_in_a_pickle_is_the_same(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    base, [place, _] = saved
+    expected = identity(with_adapter(read_checkpoint(base), place))
+    old = Path(copytree(place, tmp_path / "old"))
+    torch.save(load_file(place / WEIGHTS), old / "adapter_model.bin")
+    (old / WEIGHTS).unlink()
+    assert identity(with_adapter(read_checkpoint(base), old)) == expected
+
+
+def test_a_merged_weight_is_rounded_once(saved: tuple[Path, list[Path]]) -> None:
+    base, [place, _] = saved
+    short = with_dtype(read_checkpoint(base), torch.bfloat16)
+    name = "vision.layers.0.mlp.fc1.weight"
+    exact = with_adapter(with_dtype(short, torch.float64), place).tensors[name].load()
+    assert torch.equal(with_adapter(short, place).tensors[name].load(), rounded(exact, torch.bfloat16))
 
 
 def changed(**fields: Any) -> Callable[[Path], None]:
@@ -143,17 +157,16 @@ def turned(found: dict[str, Tensor], part: str) -> dict[str, Tensor]:
         (changed(of_the_future=1), "of_the_future"),
         (changed(bias="all"), "bias is"),
         (changed(init_lora_weights="pissa"), "init_lora_weights"),
-        (changed(lora_alpha=4), "scale is 2, but 1.5 in"),
         (lambda folder: (folder / CONFIG).write_text("[" * 10000), CONFIG),
         (lambda folder: (folder / WEIGHTS).unlink(), WEIGHTS),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"\x80\x04 no weights"), WEIGHTS),
         (tensors(lambda found: found | {"other.weight": torch.zeros(2)}), "other.weight"),
+        (tensors(lambda found: {n: t for n, t in found.items() if "lora" not in n}), "no LoRA factors"),
         (
-            tensors(lambda found: {n: t for n, t in found.items() if "layers.1." not in n}),
-            "does not change the same maps as",
+            tensors(lambda found: {n: t for n, t in found.items() if "0.mlp.fc1.lora_B" not in n}),
+            "fc1.weight has no lo",
         ),
         (tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 16).long()}), "torch.int64"),
-        (tensors(lambda found: found | {WHOLE: torch.zeros(16, 16)}), "attention.k.weight"),
         *((tensors(partial(turned, part=part)), "damaged: .* expected") for part in ("lora_A.weight", "lora_B.weight")),
     ],
 )
@@ -164,7 +177,7 @@ def test_what_is_no_such_adapter_is_refused(
     damaged = Path(copytree(places[1], tmp_path / "damaged"))
     damage(damaged)
     with pytest.raises(CheckpointError, match=message):
-        with_adapters(read_checkpoint(base), [places[0], damaged])
+        with_adapter(read_checkpoint(base), damaged)
 
 
 @pytest.fixture(scope="module")
@@ -174,13 +187,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     return reference.save(folder / "base"), places
 
 
-def test_what_adapters_cannot_go_with_is_refused(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
+def test_what_adapters_cannot_go_with_is_refused(saved: tuple[Path, list[Path]]) -> None:
     base, (first, second) = saved
-    _, uneven, _ = adapters("vit", tmp_path, layers_to_transform=[0, 2])
-    with pytest.raises(CheckpointError, match="adapter0: .* every layer"):
-        with_adapters(read_checkpoint(base), uneven)
     for models in ([first, second], [base, base, first, second], [first, second, base]):
         with pytest.raises(OptionError, match="adapters"):
             hydractl.fuse(models)
-    with pytest.raises(OptionError, match="separate"):
-        hydractl.fuse([base, first, second], separate="all")
+    with pytest.raises(OptionError, match="two members"):
+        hydractl.fuse([base, first], separate="all")
+    with pytest.raises(OptionError, match="has 2 members"):
+        hydractl.fuse([hydractl.fuse([base, first, second]), first])

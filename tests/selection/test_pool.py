@@ -1,10 +1,10 @@
 from pathlib import Path
 
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.heads import member_heads
 from hydractl.families.load import read_checkpoint
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet
 from hydractl.selection.pool import Criteria, gather
-from hydractl.systems.cost import multiply_adds
 from tests.conftest import build_reference
 
 

@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 import hydractl as library
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.output import mark
 from hydractl.families.load import read_checkpoint
 from hydractl.inputs.members import Limits
@@ -211,7 +211,7 @@ def test_without_training_families_are_tried_by_their_cost(hydractl: Command, he
 def test_families_cost_what_they_may(name: str, tmp_path: Path) -> None:
     network = read_checkpoint(build_reference(name).save(tmp_path))
     tried = families(BUILD, network, Limits(), tries=3)
-    whole = plain_multiply_adds(network.spec, network.layout)
+    whole = multiply_adds(network.spec, network.layout)
     assert tried
     for most, rows in tried.items():
         assert len(set(rows)) == len(rows)

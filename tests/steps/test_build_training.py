@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.families.load import read_checkpoint
@@ -129,9 +129,9 @@ def test_the_fused_members_cost_just_what_is_allowed(name: str, most: float, tmp
             members.append(drop_units(drop_heads(dense, heads), units))
         hydra = fuse(members)
         assert trunk_depth(hydra.spec, hydra.layout, tower.name) == 1
-        return plain_multiply_adds(hydra.spec, hydra.layout)
+        return multiply_adds(hydra.spec, hydra.layout)
 
-    allowed = most * plain_multiply_adds(dense.spec, dense.layout)
+    allowed = most * multiply_adds(dense.spec, dense.layout)
     assert cost(thin.units) <= allowed < cost(thin.units - 1)
 
 

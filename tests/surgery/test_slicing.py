@@ -13,10 +13,11 @@ from transformers import AutoModel, AutoProcessor, ViTModel
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.checkpoint.tensors import rounded
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import from_checkpoint
-from hydractl.surgery.slicing import as_embedding, drop_heads, rounded
+from hydractl.surgery.slicing import as_embedding, drop_heads
 from tests.cli.conftest import save_clip, save_vit
 from tests.factories import save_tagger
 from tests.references import Reference

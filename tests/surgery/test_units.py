@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.layout import member_units
@@ -20,7 +21,6 @@ from hydractl.model.hydra import from_checkpoint, to_checkpoint, without_heads
 from hydractl.reports.summary import key_facts, summarize, summary_lines
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
-from hydractl.systems.cost import multiply_adds
 from tests.conftest import build_reference
 from tests.references import Reference, answers, with_tensors
 from tests.surgery.test_slicing import TOWER_INPUTS

@@ -17,8 +17,8 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Hidden, Layer, Place, Tower, scaled
 from hydractl.model.fast.packing import PackedAttention
 from hydractl.model.fast.pooled import PooledAttention
-from hydractl.model.fast.products import FastMemberMlp, FastMlp, fast_linear, fast_mlp
-from hydractl.model.linear import Linear, LowRank, RankOne
+from hydractl.model.fast.products import FastLinear, FastMemberMlp, FastMlp, fast_mlp
+from hydractl.model.linear import Linear
 
 
 def optimize(model: nn.Module, spec: ModelSpec, layout: Layout) -> None:
@@ -35,7 +35,7 @@ def optimize(model: nn.Module, spec: ModelSpec, layout: Layout) -> None:
             model.add_module(tower.name, FastTower(module, common))
     for name, child in model.named_children():
         if isinstance(child, Linear):
-            model.add_module(name, fast_linear(child))
+            model.add_module(name, FastLinear(child))
     model.eval().requires_grad_(False)
 
 
@@ -45,7 +45,7 @@ def use_fast_products(model: nn.Module, spec: ModelSpec) -> None:
         for layer in cast(Tower, model.get_submodule(tower.name)).layers:
             layer.mlp = fast_mlp(layer.mlp)
             for part in ("q", "k", "v"):
-                layer.attention.add_module(part, fast_linear(cast(Linear, layer.attention.get_submodule(part))))
+                layer.attention.add_module(part, FastLinear(cast(Linear, layer.attention.get_submodule(part))))
     model.requires_grad_(False)
 
 
@@ -67,9 +67,9 @@ class FastTower(Tower):
         layers = [FastLayer(layer, pooled=i == last, common=i == common) for i, layer in enumerate(tower.layers)]
         self.layers = cast("Sequence[FastLayer]", nn.ModuleList(layers))
         self.norm = tower.norm
-        self.pooler = fast_linear(tower.pooler) if tower.pooler is not None else None
+        self.pooler = FastLinear(tower.pooler) if tower.pooler is not None else None
         self.pooler_norm, self.attention_pool = tower.pooler_norm, tower.attention_pool
-        self.projection = fast_linear(tower.projection) if tower.projection is not None else None
+        self.projection = FastLinear(tower.projection) if tower.projection is not None else None
         self.eval()
 
     @torch.no_grad()
@@ -111,7 +111,7 @@ class FastTower(Tower):
 class FastLayer(Layer):
     """A layer with its attention's weights laid out for speed."""
 
-    attention: PackedAttention | PooledAttention | FusedAttention
+    attention: PackedAttention | PooledAttention
     mlp: FastMlp | FastMemberMlp
 
     def __init__(
@@ -126,7 +126,10 @@ class FastLayer(Layer):
         """
         nn.Module.__init__(self)
         self.pre_norm, self.pooled = layer.pre_norm, pooled
-        self.attention = _fast_attention(attention or cast("FusedAttention", layer.attention), pooled, common)
+        fused = attention or cast(FusedAttention, layer.attention)
+        # The scores of pooled tokens alone would have to know where these stand.
+        plain = fused.positions.is_plain and fused.q_norm is None
+        self.attention = PooledAttention(fused) if pooled and plain else PackedAttention(fused, common)
         self.attention_norm, self.mlp, self.mlp_norm = layer.attention_norm, fast_mlp(layer.mlp), layer.mlp_norm
         self.adds = layer.attention_scale is None
         self.register_parameter("attention_scale", layer.attention_scale)
@@ -161,13 +164,3 @@ class FastLayer(Layer):
             return x + scaled(self.mlp(self.mlp_norm(x)), self.mlp_scale)
         x = self.attention_norm(x)
         return self.mlp_norm(x + self.mlp(x))
-
-
-def _fast_attention(
-    attention: FusedAttention, pooled: bool, common: bool
-) -> PackedAttention | PooledAttention | FusedAttention:
-    if any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o)):
-        return attention  # its products are of weights that each member changes
-    # The scores of pooled tokens alone would have to know where these stand.
-    plain = attention.positions.is_plain and attention.q_norm is None
-    return PooledAttention(attention) if pooled and plain else PackedAttention(attention, common)

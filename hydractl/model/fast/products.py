@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.model.encoder import MemberMlp, Mlp
-from hydractl.model.linear import Linear, LowRank, RankOne
+from hydractl.model.linear import Linear
 
 # The operator is the one that torch.compile uses for such products.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -189,11 +189,6 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def fast_linear(linear: Linear) -> Linear:
-    """Returns the same map by the fastest products; one that members adapt stays as it is."""
-    return linear if isinstance(linear, LowRank | RankOne) else FastLinear(linear)
-
-
 class FastLinear(Linear):
     """`Linear` by the fastest products."""
 
@@ -216,8 +211,8 @@ class FastMlp(Mlp):
 
     def __init__(self, mlp: Mlp) -> None:
         nn.Module.__init__(self)
-        self.fc1, self.fc2, self.activation = fast_linear(mlp.fc1), fast_linear(mlp.fc2), mlp.activation
-        self.factor = fast_linear(mlp.factor) if mlp.factor is not None else None
+        self.fc1, self.fc2, self.activation = FastLinear(mlp.fc1), FastLinear(mlp.fc2), mlp.activation
+        self.factor = FastLinear(mlp.factor) if mlp.factor is not None else None
         self.norm, self.normed = mlp.norm, not isinstance(mlp.norm, nn.Identity)
         self.fusible = mlp.activation in FUSIBLE and mlp.fc1.serves_all
 
