@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import hydractl  # noqa: F401 (first: it turns off what other libraries send home)
 
@@ -31,6 +32,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+
+# How long a case takes, and how long it is to make, is a matter of what else the machine does.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 #: Set in the process of a test that is marked `apart`.
 APART = "HYDRACTL_TEST_APART"
