@@ -49,9 +49,7 @@ class Option:
     help: str  # one sentence or two, for `--help` and for the docstring
     heading: Heading = "What to do"  # its section in `--help`
     metavar: str | None = None  # the placeholder of its value there
-    # minimum, maximum: the range of a number, both ends included
-    minimum: float | None = None
-    maximum: float | None = None
+    within: tuple[float, float] | None = None  # the range of a number, both ends included
     flags: tuple[str, ...] = ()  # its spellings on the command line; default `--name`
     positional: bool = False  # whether the command line takes it without a flag
     repeated: bool = False  # whether its flag may be given several times, if the annotation does not say so
@@ -162,13 +160,12 @@ class Declared:
             self._check_number(value)
 
     def _check_number(self, value: Any) -> None:
-        low, high = self.option.minimum, self.option.maximum
         kind, expected = (int, "a whole number") if self.type is int else (int | float, "a number")
         if not isinstance(value, kind) or isinstance(value, bool) or not -inf < value < inf:
             raise OptionError(f"`{self.name}` {brief(value)}: expected {expected}")
-        if (low is not None and value < low) or (high is not None and value > high):
-            ends = [f"{end}" if isinstance(end, int) else f"{end:g}" for end in (low, high) if end is not None]
-            expected = " to ".join(ends) if len(ends) == 2 else f"at {'most' if low is None else 'least'} {ends[0]}"
+        low, high = self.option.within or (-inf, inf)
+        if not low <= value <= high:
+            expected = " to ".join(f"{end}" if isinstance(end, int) else f"{end:g}" for end in (low, high))
             raise OptionError(f"`{self.name}` {brief(value)}: expected {expected}")
 
 

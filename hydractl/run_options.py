@@ -111,12 +111,11 @@ Workers = Annotated[
         "Processes that decode images; they do not change the result.",
         "Compute",
         rare=True,
-        minimum=0,
-        maximum=1024,
+        within=(0, 1024),
         remembered=False,
     ),
 ]
-Seed = Annotated[int, Option("Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)]
+Seed = Annotated[int, Option("Seed of all random draws.", "Compute", within=(0, bounds.SEED))]
 OUTPUT_FLAGS = ("--output", "-o")
 Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=OUTPUT_FLAGS, remembered=False)]
 Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
@@ -134,8 +133,7 @@ def ratio_option(about: str, metavar: str) -> float | None:
         None,
         about,
         metavar=metavar,
-        minimum=bounds.CHEAPEST,
-        maximum=bounds.DEAREST,
+        within=(bounds.CHEAPEST, bounds.DEAREST),
         parse=bounds.parse_ratio,
         plain=bounds.ratio_text,
     )
@@ -151,8 +149,7 @@ class Compute:
         DEFAULT_BATCH_SIZE,
         "Samples per forward pass; it determines the batches, and so the exact result.",
         "Compute",
-        minimum=1,
-        maximum=bounds.BATCH,
+        within=(1, bounds.BATCH),
         rare=True,
     )
 

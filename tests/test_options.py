@@ -22,7 +22,7 @@ class Boil:
     name: ClassVar[str] = "boil"
     help: ClassVar[str] = "in water"
 
-    salt: Annotated[float, Option("Spoons of salt.", minimum=0)] = 1.0
+    salt: Annotated[float, Option("Spoons of salt.", within=(0, 99))] = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Fry:
     name: ClassVar[str] = "fry"
     help: ClassVar[str] = "in a pan"
 
-    oil: Annotated[float, Option("Spoons of oil.", minimum=0)]
+    oil: Annotated[float, Option("Spoons of oil.", within=(0, 99))]
 
 
 @dataclass(frozen=True)
 class Table:
-    seats: Annotated[int, Option("Chairs.", minimum=1)] = 4
+    seats: Annotated[int, Option("Chairs.", within=(1, 99))] = 4
     cloth: Annotated[bool, Option("A table cloth.", remembered=False)] = False
     candles: Annotated[int, Option("Candles.")] = 0
 
@@ -44,7 +44,7 @@ class Table:
 class CookEggs:
     """Cook eggs."""
 
-    eggs: Annotated[int, Option("How many.", minimum=1, maximum=12, positional=True)]
+    eggs: Annotated[int, Option("How many.", within=(1, 12), positional=True)]
     way: Annotated[Boil | Fry, Option("How to cook."), Rows((Boil, Fry))] = Boil()
     size: Annotated[Literal["S", "L"], Option("Their size.")] = "L"
     guests: Annotated[Sequence[Any], Option("Who eats.", remembered=False)] = ()
@@ -123,8 +123,8 @@ NUMBERS = [
 
 
 def beyond(option: Declared) -> Iterator[Any]:
-    low, high = option.option.minimum, option.option.maximum
-    assert low is not None and high is not None
+    assert option.option.within is not None
+    low, high = option.option.within
     yield from (low - 1, high + 1, 10**30, -(10**30), 10**5000, float("nan"), float("inf"), -float("inf"))
 
 
@@ -137,8 +137,7 @@ def anything(option: Declared) -> Any:
 
 @pytest.mark.parametrize(("command", "option"), NUMBERS)
 def test_each_number_has_bounds_and_is_held_to_them(command: Any, option: Declared) -> None:
-    low, high = option.option.minimum, option.option.maximum
-    assert low is not None and high is not None and low < high
+    assert option.option.within is not None and option.option.within[0] < option.option.within[1]
     others = {other.name: anything(other) for other in declared(command.step) if other.required}
     for value in beyond(option):
         given = {**others, option.name: value} | ({option.choice: option.takers[0]} if option.choice else {})

@@ -139,7 +139,7 @@ class Drawn(ScoreMethod):
     name = "random"
     help = "drawn by the seed; needs no data"
 
-    seed: int = option(0, "Seed of the draws.", "Compute", minimum=0, maximum=SEED)
+    seed: int = option(0, "Seed of the draws.", "Compute", within=(0, SEED))
     units: Units = False
 
     def score(self, scoring: Scoring) -> Scored:

@@ -255,7 +255,7 @@ def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> An
     text = respelled(about.help, options)
     if about.positional:
         return Annotated[kind, typer.Argument(metavar=metavar(option), help=text)]
-    low, high = (about.minimum, about.maximum) if option.type in (int, float) else (None, None)
+    low, high = (option.type in (int, float) and about.within) or (None, None)
     flag = typer.Option(
         *flags_of(option),
         metavar=metavar(option),

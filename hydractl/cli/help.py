@@ -165,9 +165,9 @@ def _record(option: Declared, text: str, default: str | None) -> tuple[str, str]
 
 def _range(option: Declared) -> str:
     """Returns the range of a number, as far as it helps a reader."""
-    low, high = option.option.minimum, option.option.maximum
-    if option.type not in (int, float) or low is None or high is None:
+    if option.type not in (int, float) or option.option.within is None:
         return ""
+    low, high = option.option.within
     if high <= TELLING_BOUND:
         return f"{low:g} to {high:g}"
     return f"at least {low:g}" if low > 1 else ""

@@ -49,9 +49,7 @@ DEFAULT_TEMPLATE = "A photo of a {label}."
 
 Limit = Annotated[
     int | None,
-    Option(
-        "Use only N samples of each data set, spread evenly over it.", "Data", "N", minimum=1, maximum=bounds.SAMPLES
-    ),
+    Option("Use only N samples of each data set, spread evenly over it.", "Data", "N", within=(1, bounds.SAMPLES)),
 ]
 Classes = Annotated[
     Any,

@@ -74,8 +74,7 @@ class Settings:
         None,
         "One temperature for all systems; fit computes one per system on `calib_data`. Default: each system's own.",
         metavar="fit|T",
-        minimum=bounds.COLDEST,
-        maximum=bounds.HOTTEST,
+        within=(bounds.COLDEST, bounds.HOTTEST),
         rare=True,
     )
 
@@ -141,8 +140,7 @@ class Procedure:
         "Resample R times for 95 % intervals, paired differences and the verdict; 0 turns them off. Default: 1000 for "
         "up to 100,000 samples.",
         metavar="R",
-        minimum=0,
-        maximum=bounds.DRAWS,
+        within=(0, bounds.DRAWS),
         rare=True,
     )
     compare: str | None = option(
@@ -151,7 +149,7 @@ class Procedure:
     allow_leak: bool = option(
         False, "Also evaluate on samples that were used to make a model; the report lists them.", rare=True
     )
-    seed: int = option(0, "Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)
+    seed: int = option(0, "Seed of all random draws.", "Compute", within=(0, bounds.SEED))
     save_logits: str | Path | None = option(
         None,
         "Save FOLDER/NAME for predictions:FOLDER/NAME, with features where the score reads them.",

@@ -71,14 +71,14 @@ EFFORTS = (
 class MemberChoice:
     """The candidates for members, and the rule by which they are chosen."""
 
-    members: int = option(3, "Number of members.", minimum=1, maximum=100)
+    members: int = option(3, "Number of members.", within=(1, 100))
     budgets: str = option(
         "8%,17%,33%", "Heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%", rare=True
     )
     draws: int | None = option(
-        None, "Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100, rare=True
+        None, "Draws from the first heads of each circuit, per budget.", within=(0, 100), rare=True
     )
-    random: int | None = option(None, "Draws from all heads, per budget.", minimum=0, maximum=1000, rare=True)
+    random: int | None = option(None, "Draws from all heads, per budget.", within=(0, 1000), rare=True)
     trunks: str | None = option(
         None,
         "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
@@ -159,12 +159,11 @@ class BuildOptions:
         None,
         "Samples of each set for the circuit search, which takes most of the time.",
         "Data",
-        minimum=1,
-        maximum=bounds.SAMPLES,
+        within=(1, bounds.SAMPLES),
         rare=True,
     )
     train_samples: int | None = option(
-        None, "Samples to train on. Default: `limit`, or all.", "Data", minimum=1, maximum=bounds.SAMPLES, rare=True
+        None, "Samples to train on. Default: `limit`, or all.", "Data", within=(1, bounds.SAMPLES), rare=True
     )
     effort: Literal["quick", "normal", "thorough"] = option(
         "normal",

@@ -69,9 +69,7 @@ class AnalyseHeads:
 
     model: Model
     circuit: Annotated[CircuitLike, Option("The circuit whose heads are compared.", metavar="FILE|-", remembered=False)]
-    budget: int | None = option(
-        None, "Heads to drop. Default: all that the circuit ranks.", minimum=1, maximum=bounds.HEADS
-    )
+    budget: int | None = option(None, "Heads to drop. Default: all that the circuit ranks.", within=(1, bounds.HEADS))
     id_data: LabelledData
     ood_data: Annotated[DataLike, Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)]
     reading: Reading = Reading()
@@ -216,9 +214,9 @@ class AnalyseSpeed:
     graphs: bool = option(False, "Record each model's forward pass as a CUDA graph.", "Compute", rare=True)
     transformers: bool = option(False, "Time transformers' own forward of Hugging Face folders too.")
     seconds: float = option(
-        10, "Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400, rare=True
+        10, "Time for each batch size and precision, without warm-up.", within=(0, 86_400), rare=True
     )
-    tokens: int = option(128, "Length of texts.", minimum=1, maximum=2**20, rare=True)
+    tokens: int = option(128, "Length of texts.", within=(1, 2**20), rare=True)
     processor_time: bool = option(
         False, "Measure processor time of one thread, for a busy machine.", "Compute", rare=True
     )

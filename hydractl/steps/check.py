@@ -123,7 +123,7 @@ class Check:
         metadata=required("ID data that the model has not seen, with labels.", "Data", "SOURCE[:SPLIT]"),
     )
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
-    probes: int = option(200, "Samples to make each probe from; 0 turns probes off.", minimum=0, maximum=10**6)
+    probes: int = option(200, "Samples to make each probe from; 0 turns probes off.", within=(0, 10**6))
     report: str | Path | None = option(None, "Write a page with an example of each probe.", "Output", "FOLDER")
     reading: Reading = Reading()
     skip_bad: SkipBad = False

@@ -100,16 +100,14 @@ class EightBits:
         None,
         "Refuse a graph that loses more accuracy beyond chance, in percentage points.",
         metavar="POINTS",
-        minimum=0,
-        maximum=100,
+        within=(0, 100),
         rare=True,
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE,
         "Samples per pass of the fit; give the batch size that the graph will serve.",
         "Compute",
-        minimum=1,
-        maximum=BATCH,
+        within=(1, BATCH),
         rare=True,
     )
 

@@ -121,8 +121,7 @@ class Predict:
         f"Processes that read and prepare images ahead; they do not change the result. Default: {READERS} with "
         "`output`, else 0.",
         "Compute",
-        minimum=0,
-        maximum=1024,
+        within=(0, 1024),
         remembered=False,
         rare=True,
     )

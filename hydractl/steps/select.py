@@ -85,8 +85,8 @@ class Candidates:
         (), "Circuit that candidates follow; repeat it for several.", metavar="FILE", remembered=False
     )
     pools: str = _listed("Draw candidates from the first N heads of each circuit, for each N.", "25,40")
-    draws: int = option(4, "Draws for each circuit, budget and pool.", minimum=1, maximum=1000, rare=True)
-    random: int = option(0, "Draws from all heads for each budget.", minimum=0, maximum=1000, plain=_if_given)
+    draws: int = option(4, "Draws for each circuit, budget and pool.", within=(1, 1000), rare=True)
+    random: int = option(0, "Draws from all heads for each budget.", within=(0, 1000), plain=_if_given)
     without_dense: bool = option(False, "Do not take the network itself as a member.", plain=_if_given, rare=True)
 
     @property

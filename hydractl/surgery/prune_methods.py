@@ -51,8 +51,7 @@ SAMPLES: int | None = option(
     "Samples to draw from `id_data` by the seed. Default: all.",
     "Data",
     "N",
-    minimum=1,
-    maximum=bounds.SAMPLES,
+    within=(1, bounds.SAMPLES),
     rare=True,
 )
 SEARCHED = Option("OOD data for searching a circuit.", "Data", OOD_SOURCE, repeated=True, remembered=False)
@@ -77,8 +76,7 @@ class Spread:
         None,
         "Keep all heads below layer L, a trunk that members share.",
         metavar="L",
-        minimum=1,
-        maximum=bounds.LAYERS,
+        within=(1, bounds.LAYERS),
         rare=True,
     )
 
@@ -101,8 +99,7 @@ class UnitCut:
         None,
         "Number of members to make; each draws its own heads and keeps different units.",
         metavar="M",
-        minimum=2,
-        maximum=bounds.MEMBERS,
+        within=(2, bounds.MEMBERS),
     )
 
     def __post_init__(self) -> None:
@@ -207,8 +204,7 @@ class ByCircuit(Method):
         None,
         "Draw the heads at random from the first P of the circuit.",
         metavar="P",
-        minimum=1,
-        maximum=bounds.HEADS,
+        within=(1, bounds.HEADS),
         rare=True,
     )
     spread: Annotated[Spread, Without("scope", "towers")] = Spread()

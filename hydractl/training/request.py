@@ -28,8 +28,8 @@ class Hyperparameters:
         (), "Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True
     )
     lr_grid: Several | None = option(None, "Learning rates to try; validation chooses.", metavar="A,B,...", rare=True)
-    epochs: float | None = option(None, "Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
-    steps: int | None = option(None, "Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)
+    epochs: float | None = option(None, "Passes over the training data.", metavar="X", within=(0, bounds.EPOCHS))
+    steps: int | None = option(None, "Optimiser steps.", metavar="N", within=(1, bounds.STEPS))
     train_only: Several | None = option(
         None, "Train these parts only: attention, mlp, text.norm ...", metavar="PART,...", rare=True
     )
@@ -37,8 +37,7 @@ class Hyperparameters:
         None,
         "Freeze the layers below this one; a negative number counts from the top.",
         metavar="L",
-        minimum=-bounds.LAYERS,
-        maximum=bounds.LAYERS,
+        within=(-bounds.LAYERS, bounds.LAYERS),
         rare=True,
     )
     new_classifier: Literal["no", "zeros", "normal"] | None = option(
@@ -65,14 +64,14 @@ class Hyperparameters:
 def _seed_of(draws: str) -> int | None:
     """Declares the seed of some draws, which all members share."""
     about = f"Seed of {draws}, for all members. Default: each member's own seed."
-    return option(None, about, "Compute", minimum=0, maximum=bounds.SEED, rare=True)
+    return option(None, about, "Compute", within=(0, bounds.SEED), rare=True)
 
 
 @dataclass(frozen=True)
 class Seeds:
     """The seeds of a run's draws; each may be varied alone ([HE] B.5)."""
 
-    seed: int = option(0, "Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)
+    seed: int = option(0, "Seed of all random draws.", "Compute", within=(0, bounds.SEED))
     order_seed: int | None = _seed_of("the samples' order")
     noise_seed: int | None = _seed_of("dropout and augmentation")
 
@@ -101,8 +100,7 @@ class TrainingSources:
         "Hold N training samples out for validation, always the same ones.",
         "Data",
         "N",
-        minimum=1,
-        maximum=bounds.SAMPLES,
+        within=(1, bounds.SAMPLES),
         rare=True,
     )
     outlier_data: DataSetsLike = option(
@@ -132,8 +130,7 @@ class Execution:
         None,
         "Samples per forward pass and device; a step adds up as many passes as it needs. Default: one pass.",
         "Compute",
-        minimum=1,
-        maximum=bounds.BATCH,
+        within=(1, bounds.BATCH),
         rare=True,
     )
     workers: Workers = 0
@@ -143,8 +140,7 @@ class Execution:
         None,
         "Steps between saved states. Default: an epoch, at most 500.",
         "Output",
-        minimum=1,
-        maximum=bounds.STEPS,
+        within=(1, bounds.STEPS),
         rare=True,
     )
     force: Force = False

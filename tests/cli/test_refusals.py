@@ -156,7 +156,7 @@ def test_an_option_of_another_row_is_refused(command: Command, option: Declared)
     options = {each.name: each for each in declared(command.step)}
     others = [row for row in options[str(option.choice)].choices if row not in option.takers]
     given: dict[str, Any] = {each.name: anything(each) for each in options.values() if each.required}
-    given |= {option.name: anything(option) if option.option.minimum is None else option.option.minimum}
+    given |= {option.name: anything(option) if option.option.within is None else option.option.within[0]}
     for row in others:
         with pytest.raises(OptionError, match=f"`{option.name}` has no effect"):
             make(command.step, given | {option.choice: row})
