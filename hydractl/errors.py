@@ -12,13 +12,7 @@ from hydractl.text import abridged, first_sentence, one_line, without_secrets
 
 LONGEST = 600  # characters of a message, names of files included
 #: The extra that installs a package, by the name under which it is imported; the core works without all of them.
-EXTRAS = {
-    "accelerate": "train",
-    "matplotlib": "plots",
-    "onnx": "onnx",
-    "onnxruntime": "onnx",
-    "onnxscript": "onnx",
-}
+EXTRAS = {"accelerate": "train", "matplotlib": "plots", "onnx": "onnx", "onnxruntime": "onnx", "onnxscript": "onnx"}
 
 
 class HydractlError(Exception):

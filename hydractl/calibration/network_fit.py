@@ -204,11 +204,7 @@ def _answers(networks: NetworkSystem, answers: Answering, reads: Reads, on_batch
 
 
 def calibrated(
-    checkpoint: Checkpoint,
-    fits: Fits,
-    material: CalibrationData,
-    *,
-    options: Mapping[str, Any],
+    checkpoint: Checkpoint, fits: Fits, material: CalibrationData, *, options: Mapping[str, Any]
 ) -> Checkpoint:
     """Returns the model with its temperature and its OOD score.
 

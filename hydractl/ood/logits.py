@@ -73,12 +73,7 @@ def energy(_state: State, answers: Outputs) -> Tensor:
     return -answers.temperature * mean.logsumexp(-1)
 
 
-MSP = OodScore(
-    "msp",
-    "log(1 - the maximum softmax probability of the members' mean)",
-    "Hendrycks & Gimpel 2017",
-    doubt,
-)
+MSP = OodScore("msp", "log(1 - the maximum softmax probability of the members' mean)", "Hendrycks & Gimpel 2017", doubt)
 ENTROPY = OodScore(
     "entropy", "logarithm of the entropy of the members' mean probability", "Lakshminarayanan et al. 2017", entropy
 )

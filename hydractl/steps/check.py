@@ -119,8 +119,7 @@ class Check:
         )
     )
     id_data: DataLike = field(
-        kw_only=True,
-        metadata=required("ID data that the model has not seen, with labels.", "Data", "SOURCE[:SPLIT]"),
+        kw_only=True, metadata=required("ID data that the model has not seen, with labels.", "Data", "SOURCE[:SPLIT]")
     )
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     probes: int = option(200, "Samples to make each probe from; 0 turns probes off.", within=(0, 10**6))

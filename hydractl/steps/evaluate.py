@@ -49,11 +49,7 @@ class Evaluate:
 
     systems: Systems = field(
         metadata=required(
-            f"Systems to evaluate: {SPELLINGS}.",
-            "Model",
-            "[NAME=]SYSTEM...",
-            positional=True,
-            repeated=True,
+            f"Systems to evaluate: {SPELLINGS}.", "Model", "[NAME=]SYSTEM...", positional=True, repeated=True
         )
     )
     suite: SuiteLike | None = option(

@@ -67,12 +67,7 @@ class Fuse:
     """
 
     models: Sequence[ModelLike] = option(
-        (),
-        "The members, in order.",
-        "Model",
-        "MODEL...",
-        positional=True,
-        remembered=False,
+        (), "The members, in order.", "Model", "MODEL...", positional=True, remembered=False
     )
     separate: str | None = option(
         None,

@@ -147,10 +147,7 @@ class Select:
     model: Model
     candidates: Candidates = Candidates()
     budgets: str = _listed("Heads that candidates drop, as numbers or shares of all above the trunk.", "6,12,33%")
-    objective: SelectionObjective = option(
-        "nll",
-        "Select members by NLL, or by NLL at their best common temperature.",
-    )
+    objective: SelectionObjective = option("nll", "Select members by NLL, or by NLL at their best common temperature.")
     members: str = option("3", "Number of members, or the range to choose it from.", metavar="M|A-B")
     limits: Limits = Limits()
     trunks: str = _listed("Trunk depths to try: below layer L all candidates keep the same heads.", "0,2,4")
@@ -176,11 +173,7 @@ class Select:
         from hydractl.selection.pool import Criteria, choose
         from hydractl.selection.selection_run import SelectionRun
 
-        criteria = Criteria(
-            members,
-            multiply_adds=self.limits.budget_macs,
-            parameters=self.limits.budget_params,
-        )
+        criteria = Criteria(members, multiply_adds=self.limits.budget_macs, parameters=self.limits.budget_params)
         self._check_task()
         material = open_material(
             self.model, self.id_data, None, reading=self.reading, compute=self.compute, watch=watch

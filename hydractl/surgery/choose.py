@@ -88,12 +88,7 @@ class _Priced(NamedTuple):
 
 
 def by_price(
-    checkpoint: Checkpoint,
-    heads: Mapping[Head, float],
-    units: Mapping[Unit, float],
-    share: float,
-    *,
-    comparable: bool,
+    checkpoint: Checkpoint, heads: Mapping[Head, float], units: Mapping[Unit, float], share: float, *, comparable: bool
 ) -> tuple[list[Head], list[Unit]]:
     """Returns the heads and MLP units with the lowest scores per multiply-add that leave a network a share of its own.
 

@@ -23,16 +23,7 @@ from hydractl.data.reading import OOD_SOURCE, SOURCE, DataLike, DataSetsLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without, option
 from hydractl.run_options import ratio_option
-from hydractl.surgery.choose import (
-    Scope,
-    at_random,
-    by_price,
-    by_ranking,
-    by_scores,
-    by_taylor,
-    dealt,
-    units_leaving,
-)
+from hydractl.surgery.choose import Scope, at_random, by_price, by_ranking, by_scores, by_taylor, dealt, units_leaving
 from hydractl.surgery.provenance import require_same_model
 
 if TYPE_CHECKING:
