@@ -152,7 +152,7 @@ def file_of_ours(reference: str) -> Path | None:
         return None
     if path.name == "build.toml" and (made := path.parent / NAMES[0]).is_file():
         return made
-    if path.suffix == RECIPE:
+    if path.suffix in (RECIPE, ".json"):
         return path
     with path.open("rb") as file:
         start = file.read(64)

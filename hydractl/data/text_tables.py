@@ -48,10 +48,12 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
     It is the usual one, unless the header has no such separator and another one divides it and all rows alike.
 
     Raises:
-        DataError: another one divides the header and only some rows alike.
+        DataError: another one divides the header and only some rows alike, or the file is in UTF-16.
     """
     with _opened(file) as text:
         first = text.readline().strip().strip('"')
+        if "\0" in first:
+            raise DataError(f"{source}: is not text in UTF-8, but in UTF-16 or none: save it as UTF-8")
         if first.startswith(EXCEL) and first.removeprefix(EXCEL) in SEPARATORS:
             return first.removeprefix(EXCEL), 1
         if len(_cells(text, usual, 1)[0]) > 1:

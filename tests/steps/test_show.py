@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import hydractl as library
-from hydractl.errors import HydractlError
+from hydractl.errors import ArtifactError, HydractlError
 from hydractl.evaluation.results import DataInfo, Results, SetInfo
 from hydractl.reports.describe import KINDS
 from hydractl.reports.page import report_json
@@ -53,6 +53,13 @@ def test_every_kind_of_artifact(kind: str, tmp_path: Path) -> None:
     for expected in ARTIFACTS[kind][1]:
         assert expected in said
     assert found.to_json()["name"] == str(file)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "1"])
+def test_other_json_is_no_damaged_model(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(ArtifactError, match="name a model, or an artifact"):
+        library.inspect(tmp_path / "a.json")
 
 
 @pytest.mark.slow
