@@ -53,7 +53,7 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
     with _opened(file) as text:
         first = text.readline().strip().strip('"')
         if "\0" in first:
-            raise DataError(f"{source}: is not text in UTF-8, but in UTF-16 or none: save it as UTF-8")
+            raise DataError(f"{source}: has zero bytes, as text in UTF-16 has: save it as UTF-8")
         if first.startswith(EXCEL) and first.removeprefix(EXCEL) in SEPARATORS:
             return first.removeprefix(EXCEL), 1
         if len(_cells(text, usual, 1)[0]) > 1:

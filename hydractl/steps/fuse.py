@@ -111,9 +111,8 @@ class Fuse:
         if not adapters:
             networks = [as_checkpoint(model) for model in models]
             return networks, [], networks
-        others = len(models) - len(adapters)
-        if others != 1 or is_adapter(models[0]):
-            raise OptionError(f"{others} networks and {len(adapters)} adapters: name one network, then its adapters")
+        if is_adapter(models[0]) or len(models) - len(adapters) > 1:
+            raise OptionError(f"{adapters[0]}: is a LoRA adapter: name one network first, and behind it adapters alone")
         base = _base(models[0])
         return [base], list(map(adapter_identity, adapters)), [with_adapter(base, folder) for folder in adapters]
 

@@ -116,7 +116,7 @@ def test_a_separator_that_divides_some_rows_otherwise_is_refused(tmp_path: Path)
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_text_in_utf_16_is_named_as_such(separator: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"text{separator}label\na{separator}b\n", encoding="utf-16")
-    with pytest.raises(DataError, match="UTF-16 or none: save it as UTF-8"):
+    with pytest.raises(DataError, match="as text in UTF-16 has: save it as UTF-8"):
         open_samples(f"{tmp_path}/a.csv", "text")
 
 
