@@ -62,17 +62,6 @@ def test_what_makes_numbers_doubtful_is_said_though_quiet(hydractl: Command, ber
     assert hydractl("evaluate", bert, "--id-data", tmp_path / "right.jsonl", "--quiet").err == ""
 
 
-def test_classes_that_calibration_data_lack_are_named_though_quiet(
-    hydractl: Command, bert: Path, tmp_path: Path
-) -> None:
-    for name, labels in (("id", LABELS), ("some", LABELS[:2])):
-        rows = [json.dumps({"text": f"{name} {'a ' * at}", "label": label}) for at, label in enumerate(labels * 2)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
-    fit = ("--calib-data", tmp_path / "some.jsonl", "--temperature", "fit", "--quiet")
-    result = hydractl("evaluate", bert, "--id-data", tmp_path / "id.jsonl", *fit, code=0)
-    assert "bert: some: holds no sample of 1: owl (of 3 classes): " in result.err
-
-
 def test_texts_that_lose_their_end_are_counted(hydractl: Command, bert: Path, tmp_path: Path) -> None:
     rows = ["a " * 30, "a", "good " * 15]  # the model takes 16 tokens, two of them its own
     (tmp_path / "id.jsonl").write_text("\n".join(json.dumps({"text": text, "label": "cat"}) for text in rows))

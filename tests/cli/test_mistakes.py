@@ -9,10 +9,13 @@ from pathlib import Path
 
 import datasets
 import pytest
+import torch
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
-from transformers import ViTForImageClassification, ViTImageProcessor
+from transformers import AutoConfig, AutoModelForMaskedLM, ViTForImageClassification, ViTImageProcessor
 
 import hydractl as hydractl_
 from hydractl.cli.app import COMMANDS
@@ -20,6 +23,7 @@ from hydractl.cli.derive import options_of
 from hydractl.errors import OptionError
 from hydractl.options import declared, flags_of
 from tests.cli.conftest import LABELS, Command, named, save_circuit, save_clip, save_images, save_vit
+from tests.references import make_timm, save_timm
 
 
 @pytest.fixture
@@ -84,6 +88,33 @@ def captions() -> None:
     files = sorted(map(str, Path("pets").rglob("*.png")))
     made = Dataset.from_dict({"image": files, "text": ["a good film", "bad owl", "film"] * (len(files) // 3)})
     made.cast_column("image", datasets.Image()).to_parquet("captions.parquet")
+
+
+def another_task() -> None:
+    texts()
+    shutil.copytree("bert", "net")
+    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained("bert")).save_pretrained("net")
+
+
+def without_classifier() -> None:
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_classes": 0}
+    save_timm(make_timm("vit_tiny_patch16_224", **sizes), Path("net"))
+
+
+def adapter() -> None:
+    tuned = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"])
+    get_peft_model(ViTForImageClassification.from_pretrained("vit"), tuned).save_pretrained("lora")
+
+
+def with_tensor(name: str, dtype: torch.dtype) -> Callable[[], object]:
+    """Makes a BERT with another tensor of this name, or with one more."""
+
+    def write() -> None:
+        shutil.copytree("bert", "net")
+        tensors = load_file("net/model.safetensors")
+        save_file({**tensors, name: torch.zeros(3).to(dtype)}, "net/model.safetensors")
+
+    return write
 
 
 def rows(**columns: object) -> Callable[[], object]:
@@ -201,6 +232,22 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                             TUNE.format("bert --train-data rows.parquet --new-classifier zeros")),
     "an output that exists": (lambda: Path("member").write_text(""), "prune vit --method random --budget 1 -o member",
                               1, "--force", "prune vit --method random --budget 1 -o member --force"),
+    "a network of another task": (another_task, "inspect net", 1, "by finetune with --new-classifier zeros",
+                                  (f"{TUNE.format('net --train-data texts.csv --text-column review')} "
+                                   "--new-classifier zeros")),
+    "a network that embeds": (without_classifier, "calibrate net --id-data pets --sets 90% -o warm", 2,
+                              "by finetune with --new-classifier zeros",
+                              TUNE.format("net --train-data pets --new-classifier zeros")),
+    "an adapter for a network": (adapter, "inspect lora", 1, "hydractl fuse NETWORK lora -o FILE",
+                                 "fuse vit lora -o FILE"),
+    "weights without a config": (lambda: shutil.copy("vit/model.safetensors", "m.safetensors"),
+                                 "inspect m.safetensors", 1, "put the model's config.json beside it", ""),
+    "weights of a type that is not read": (with_tensor("classifier.bias", torch.float8_e4m3fn), "inspect net", 1,
+                                           "classifier.bias is stored as F8_E4M3", ""),
+    "a tensor under two spellings": (with_tensor("bert.encoder.layer.0.output.LayerNorm.gamma", torch.float32),
+                                     "inspect net", 1, "two spellings: keep one", ""),
+    "a row without a label": (rows(text=WORDS["title"], label=["cat", None, "owl"]),
+                              "evaluate bert --id-data rows.parquet", 1, "sample 1 has no label in column label", ""),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",
                          "evaluate vit --id-data pets:train"),
 }  # fmt: skip

@@ -1,6 +1,5 @@
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -140,15 +139,3 @@ def test_an_interrupt_at_any_moment_ends_a_command_soon(seed: int, place: Path, 
     # Before `run` is called, Python itself ends by the signal, which shells call 130 too.
     assert process.returncode in (130, -signal.SIGINT), err
     assert not list(place.glob("**/*.part"))
-
-
-@pytest.mark.slow
-def test_an_interrupt_says_how_to_go_on_also_where_it_is_quiet(place: Path, slow_search: list[str]) -> None:
-    command = [*HYDRACTL, *slow_search, "--quiet"]
-    process = subprocess.Popen(command, cwd=place, preexec_fn=_heed, stdout=PIPE, stderr=PIPE, text=True)
-    while not (place / "acc-avg.json.state").exists() and process.poll() is None:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert re.fullmatch(r"interrupted at \d+ of \d+ \(.*\): run it again with --resume to go on\n", err), err

@@ -12,7 +12,7 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import Head
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import OutputError
 from hydractl.exports import graph
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
@@ -100,12 +100,6 @@ def test_a_graph_that_answers_otherwise_is_not_written(
     with pytest.raises(OutputError, match=f"m.onnx: not written, .*{finding}"):
         graph.write_onnx(hydra("vit", tmp_path), tmp_path / "m.onnx", force=True)
     assert (tmp_path / "m.onnx").read_bytes() == b"an older one"
-
-
-def test_zero_shot_needs_classes(tmp_path: Path) -> None:
-    model = from_checkpoint(read_checkpoint(build_reference("clip").save(tmp_path)))
-    with pytest.raises(OptionError, match="`classes`"):
-        graph.trace(model)
 
 
 def calibrated(folder: Path, score: str) -> Hydra:

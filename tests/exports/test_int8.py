@@ -1,4 +1,4 @@
-"""Graphs of eight bits: which parts are rounded, and that all that was fitted is fitted again to their answers."""
+"""Graphs of eight bits: which parts are rounded, and what is said of accuracy and promises that they lose."""
 
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ from hydractl.errors import OptionError, OutputError
 from hydractl.exports import graph
 from hydractl.exports.int8 import quantized
 from hydractl.families.load import read_checkpoint
-from hydractl.surgery.fusion import fuse
 from hydractl.systems.onnx_file import open_onnx
-from tests.cli.conftest import LABELS, save_vit
+from tests.cli.conftest import save_vit
 from tests.exports.test_graph import hydra
-from tests.references import uneven_members
+from tests.factories import pixels
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "clip"])
@@ -44,43 +43,12 @@ def test_linear_maps_of_towers_are_rounded_by_channel(name: str, tmp_path: Path)
 
 
 def random_images(count: int, seed: int) -> list[np.ndarray[Any, Any]]:
-    generator = np.random.default_rng(seed)
-    return [generator.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(count)]
+    return pixels(np.random.default_rng(seed), count)
 
 
 def labelled(model: Any, images: list[np.ndarray[Any, Any]]) -> list[tuple[Any, str]]:
     """The images with the model's own answers, so that the model is always right."""
     return list(zip(images, library.predict(model, images).labels, strict=True))
-
-
-@pytest.mark.parametrize("score", ["layers", pytest.param("mahalanobis", marks=pytest.mark.slow)])
-def test_temperature_score_and_quantiles_are_fitted_again(score: str, tmp_path: Path) -> None:
-    dense = read_checkpoint(save_vit(tmp_path / "vit", num_hidden_layers=3))
-    network, images = fuse(uneven_members(dense)), random_images(500, 0)
-    fresh = labelled(network, random_images(400, 1))
-    # A label in four is wrong, so that a temperature can be fitted.
-    noisy = [
-        (image, LABELS[i % 3] if i % 4 == 0 else label) for i, (image, label) in enumerate(labelled(network, images))
-    ]
-    warm = library.calibrate(network, id_data=noisy[:200], ood_score=score, accept="90%", sets="80%")
-    done = library.export(
-        warm, output=tmp_path / "m.onnx", int8=True, id_data=noisy[200:], eval_data=fresh, batch_size=32
-    )
-    before, after = (done.report.models[name] for name in ("float", "int8"))
-    assert after.typicality.accept == 0.9 and 0.84 < after.typicality.coverage < 0.96
-    assert before.id.accuracy == 1 and after.id.accuracy > 0.95
-    file = open_onnx(tmp_path / "m.onnx")
-    old, new = warm.checkpoint, file.checkpoint
-    assert file.precision == "int8" and new.calibration.fit.score == score and len(file.quantiles) == 300
-    assert new.calibration.temperature not in (None, old.calibration.temperature)
-    kept, fresh_sets = old.calibration.sets, new.calibration.sets
-    assert fresh_sets.coverage == kept.coverage and fresh_sets.least != kept.least
-    # The stored quantiles are of the rounded network's own scores of the samples it was fitted on.
-    found = library.predict(tmp_path / "m.onnx", images[200:], batch_size=32)
-    assert np.mean(np.asarray(found.typicality) < 0.5) == pytest.approx(0.5, abs=0.1)
-    assert [row.name for row in done.rows] == ["float", "int8"]
-    assert done.rows[1].weight.size == (tmp_path / "m.onnx").stat().st_size
-    assert done.to_json()["report"]["models"]["int8"]["id"]["accuracy"] == after.id.accuracy
 
 
 def test_what_unlabelled_data_cannot_fit_again_is_warned_of_by_name(

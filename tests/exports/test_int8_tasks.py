@@ -1,4 +1,4 @@
-"""Graphs of eight bits of models that answer otherwise than with one class: all that was fitted is fitted again."""
+"""Graphs of eight bits of models of every task: all that was fitted is fitted again to their answers."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.systems.onnx_file import open_onnx
 from tests.cli.conftest import save_bert
-from tests.factories import CROSS_ENCODER, EMBEDDINGS, NUMBERS, SEVERAL, Kind, save_tagger, sentences, texts
+from tests.factories import CLASSES, CROSS_ENCODER, EMBEDDINGS, NUMBERS, SEVERAL, Kind, save_tagger, sentences, texts
 from tests.references import uneven_members
 
 FITTED, MEASURED = 160, 120  # samples to fit on, and to measure on
@@ -50,6 +50,14 @@ def warmed(folder: Path, table: datasets.Dataset, metrics: tuple[str, ...], **mo
 def of_kind(kind: Kind, folder: Path, metrics: tuple[str, ...], **more: Any) -> Case:
     table = kind.labelled(kind.save(folder / "network"), np.random.default_rng(3), 2 * FITTED + MEASURED)
     return warmed(folder / "network", table, metrics, reading=kind.reading, **more)
+
+
+def classes(folder: Path) -> Case:
+    promise: dict[str, Any] = {
+        "options": {"sets": "80%", "ood_score": "mahalanobis"},
+        "kept": lambda model: (model.calibration.temperature, model.calibration.sets),
+    }
+    return of_kind(CLASSES, folder, ("accuracy", "nll"), **promise)
 
 
 def labels(folder: Path) -> Case:
@@ -93,7 +101,9 @@ def embeddings(folder: Path) -> Case:
     return of_kind(EMBEDDINGS, folder, ("neighbours",))
 
 
-@pytest.fixture(scope="module", params=[labels, numbers, whether, words, embeddings], ids=lambda make: make.__name__)
+@pytest.fixture(
+    scope="module", params=[classes, labels, numbers, whether, words, embeddings], ids=lambda make: make.__name__
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     return request.param(tmp_path_factory.mktemp("int8"))
 
@@ -116,11 +126,14 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
     assert file.precision == "int8" and len(file.quantiles) == FITTED == new.calibration.fit.samples
     if case.kept is not None:
         assert case.kept(new) is not None and case.kept(new) != case.kept(old)
-    for part in ("intervals", "thresholds"):
+    assert new.calibration.fit.score == old.calibration.fit.score
+    for part in ("sets", "intervals", "thresholds"):
         assert (getattr(new.calibration, part) is None) == (getattr(old.calibration, part) is None)
     assert new.calibration.promises == old.calibration.promises
     assert old.calibration.intervals is None or new.calibration.intervals.share == old.calibration.intervals.share
     assert limit == {} or done.report.models["int8"].id.accuracy is not None
+    assert [row.name for row in done.rows] == ["float", "int8"]
+    assert done.rows[1].weight.size == (tmp_path / "m.onnx").stat().st_size
     assert {"float", "int8"} <= {line.split(" ")[0].rstrip(":") for line in done.lines()}
     before, after = (done.report.models[name] for name in ("float", "int8"))
     for name in case.metrics:
@@ -132,7 +145,8 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
         assert one.keys() == other.keys()
     assert 0 < np.nanmax(np.abs(ours.member_logits - theirs.member_logits)) < 0.5
     # The float network, fitted to the same samples, says nearly the same.
-    again = library.calibrate(old, id_data=case.fitted, accept="90%", **case.reading).checkpoint
+    fit = {"accept": "90%", "ood_score": old.calibration.fit.score}
+    again = library.calibrate(old, id_data=case.fitted, **fit, **case.reading).checkpoint
     typical = library.predict(again, data=case.fresh).typicality
     assert 0 < np.abs(typical - theirs.typicality).mean() < 0.05
     assert (new.calibration.temperature or 1.0) == pytest.approx(again.calibration.temperature or 1.0, rel=0.1)

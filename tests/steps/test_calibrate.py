@@ -28,25 +28,23 @@ def test_labels_of_another_order_are_refused(hydractl: Command, bert: Path, tmp_
     assert (few.code, "the loss still falls at the highest temperature" in few.err) == (0, True)
 
 
-def test_classes_without_a_sample_are_named_in_every_fit(run: Command, vit: Path, images: Path, tmp_path: Path) -> None:
-    some = tmp_path / "some"
-    some.mkdir()
+def test_classes_without_a_sample_are_named_in_every_fit(run: Command, place: Path) -> None:
+    Path("some").mkdir()
     for label in ("cat", "owl"):
-        (some / label).symlink_to(images / label)
-    commands = {
-        "calibrate": ["--id-data", some],
-        "score-heads": ["--method=taylor", "--id-data", some],
-        "extract-circuit": ["--objective=acc", "--budget=1", "--id-data", some],
-        "finetune": ["--steps=1", "--train-data", some],
-        "export": ["--int8", "--id-data", some],
-    }
-    for command, options in commands.items():
-        output = tmp_path / (f"{command}.onnx" if command == "export" else f"{command}.json")
-        done = run(command, vit, *options, "-o", output, "--quiet", "--json")
+        Path("some", label).symlink_to(place / "pets" / label)
+    for command in (
+        "calibrate vit --id-data some -o warm",
+        "score-heads vit --method=taylor --id-data some -o scores",
+        "extract-circuit vit --objective=acc --budget=1 --id-data some -o circuit",
+        "finetune vit --steps=1 --train-data some -o tuned",
+        "export vit --int8 --id-data some -o vit.onnx",
+        "evaluate vit --id-data held-out --calib-data some --temperature=fit",
+    ):
+        done = run(*command.split(), "--quiet", "--json")
         named = [line for line in done.err.splitlines() if "no sample of 1: dog (of 3 classes)" in line]
         assert (done.code, len(named)) == (0, 1), done.err
         assert any("no sample of 1: dog" in text for text in json.loads(done.out)["warnings"])
-    assert "no sample" not in run("calibrate", vit, "--id-data", images, "-o", tmp_path / "all").err
+    assert "no sample" not in run("calibrate", "vit", "--id-data", "pets", "-o", "all").err
 
 
 def test_a_temperature_far_from_1_is_said_with_its_reason(hydractl: Command, bert: Path, tmp_path: Path) -> None:

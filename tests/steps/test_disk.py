@@ -12,7 +12,7 @@ import pytest
 
 import hydractl
 from hydractl.checkpoint import output
-from hydractl.checkpoint.output import claim, mark
+from hydractl.checkpoint.output import claim
 from hydractl.errors import OutputError
 from tests.cli.conftest import contents
 from tests.steps.test_resume import RECIPE
@@ -124,21 +124,3 @@ def test_a_second_run_on_one_output_is_refused_by_who_holds_it(
     with claim(tmp_path / held), pytest.raises(OutputError, match=rf"{held}: process {os.getpid()} is writing it"):
         actions[name](tmp_path)
     assert not [path for path in contents(tmp_path) if not path.endswith("m.training/.hydractl.json")]
-
-
-def test_what_killed_runs_left_is_gone_after_the_next(actions: dict[str, Action], tmp_path: Path) -> None:
-    training = tmp_path / "m.training"
-    training.mkdir()
-    mark(training, "training", [])
-    parts = [tmp_path / ".m.part"]
-    for name in ("curve.png", "state.pt", "log.jsonl"):
-        parts.append(training / f".{name}.part")
-    for part in parts:
-        part.write_bytes(b"half")
-    actions["finetune"](tmp_path)
-    assert sorted(contents(tmp_path)) == [
-        "m",
-        "m.training/.hydractl.json",
-        "m.training/curve.png",
-        "m.training/log.jsonl",
-    ]
