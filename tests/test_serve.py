@@ -17,25 +17,25 @@ from transformers import AutoTokenizer
 import hydractl as library
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.disk import read_preprocessing
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.preprocess import as_opened, preprocessor_from_json
 from hydractl.errors import CheckpointError, DataError
 from hydractl.serve import load_onnx, prepare_texts
-from tests.cli.conftest import half_known, save_bert, save_images, save_vit
+from tests.cli.conftest import half_known, save_images, save_vit
 from tests.damage import edit_json
 from tests.data.tokenizers_and_processors import TOKENIZERS, bert_tokenizer, many_texts, text_spec
 from tests.test_package import ROOT
 
 #: Answers a picture, and prints the modules of torch that this took.
 ALONE = """
-import json, sys
+import sys
 import hydractl
 from hydractl.serve import load_onnx
 found = load_onnx(sys.argv[1]).predict(open(sys.argv[2], "rb").read())
 monitor = hydractl.Monitor(sys.argv[1])
 monitor.update(found)
 foreign = [name for name in sys.modules if name.partition(".")[0] in ("torch", "transformers", "torchvision", "timm")]
-print(json.dumps({"foreign": foreign, "label": found.labels[0], "msp": found.msp.item(), "ood": found.ood.item(),
-                  "typicality": found.typicality.item(), "metrics": monitor.metrics()}))
+print(found.labels[0], *foreign)
 """
 
 
@@ -55,20 +55,12 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 def test_images_without_torch(images: Path, tmp_path: Path) -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-    Image.fromarray(picture).save(tmp_path / "x.png")
-    command = [sys.executable, "-c", ALONE, str(images), str(tmp_path / "x.png")]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
-    found, expected = json.loads(done.stdout), library.predict(images, picture)
-    assert found["foreign"] == []
-    monitor = library.Monitor(images)
-    monitor.update(expected)
-    texts = monitor.metrics(), found["metrics"]
-    here, there = ([line.rsplit(" ", 1)[0] for line in text.splitlines()] for text in texts)
-    assert here == there and "hydractl_inputs_total 1\n" in found["metrics"]
-    assert found["label"] == expected.labels[0] and found["ood"] == bool(expected.ood[0])
-    assert found["msp"] == pytest.approx(float(expected.msp[0]), abs=1e-6)
-    assert found["typicality"] == pytest.approx(float(expected.typicality[0]), abs=1e-6)
+    picture = tmp_path / "x.png"
+    Image.new("RGB", (8, 8), (90, 0, 200)).save(picture)
+    command = [sys.executable, "-c", ALONE, str(images), str(picture)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.split() == list(library.predict(images, picture).labels)
 
 
 #: Runs the first argument's text; packages that are not among the second's cannot be imported.
@@ -112,6 +104,12 @@ def test_resized_images_differ_by_rounding_alone(images: Path) -> None:
     assert_same(load_onnx(images).predict([smooth, smooth[:, :30]]), library.predict(images, [smooth, smooth[:, :30]]))
 
 
+def test_what_is_no_input_is_refused(images: Path) -> None:
+    for wrong in ([], [3]):
+        with pytest.raises(DataError):
+            load_onnx(images).predict(wrong)
+
+
 def test_what_only_a_library_prepares_is_refused(tmp_path: Path) -> None:
     vit = save_vit(tmp_path / "vit")
     settings = vit / "preprocessor_config.json"
@@ -126,7 +124,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "left": {"truncation_side": "left", "padding_side": "left"},
     "cased": {"do_lower_case": False, "strip_accents": False, "add_prefix_space": True},
     "marks are text": {"split_special_tokens": True},
+    "short": {"model_max_length": 5},
 }
+
+
+def tokenized(folder: Path, spec: ModelSpec) -> Checkpoint:
+    """A network of texts without weights, and the tokenizer of a folder."""
+    empty: dict[str, Any] = {"config": {}, "heads": {}, "shared": frozenset(), "tensors": {}}
+    return Checkpoint("a", "bert", spec=spec, preprocessing=read_preprocessing(folder), **empty)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -137,14 +142,12 @@ def test_every_tokenizer_is_served_as_it_was_opened(name: str, settings: str, tm
     edit_json(tmp_path / "tokenizer_config.json", **SETTINGS[settings])
     theirs = AutoTokenizer.from_pretrained(tmp_path, padding_side="right")
     spec = text_spec(positions=12, vocabulary=200)
-    checkpoint = Checkpoint(
-        "a", "bert", {}, spec, heads={}, shared=frozenset(), tensors={}, preprocessing=read_preprocessing(tmp_path)
-    )
+    checkpoint = tokenized(tmp_path, spec)
     exported = replace(checkpoint, preprocessing=as_opened(checkpoint))
     serve, again = prepare_texts(exported), preprocessor_from_json(exported.preprocessing, spec, "a")
-    texts = many_texts()
+    texts, longest = many_texts(), min(12, theirs.model_max_length)
     for batch in (texts, list(zip(texts, texts[::-1], strict=True))):
-        expected = theirs(batch, padding=True, truncation=True, max_length=12, return_tensors="np")
+        expected = theirs(batch, padding=True, truncation=True, max_length=longest, return_tensors="np")
         for answer in (serve(batch), again(batch)):
             assert answer.keys() == expected.keys()
             for key in expected:
@@ -153,26 +156,10 @@ def test_every_tokenizer_is_served_as_it_was_opened(name: str, settings: str, tm
 
 def test_a_token_that_is_not_embedded_is_named(tmp_path: Path) -> None:
     bert_tokenizer(tmp_path)
-    spec = text_spec(vocabulary=13)
-    checkpoint = Checkpoint(
-        "a", "bert", {}, spec, heads={}, shared=frozenset(), tensors={}, preprocessing=read_preprocessing(tmp_path)
-    )
+    checkpoint = tokenized(tmp_path, text_spec(vocabulary=13))
     serve = prepare_texts(replace(checkpoint, preprocessing=as_opened(checkpoint)))
     assert serve(["a good film"])["input_ids"].shape == (1, 5)
     with pytest.raises(DataError, match=r"the token '\.'"):
         serve(["a good film."])
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
         prepare_texts(checkpoint)
-
-
-def test_what_wins_over_the_tokenizer_is_served(tmp_path: Path) -> None:
-    bert = save_bert(tmp_path / "bert")
-    edit_json(bert / "tokenizer_config.json", do_lower_case=False, truncation_side="left", model_max_length=5)
-    library.export(bert, output=tmp_path / "bert.onnx")
-    texts = ["A GOOD film", "good film owl bad bad bad a"]
-    served, expected = load_onnx(tmp_path / "bert.onnx").predict(texts), library.load(bert).predict(texts)
-    assert_same(served, expected)
-    assert_same(served, library.predict(tmp_path / "bert.onnx", text=texts))
-    for wrong in ([], [3]):
-        with pytest.raises(DataError):
-            load_onnx(tmp_path / "bert.onnx").predict(wrong)

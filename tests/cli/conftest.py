@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,17 @@ def save_images(folder: Path, count: int = 4, seed: int = 0) -> Path:
     return folder
 
 
+def save_digits(folder: Path) -> None:
+    """What the digits example leaves in its folder, in small: a network, labelled sets, and OOD data without labels."""
+    save_vit(folder / "vit", num_hidden_layers=4)
+    for seed, (name, count) in enumerate({"train": 1, "test": 2, "validation": 4}.items()):
+        save_images(folder / "data" / "digits" / name, count, seed)
+    for seed, name in enumerate(("near_search", "far_search", "near_test", "far_test"), 3):
+        (folder / "data" / name).mkdir()
+        for number, file in enumerate(sorted(save_images(folder / "pixels" / name, 2, seed).glob("*/*.png"))):
+            file.rename(folder / "data" / name / f"{number:04}.png")
+
+
 def half_known(model: Any, folder: Path) -> Path:
     """Moves every second image of a folder into the class that a network answers with, so that it knows something."""
     import hydractl as library
@@ -154,6 +166,17 @@ def half_known(model: Any, folder: Path) -> Path:
         path = Path(name).absolute()
         path.rename(folder / label / f"{path.parent.name}-{path.name}")
     return folder
+
+
+def save_answers(model: Path, file: Path, wrong: slice) -> Path:
+    """Writes 27 texts as CSV with the answers of a network; those of a slice are the next label instead."""
+    import hydractl as library
+
+    texts = [" ".join(words) for words in product(("good", "bad", "owl"), repeat=3)]
+    labels = list(library.predict(model, {"texts": texts}).labels)
+    labels[wrong] = [LABELS[(LABELS.index(label) + 1) % len(LABELS)] for label in labels[wrong]]
+    file.write_text("\n".join(map(",".join, [("text", "label"), *zip(texts, labels, strict=True)])))
+    return file
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> list[tuple[Any, ...]]:

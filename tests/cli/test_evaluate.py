@@ -16,7 +16,7 @@ from hydractl.artifacts import seen_from
 from hydractl.checkpoint.contents import identity
 from hydractl.families.load import read_checkpoint
 from hydractl.steps.evaluate import named_systems
-from tests.cli.conftest import LABELS, Command, models, save_clip, save_images
+from tests.cli.conftest import LABELS, Command, models, save_answers, save_clip, save_images
 
 
 @torch.no_grad()
@@ -49,17 +49,13 @@ def test_a_folder_s_numbers_are_those_of_transformers(hydractl: Command, vit: Pa
 
 
 def test_what_makes_numbers_doubtful_is_said_though_quiet(hydractl: Command, bert: Path, tmp_path: Path) -> None:
-    texts = [f"a {word} {other}" for word in ("good", "bad", "owl") for other in ("film", "a", "owl", "good")]
-    right = library.predict(bert, {"texts": texts}).labels
-    for name, shift in (("wrong", 1), ("right", 0)):
-        labels = [LABELS[(LABELS.index(label) + shift) % len(LABELS)] for label in right]
-        rows = [json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels, strict=True)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
-    calib = ("--calib-data", tmp_path / "wrong.jsonl", "--temperature", "fit", "--allow-leak")
-    said = hydractl("evaluate", bert, "--id-data", tmp_path / "wrong.jsonl", *calib, "--quiet").err
+    right = save_answers(bert, tmp_path / "right.csv", slice(0))
+    wrong = save_answers(bert, tmp_path / "wrong.csv", slice(None))
+    calib = ("--calib-data", wrong, "--temperature", "fit", "--allow-leak")
+    said = hydractl("evaluate", bert, "--id-data", wrong, *calib, "--quiet").err
     assert ": the accuracy on wrong, 0.0%, is below chance, 33.3%: " in said
     assert " 10000, is at its bound, since almost all answers are wrong" in said
-    assert hydractl("evaluate", bert, "--id-data", tmp_path / "right.jsonl", "--quiet").err == ""
+    assert hydractl("evaluate", bert, "--id-data", right, "--quiet").err == ""
 
 
 def test_texts_that_lose_their_end_are_counted(hydractl: Command, bert: Path, tmp_path: Path) -> None:

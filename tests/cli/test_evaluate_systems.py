@@ -93,7 +93,7 @@ def test_an_interruption_keeps_what_was_finished(hydractl: Command, monkeypatch:
     arguments = ("evaluate", "vit", "other", "--id-data=pets", "--ood-data=n=noise")
     whole = json.loads(hydractl(*arguments, "--json", "-").out)
     calls = interrupt_at(monkeypatch, networks, "member_answers", 4)  # the second system's second set
-    result = hydractl(*arguments, "--save-logits=logits", "--json=part.json")
+    result = hydractl(*arguments, "--save-logits=logits", "--json=part.json", "--quiet")
     assert result.code == 130
     assert re.fullmatch(r"interrupted at [\d,]+ of [\d,]+ \(.*\): run it again with --resume to go on\n", result.err)
     part = json.loads(Path("part.json").read_text())

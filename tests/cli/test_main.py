@@ -8,9 +8,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from hydractl.cli.app import COMMANDS as ALL
-from tests.cli.conftest import Command
+from tests.cli.conftest import HYDRACTL, Command
 
-HYDRACTL = [sys.executable, "-m", "hydractl"]
 #: What only computing and reading files needs, not the help of a command or the completion of its options.
 COMPUTING = {"torch", "transformers", "timm", "datasets", "sklearn", "scipy", "numpy", "pydantic", "PIL"}
 

@@ -20,7 +20,7 @@ from hydractl.cli.derive import options_of
 from hydractl.families.load import read_checkpoint
 from hydractl.options import flags_of
 from hydractl.steps.guide import TOPICS, page
-from tests.cli.conftest import Command, save_clip, save_images, save_vit
+from tests.cli.conftest import Command, save_clip, save_digits
 from tests.conftest import build_reference
 from tests.factories import save_encoder, save_tagger, save_texts, sentences
 from tests.references import family_variants
@@ -72,17 +72,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(tmp_path: Path, tagger: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the digits example leaves in its folder, in small."""
     monkeypatch.chdir(tmp_path)
-    save_vit(tmp_path / "vit", num_hidden_layers=4)
-    save_images(tmp_path / "data" / "digits" / "train", count=1)
-    save_images(tmp_path / "data" / "digits" / "validation", count=4, seed=3)
-    save_images(tmp_path / "data" / "digits" / "test", count=2, seed=1)
-    for seed, name in ((2, "near_search"), (4, "far_search")):
-        save_images(tmp_path / "data" / name, seed=seed)
-    for seed, name in ((5, "near_test"), (6, "far_test")):
-        folder, drawn = tmp_path / "data" / name, save_images(tmp_path / "pixels" / name, count=2, seed=seed)
-        folder.mkdir()
-        for i, file in enumerate(sorted(drawn.glob("*/*.png"))):
-            shutil.copy(file, folder / f"{i:04}.png")
+    save_digits(tmp_path)
     shutil.copyfile(tagger, tmp_path / "tagger")
     save_encoder(tmp_path / "encoder")
     save_texts(tmp_path / "texts.csv")
@@ -196,12 +186,6 @@ def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
 def test_the_first_page_is_short() -> None:
     prose = re.sub(r"^```.*?^```$|^\|.*?$|\]\(.*?\)", "", TEXTS[README], flags=re.DOTALL | re.MULTILINE)
     assert len(prose.split()) <= 600
-
-
-def test_every_link_to_a_file_leads_somewhere() -> None:
-    for page_file in (ROOT / "README.md", *ROOT.glob(".github/*.md"), *ROOT.glob("hydractl/guide/*.md")):
-        for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page_file.read_text(encoding="utf-8")):
-            assert (page_file.parent / target).exists(), f"{page_file.name}: {target}"
 
 
 def test_every_file_that_a_page_names_is_there() -> None:

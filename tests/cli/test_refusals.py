@@ -73,7 +73,6 @@ REFUSED = f"""
 2 | fp8                                     | analyse speed vit --dtypes=fp8
 2 | two models are called vit               | analyse speed vit vit
 2 | --transformers                          | analyse speed m0 --transformers --seconds=0
-1 | --force                                 | export vit --format=onnx -o m0
 2 | --int8 needs --id-data                  | export vit -o x.onnx --int8
 2 | --max-accuracy-drop is for --int8       | export vit -o x.onnx --max-accuracy-drop=1
 2 | --limit is for --int8                   | export vit -o x.onnx --limit=3
@@ -91,7 +90,6 @@ REFUSED = f"""
 2 | --id-data                               | {EXTRACT} --budget=1 --task=pets=pets,noise
 2 | --classes                               | {TASK} --task=b=pets,noise --classes=classes
 2 | --members 4-2                           | {SELECT} --random=3 --members=4-2
-2 | --members 9                             | {SELECT} --random=3 --members=9
 2 | --budgets 9                             | select vit --id-data=pets --random=3 --budgets=9,99
 2 | fit the cost budget                     | {SELECT} --random=3 --members=1 --budget-macs=0.2x
 2 | --id-data                               | evaluate m0 --suite=suite.toml --id-data=pets
@@ -110,6 +108,8 @@ REFUSED = f"""
 2 | yak: has other classes than vit         | {BUILD} --train-data=pets --set=steps=1 --teacher=yak
 1 | nowhere                                 | {BUILD} --train-data=pets --set=steps=1 --teacher=nowhere
 2 | --train-data                            | {BUILD} --recipe=paper
+1 | 12 samples of id, but the data has 18   | evaluate vit p=predictions:saved/vit --id-data=more
+2 | include their data sets                 | evaluate predictions:saved/vit --id-data=pets
 """
 CASES = [tuple(part.strip() for part in line.split(" | ")) for line in REFUSED.strip().splitlines()]
 
@@ -125,6 +125,8 @@ def folder(
     members = [library.prune(vit, method="random", budget=1, seed=seed, output=here / f"m{seed}") for seed in (0, 1)]
     library.fuse(members, output=here / "both")
     save_vit(here / "yak", **named("cat", "dog", "yak"))
+    library.evaluate({"vit": vit}, id_data=images, bootstrap=0, save_logits=here / "saved")
+    save_images(here / "more", count=6, seed=5)
     (here / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     texts = {"empty.csv": "image,label\n", "empty.txt": "\n", "classes": "cat\n", "r.json": "{"}
     texts["suite.toml"] = "[tasks.pets]\nid_data = 'pets'\n"
@@ -160,13 +162,3 @@ def test_an_option_of_another_row_is_refused(command: Command, option: Declared)
     for row in others:
         with pytest.raises(OptionError, match=f"`{option.name}` has no effect"):
             make(command.step, given | {option.choice: row})
-
-
-def test_predictions_of_other_data_are_refused(hydractl: Run, vit: Path, images: Path, tmp_path: Path) -> None:
-    other = save_images(tmp_path / "other", count=6, seed=5)
-    hydractl("evaluate", vit, "--id-data", images, "--save-logits", tmp_path)
-    saved = f"p=predictions:{tmp_path / 'vit'}"
-    result = hydractl("evaluate", vit, saved, "--id-data", other)
-    assert (result.code, "12 samples of id, but the data has 18" in result.err) == (1, True)
-    result = hydractl("evaluate", saved, "--id-data", images)
-    assert (result.code, "include their data sets" in result.err) == (2, True)

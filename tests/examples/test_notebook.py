@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.cli.conftest import save_images, save_vit
+from tests.cli.conftest import save_digits
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "hydra.ipynb"
 
@@ -17,14 +17,7 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "hydra.ipynb"
 def examples(tmp_path: Path) -> Path:
     """A folder with what the digits example leaves in `build`, in small."""
     shutil.copytree(NOTEBOOK.parent / "analyses", tmp_path / "analyses")
-    data = tmp_path / "build" / "data"
-    save_vit(tmp_path / "build" / "vit")
-    save_images(data / "digits" / "validation", seed=1)
-    save_images(data / "digits" / "test", seed=2)
-    for seed, name in enumerate(("near_search", "near_test", "far_test"), 3):
-        (data / name).mkdir()
-        for number, file in enumerate(sorted(save_images(tmp_path / name, count=2, seed=seed).glob("*/*.png"))):
-            shutil.copy(file, data / name / f"{number:04}.png")
+    save_digits(tmp_path / "build")
     return tmp_path
 
 

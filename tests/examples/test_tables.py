@@ -125,19 +125,8 @@ def test_the_table_of_the_paper_has_every_system(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_files_of_the_paper_carry_scores_that_ood_data_choose(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    networks = [output / "made" / "vit"] * 3
-    run(
-        "paper",
-        output,
-        "--fit-ood",
-        "{made}/data/far_search",
-        "--budgets",
-        2,
-        "--tuned-budgets",
-        "--trunks",
-        "--ensemble",
-        *networks,
-    )
+    asked = "--fit-ood {made}/data/far_search --budgets 2 --tuned-budgets --trunks --ensemble"
+    run("paper", output, *asked.split(), *[output / "made" / "vit"] * 3)
     found = models(output / "table.json")
     assert "deep-ensemble" in found and "hydra-trunk1" not in found
     assert [name for name, entry in found.items() if "typicality" not in entry] == ["mc-dropout"]

@@ -141,27 +141,11 @@ def test_pipeline_gives_the_mean_of_the_members_probabilities(tmp_path: Path) ->
         assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
 
 
-def test_a_pipeline_tells_how_typical_the_input_is(tmp_path: Path) -> None:
+def test_a_pipeline_answers_images_as_predict_does(tmp_path: Path) -> None:
     checkpoint = with_ood(hydra_of(build_reference("vit", dtype=torch.float32), tmp_path / "vit"), "msp")
     write_hydra(checkpoint, tmp_path / "hydra")
     kind = hydractl.auto.ImagePipeline
     assert "hydractl.auto.ImagePipeline" in (tmp_path / "hydra" / "README.md").read_text()
-    pipe = transformers.pipeline("image-classification", str(tmp_path / "hydra"), pipeline_class=kind)
-    images = [Image.new("RGB", (12, 12), (shade, 0, 200)) for shade in (0, 90, 255)]
-    pixels = pipe.image_processor(images, return_tensors="pt")["pixel_values"]
-    model = from_checkpoint(checkpoint)
-    typical = model(pixel_values=pixels).typicality
-    assert typical is not None and model.ood_head is not None
-    found, flags = pipe(images, batch_size=2, top_k=2), model.ood_head.flags(typical)
-    for answers, share, odd in zip(found, typical, flags, strict=True):
-        assert [set(one) for one in answers] == [{"label", "score", "typicality", "ood"}] * 2
-        assert (answers[0]["typicality"], answers[0]["ood"]) == (pytest.approx(share.item(), abs=1e-6), odd.item())
-
-
-def test_a_pipeline_reads_images_as_predict_does(tmp_path: Path) -> None:
-    checkpoint = hydra_of(build_reference("vit", dtype=torch.float32), tmp_path / "vit")
-    write_hydra(checkpoint, tmp_path / "hydra")
-    kind = hydractl.auto.ImagePipeline
     pipe = transformers.pipeline("image-classification", str(tmp_path / "hydra"), pipeline_class=kind)
     model, exif = hydractl.load(checkpoint), Image.Exif()
     exif[0x0112] = 6
@@ -174,11 +158,13 @@ def test_a_pipeline_reads_images_as_predict_does(tmp_path: Path) -> None:
     for number, image in enumerate(images):
         path = tmp_path / f"{number}.png"
         image.save(path, exif=exif)
-        expected = model.predict(path).probabilities[0].tolist()
+        expected = model.predict(path)
+        probabilities = dict(zip(LABELS, expected.probabilities[0].tolist(), strict=True))
         spelled = "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
-        for one in (str(path), Image.open(path), spelled):
-            answer = {entry["label"]: entry["score"] for entry in pipe(one, top_k=COUNT)}
-            assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
+        for answers in pipe([str(path), Image.open(path), spelled], batch_size=2, top_k=COUNT):
+            assert {entry["label"]: entry["score"] for entry in answers} == pytest.approx(probabilities, abs=1e-6)
+            assert {entry["ood"] for entry in answers} == set(expected.ood.tolist())
+            assert answers[-1]["typicality"] == pytest.approx(expected.typicality.item(), abs=1e-6)
 
 
 def test_trainer_trains_it(tmp_path: Path) -> None:

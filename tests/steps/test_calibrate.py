@@ -2,29 +2,24 @@
 
 import json
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
 
-import hydractl as library
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.systems.networks import NetworkSystem
-from tests.cli.conftest import LABELS, Command, interrupt_at
+from tests.cli.conftest import Command, interrupt_at, save_answers
 
 
 def test_labels_of_another_order_are_refused(hydractl: Command, bert: Path, tmp_path: Path) -> None:
-    texts = [" ".join(words) for words in product(("good", "bad", "owl"), repeat=3)]
-    right = library.predict(bert, {"texts": texts}).labels
-    wrong = [LABELS[(LABELS.index(label) + 1) % len(LABELS)] for label in right]
-    (tmp_path / "wrong.csv").write_text("\n".join(map(",".join, [("text", "label"), *zip(texts, wrong, strict=True)])))
+    wrong = save_answers(bert, tmp_path / "wrong.csv", slice(None))
     arguments = ("calibrate", bert, "--ood-score=msp", "--quiet", "-o", tmp_path / "warm")
-    done = hydractl(*arguments, "--id-data", tmp_path / "wrong.csv")
+    done = hydractl(*arguments, "--id-data", wrong)
     assert (done.code, "0 of 27 are right" in done.err, "another order" in done.err) == (1, True, True)
     assert not (tmp_path / "warm").exists()
     # A few samples could be wrong by chance: a warning.
-    few = hydractl(*arguments, "--id-data", f"{tmp_path}/wrong.csv:[:6]")
+    few = hydractl(*arguments, "--id-data", f"{wrong}:[:6]")
     assert (few.code, "the loss still falls at the highest temperature" in few.err) == (0, True)
 
 
@@ -48,16 +43,11 @@ def test_classes_without_a_sample_are_named_in_every_fit(run: Command, place: Pa
 
 
 def test_a_temperature_far_from_1_is_said_with_its_reason(hydractl: Command, bert: Path, tmp_path: Path) -> None:
-    texts = [" ".join(words) for words in product(("good", "bad", "owl"), repeat=3)]
-    labels = list(library.predict(bert, {"texts": texts}).labels)  # of an untrained network: its logits are near 0
-    labels[::9] = [LABELS[(LABELS.index(label) + 1) % len(LABELS)] for label in labels[::9]]
-    rows = "\n".join(map(",".join, [("text", "label"), *zip(texts, labels, strict=True)]))
-    (tmp_path / "known.csv").write_text(rows)
-    given = ("--id-data", tmp_path / "known.csv", "--ood-score=msp", "-o")
+    known = save_answers(bert, tmp_path / "known.csv", slice(None, None, 9))  # the logits are near 0, untrained
+    given = ("--id-data", known, "--ood-score=msp", "-o")
     done = hydractl("calibrate", bert, *given, tmp_path / "warm", code=0)
     assert "is far below 1" in done.err and "outlier exposure, label smoothing" in done.err
-    known = read_checkpoint(bert)
-    seen = replace(known, provenance={"options": {"outlier_sets": ["trec"]}})
+    seen = replace(read_checkpoint(bert), provenance={"options": {"outlier_sets": ["trec"]}})
     write_checkpoint(seen, tmp_path / "seen")
     assert (
         "below 1, as after outlier exposure to trec:"

@@ -1,5 +1,4 @@
 import json
-import re
 import signal
 import subprocess
 import time
@@ -87,10 +86,11 @@ def interrupt(arguments: Sequence[str], folder: Path, number: signal.Signals) ->
 def test_an_interrupted_search_resumes_to_the_same_bytes(
     run: Command, slow_search: Sequence[str], uninterrupted: dict[str, bytes], here: Path, number: signal.Signals
 ) -> None:
-    code, err = interrupt([*slow_search, "--quiet"], here, number)
+    code, err = interrupt(slow_search, here, number)
     assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    interrupted = r"interrupted at \d+ of \d+ \(.*acc-avg.json.state.*\): run it again with --resume to go on\n"
-    assert re.fullmatch(interrupted if number == signal.SIGINT else "", err), err
+    assert "Traceback" not in err
+    if number == signal.SIGINT:
+        assert "acc-avg.json.state" in err and "--resume" in err
     assert "acc.json" not in contents(here)
     again = run(*slow_search)
     assert again.code == 1 and "--resume" in again.err

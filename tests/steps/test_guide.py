@@ -12,7 +12,8 @@ from hydractl.steps.guide import REFERENCE, TOPICS, Manual, filled, page, title
 from tests.cli.conftest import Command
 
 BLOCK = re.DOTALL | re.MULTILINE
-PROGRAMS = [Path(__file__).parents[2] / "examples" / "service" / "service.py"]
+ROOT = Path(__file__).parents[2]
+PROGRAMS = [ROOT / "examples" / "service" / "service.py"]
 
 
 class Row(NamedTuple):
@@ -31,7 +32,8 @@ def test_without_a_topic_the_pages_are_listed() -> None:
 
 
 WRITTEN = [topic for topic in TOPICS if topic != REFERENCE]
-RECORD = sorted((Path(__file__).parents[2] / "examples" / "results").glob("*.md"))
+RECORD = sorted((ROOT / "examples" / "results").glob("*.md"))
+PAGES = [*(page for folder in (".", ".github", "hydractl/guide") for page in (ROOT / folder).glob("*.md")), *RECORD]
 DIALECT = r"\bof which\b|\b(?:is|are) none\b|\bNothing, if\b|^Of \w+,|\bas (?:they are|it is)\b|\b(?:told|said)\b"
 
 
@@ -53,22 +55,19 @@ def test_a_page_begins_with_what_its_reader_can_do_then_and_keeps_to_plain_engli
     assert not re.findall(DIALECT, text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("topic", WRITTEN)
-def test_links_lead_to_parts_of_pages(topic: str) -> None:
-    for target, part in re.findall(r"\]\(([a-z-]*)(?:\.md)?#([\w-]+)\)", page(topic)):
-        assert part in anchors(page(target or topic)), f"{target}#{part}"
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_links_lead_to_files_and_parts_of_pages(path: Path) -> None:
+    for target, part in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", path.read_text(encoding="utf-8")):
+        file = path.parent / target if target else path
+        assert file.exists(), target
+        assert not part or part in anchors(file.read_text(encoding="utf-8")), f"{target}#{part}"
 
 
 @pytest.mark.parametrize("path", RECORD, ids=lambda path: path.stem)
 def test_a_page_of_the_record_begins_with_its_conclusion(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    first = text.split("\n\n")[1]
+    first = path.read_text(encoding="utf-8").split("\n\n")[1]
     assert not first.startswith(("|", "    ", "#", "- "))
     assert len(re.findall(r"[.?!]\**(?:\s|$)", first)) <= 4
-    for target, part in re.findall(r"\]\(([\w-]+\.md)?#([\w-]+)\)", text):
-        assert part in anchors((path.parent / target).read_text(encoding="utf-8") if target else text), part
-    for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text):
-        assert (path.parent / target).exists(), target
 
 
 def test_words_are_searched_for_and_their_paragraphs_printed(hydractl: Command) -> None:

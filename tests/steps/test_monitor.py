@@ -1,4 +1,5 @@
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from PIL import Image
 
 import hydractl as library
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
-from tests.cli.conftest import HYDRACTL, Command, half_known, save_bert, save_images, save_vit
+from tests.cli.conftest import HYDRACTL, Command, half_known, save_images, save_vit
 
 
 @pytest.fixture(scope="module")
@@ -106,31 +107,14 @@ def test_labels_of_some_inputs_give_their_accuracy(here: Path) -> None:
     assert right.right.low < expected < right.right.high
 
 
-def test_texts_are_watched_as_they_come(hydractl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["a good film", "bad", "owl", "a bad owl", "good good", "a film", "film film", "good owl", "a", "bad film"]
-    bert = save_bert(tmp_path / "bert")
-    rows = zip(words * 2, library.predict(bert, {"words": words * 2}).labels, strict=True)
-    Path("texts.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    library.calibrate(bert, id_data="texts.csv", output="model")
-    given = hydractl("monitor", "model", "-", "--json", stdin=("\n".join(words) + "\n").encode(), code=0)
-    assert json.loads(given.out)["inputs"] == 10
-
-
-def test_the_page_shows_the_numbers(hydractl: Command, here: Path) -> None:
-    hydractl("monitor", "model", "grey", "--report", "page", code=0)
-    page = Path("page/index.html").read_text()
-    assert page.count("<figure>") == 3
-    assert "ALARM" in page and "Layers that moved" in page
-    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
-    assert json.loads(Path("page/monitor.json").read_text())["inputs"] == 60
-
-
 def test_no_accuracy_is_estimated_for_images_of_no_class(hydractl: Command, here: Path) -> None:
     found = json.loads(hydractl("monitor", "model", "stripes", "--json", "--report", "page", code=0).out)
+    page = Path("page/index.html").read_text()
+    assert "ALARM" in page and not re.search(r"https?://(?!www\.w3\.org)", page)
+    assert json.loads(Path("page/monitor.json").read_text())["inputs"] == 60
     assert not found["estimable"] and found["accuracy"] == {} and found["flagged"]["value"] == pytest.approx(2 / 3)
     assert found["accepted_accuracy"].keys() == {"mean confidence", "ATC"}
-    for text in (hydractl("monitor", "model", "stripes", code=0).out, Path("page/index.html").read_text()):
+    for text in (hydractl("monitor", "model", "stripes", code=0).out, page):
         assert "cannot be estimated" in text and "20 others" in text
 
 

@@ -105,7 +105,7 @@ def test_classes_are_not_asked_of_it(case: Case, tmp_path: Path) -> None:
         library.monitor(case.model, data=data(case.same), labels=tmp_path / "labels.csv")
 
 
-def test_unreadable_rows_count_for_nothing(tmp_path: Path) -> None:
+def test_unreadable_rows_count_for_nothing(hydractl: Command, tmp_path: Path) -> None:
     for kind in (TAGGED, EMBEDDINGS):
         case = make(kind, tmp_path / kind.name)
         (tmp_path / "texts.txt").write_text("\n".join([*case.same[:3], "", *case.same[3:6]]))
@@ -115,6 +115,8 @@ def test_unreadable_rows_count_for_nothing(tmp_path: Path) -> None:
         (tmp_path / "a.tsv").write_text("\n".join([*found.lines(), ""]))
         for name in ("texts.txt", "a.csv", "a.tsv"):
             assert library.monitor(case.model, tmp_path / name).findings.inputs == 6, name
+        texts = (tmp_path / "texts.txt").read_bytes()
+        assert hydractl("monitor", case.model, "-", stdin=texts, code=0).out.startswith("6 inputs: ")
 
 
 def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path: Path) -> None:

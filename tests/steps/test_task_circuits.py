@@ -17,7 +17,7 @@ from hydractl.pipeline.stages import Stage
 from hydractl.steps.build import without_ood_data
 from hydractl.tasks.all_tasks import TASKS, find_task
 from tests.cli.conftest import WORDS, interrupt_at
-from tests.factories import EMBEDDINGS, NUMBERS, SEVERAL, TAGGED, save_texts, sentences
+from tests.factories import EMBEDDINGS, NUMBERS, SEVERAL, TAGGED, save_texts
 
 
 @dataclass(frozen=True)
@@ -134,23 +134,11 @@ def test_members_are_selected_by_the_measure_of_their_task(key: str, tmp_path: P
     assert chosen.checkpoint.members == 2
 
 
-def half_right(model: Any, path: Path) -> None:
-    """Gives every second word the label that a network answers."""
-    table = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(path.with_suffix("")))
-    tags = [tag for row in table["tags"] for tag in row]
-    answers = hydractl.predict(model, str(path)).answers
-    tags[::2] = [answers.names[best] for best in answers.probabilities.argmax(-1)[::2]]
-    left = iter(tags)
-    table = table.remove_columns("tags").add_column("tags", [[next(left) for _ in row] for row in table["tags"]])
-    table.to_parquet(path)
-
-
 def write(key: str, folder: Path) -> dict[str, Any]:
     """Writes a model and enough data for each part of a build; returns its options."""
     here, draw = place(key, folder), np.random.default_rng(1)
     if key == "token_accuracy":
-        sentences(80).to_parquet(folder / "data.parquet")
-        half_right(here.model, folder / "data.parquet")
+        TAGGED.labelled(here.model, draw, 80).to_parquet(folder / "data.parquet")
         odd = [draw.choice(["in", "met", "Lee", "Berlin"], 3 + n % 5).tolist() for n in range(60)]
         datasets.Dataset.from_dict({"tokens": odd}).to_parquet(folder / "odd.parquet")
     else:
