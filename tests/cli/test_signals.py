@@ -65,11 +65,6 @@ def test_no_signal_is_lost(lost: str, then: str, number: signal.Signals, code: i
     assert (process.returncode, err) == (code, "interrupted\n" if number == signal.SIGINT else "")
 
 
-def _heed() -> None:
-    """Lets interrupts through, which a shell's jobs in the background ignore."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 #: Interrupted in a function of Python, goes on for longer than a command may.
 LIBRARY = """
 import signal, time
@@ -88,7 +83,7 @@ print(*{signal.getsignal(number).name for number in (signal.SIGTERM, signal.SIGH
 
 def test_an_interrupted_function_leaves_the_process_to_its_user(place: Path) -> None:
     command = [sys.executable, "-c", LIBRARY]
-    process = subprocess.Popen(command, cwd=place, preexec_fn=_heed, stdout=PIPE, stderr=PIPE, text=True)
+    process = subprocess.Popen(command, cwd=place, stdout=PIPE, stderr=PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "works\n"
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
@@ -124,7 +119,7 @@ def test_an_interrupt_at_any_moment_ends_a_command_soon(seed: int, place: Path, 
     (place / "many").symlink_to(many)
     chance = random.Random(seed)
     command = [*HYDRACTL, *COMMANDS[seed % len(COMMANDS)].split()]
-    process = subprocess.Popen(command, cwd=place, preexec_fn=_heed, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    process = subprocess.Popen(command, cwd=place, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     try:
         process.wait(chance.uniform(0.2, LATEST))
     except subprocess.TimeoutExpired:

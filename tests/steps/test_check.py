@@ -76,15 +76,10 @@ def test_samples_that_made_the_model_are_left_out(place: Path) -> None:
 
 
 def test_oddities_of_the_data_are_told(place: Path) -> None:
-    twice = [*grey(6), *grey(6)]
-    findings = "\n".join(
-        library.check(place / "model", id_data=twice, ood_data={"o": grey(4)}, probes=0).checkup.findings
-    )
-    assert "6 samples are copies" in findings and "4 of 4 samples of OOD data o" in findings
-    one = [(image, 0) for image, _ in grey(8)]
-    assert "no sample of 2: dog, owl" in "\n".join(
-        library.check(place / "model", id_data=one, probes=0).checkup.findings
-    )
+    twice = library.check(place / "model", id_data=[*grey(6), *grey(6)], ood_data={"o": grey(4)}, probes=0)
+    assert "6 samples are copies" in repr(twice) and "4 of 4 samples of OOD data o" in repr(twice)
+    cats = library.check(place / "model", id_data=[(image, 0) for image, _ in grey(8)], probes=0)
+    assert "no sample of 2: dog, owl" in repr(cats)
     bare = library.check(place / "model", id_data=[image for image, _ in grey(8)], probes=4).checkup
     assert [each.name for each in bare.promises] == ["accept"] and not bare.quality
     assert "without labels" in "\n".join(bare.findings) and {row.name for row in bare.of("probe")} == IMAGES
