@@ -25,6 +25,16 @@ from tests.factories import save_encoder
 LONG = "a good film owl bad good a film owl bad a a good"
 TANH, SOFTMAX = "torch.nn.modules.activation.Tanh", "torch.nn.modules.activation.Softmax"
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+DENSE = {"path": "2_Dense", "type": "sentence_transformers.base.modules.dense.Dense"}
+MEAN = {"pooling_mode_mean_tokens": True}
+#: What is not computed, and how older releases say it.
+POOLS = {
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
 SCORES = {"method": "forward", "method_output_name": "logits"}
 
 
@@ -88,8 +98,7 @@ def test_other_activations_are_refused_by_name(name: str, labels: int, tmp_path:
 
 def test_nothing_may_follow_the_scores_of_a_reranker(tmp_path: Path) -> None:
     folder = save_reranker(tmp_path / "a", activation_fn=SIGMOID)
-    dense = {"path": "1_Dense", "type": "sentence_transformers.base.modules.dense.Dense"}
-    save_json(folder / "modules.json", [TRANSFORMER, dense])
+    save_json(folder / "modules.json", [TRANSFORMER, DENSE])
     with pytest.raises(CheckpointError, match=r"modules\.json: .*Dense"):
         read_checkpoint(folder)
 
@@ -177,6 +186,13 @@ def test_an_embedding_is_cut_after_its_length_is_set(encoder: Path, tmp_path: Pa
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "fill-mask"),
         ("sentence_bert_config.json", {"module_output_name": "scores"}, "token_embeddings"),
         ("sentence_bert_config.json", {"lower": True}, "lower"),
+        ("modules.json", {}, "no list of modules"),
+        ("modules.json", [TRANSFORMER, POOLING, DENSE], "has a Dense behind"),
+        *(("1_Pooling/config.json", {early: True}, f"pools by {name},") for name, early in POOLS.items()),
+        ("1_Pooling/config.json", {**MEAN, "pooling_mode_max_tokens": True}, "by max and mean"),
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "by max"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "by cls and mean"),
+        ("1_Pooling/config.json", {**MEAN, "pooling_weights": [1]}, "pooling_weights is unknown"),
         ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name"),
     ],
 )

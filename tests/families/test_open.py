@@ -61,17 +61,6 @@ def age(state: State) -> None:
         state[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = state.pop(name)
 
 
-OLD = {"bert.embeddings.position_ids": torch.arange(32)[None]}
-
-
-@pytest.mark.parametrize("change", [age, lambda state: state.update(OLD)])
-def test_names_of_older_releases_are_the_same_model(change: Callable[[State], None], tmp_path: Path) -> None:
-    folder = build_reference("bert").save(tmp_path)
-    before = identity(read_checkpoint(folder))
-    edit_weights(folder, change)
-    assert identity(read_checkpoint(folder)) == before
-
-
 def wrapped(prefix: str) -> Callable[[State], None]:
     def change(state: State) -> None:
         for name in list(state):
@@ -85,41 +74,38 @@ def compiled_inside(state: State) -> None:
         state[name.replace(".encoder.", ".encoder._orig_mod.")] = state.pop(name)
 
 
-WRAPPED = {
-    "compiled": (wrapped("_orig_mod."), "_orig_mod."),
-    "parallel": (wrapped("module."), "module."),
-    "in a frame": (wrapped("model."), "model."),
-    "all of them": (wrapped("model.module._orig_mod."), "_orig_mod. and model. and module."),
-    "compiled inside": (compiled_inside, "_orig_mod."),
+def beside(name: str, tensor: Tensor) -> Callable[[State], None]:
+    return lambda state: state.update({name: tensor})
+
+
+WRAPPERS = {
+    "compiled": (wrapped("_orig_mod."), "removes _orig_mod."),
+    "parallel": (wrapped("module."), "removes module."),
+    "in a frame": (wrapped("model."), "removes model."),
+    "all of them": (wrapped("model.module._orig_mod."), "removes _orig_mod. and model. and module."),
+}
+LOSSES = (
+    *("loss_fct.weight", "loss.weight", "criterion.pos_weight", "focal_loss.alpha", "ArcFaceLoss.weight"),
+    *("class_weights", "class_weight", "pos_weight", "losses.0.weight"),
+)
+#: A network, how its tensors are renamed or what lies beside them, and what is noted of that.
+OTHER_NAMES: dict[str, tuple[str, Callable[[State], None], str]] = {
+    **{f"{case} {name}": (name, *row) for name in ("bert", "modernbert") for case, row in WRAPPERS.items()},
+    **{name: ("bert", beside(name, torch.ones(5)), name) for name in LOSSES},
+    "compiled inside": ("bert", compiled_inside, "removes _orig_mod."),
+    "norms of older releases": ("bert", age, ""),
+    "buffers of older releases": ("bert", beside("bert.embeddings.position_ids", torch.arange(32)[None]), ""),
 }
 
 
-@pytest.mark.parametrize("case", WRAPPED)
-@pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_names_of_wrapped_networks_are_the_same_model(
-    name: str, case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    change, told = WRAPPED[case]
-    if name == "modernbert" and case == "compiled inside":
-        pytest.skip("it has no encoder by that name")
+@pytest.mark.parametrize("case", OTHER_NAMES)
+def test_other_names_are_the_same_model(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    name, change, noted = OTHER_NAMES[case]
     folder = build_reference(name).save(tmp_path)
     before = identity(read_checkpoint(folder))
     assert not caplog.records
     edit_weights(folder, change)
-    assert identity(read_checkpoint(folder)) == before
-    assert f"removes {told}" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["loss_fct.weight", "loss.weight", "criterion.pos_weight", "focal_loss.alpha", "ArcFaceLoss.weight",
-     "class_weights", "class_weight", "pos_weight", "losses.0.weight"],
-)  # fmt: skip
-def test_weights_of_a_loss_are_left_out(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = build_reference("bert").save(tmp_path)
-    before = identity(read_checkpoint(folder))
-    edit_weights(folder, lambda state: state.update({name: torch.ones(5)}))
-    assert identity(read_checkpoint(folder)) == before and name in caplog.text
+    assert identity(read_checkpoint(folder)) == before and noted in caplog.text
 
 
 def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,6 +133,7 @@ def test_bad_weights(case: str, tmp_path: Path) -> None:
         read_checkpoint(folder)
 
 
+ONE, TANH = {"id2label": {"0": "a"}, "label2id": {"a": 0}}, "torch.nn.modules.activation.Tanh"
 BAD_CONFIGS = {
     "activation": ("vit", {"hidden_act": "mish"}, "hidden_act"),
     "decoder": ("bert", {"is_decoder": True}, "is_decoder"),
@@ -165,6 +152,8 @@ BAD_CONFIGS = {
         r"quantized by bitsandbytes: .*dequantize\(\)",
     ),
     "pruned": ("bert", {"pruned_heads": {"0": [1]}}, "pruned_heads"),
+    "one class alone": ("bert", {**ONE, "problem_type": "single_label_classification"}, "two or more classes"),
+    "another link": ("bert", {**ONE, "sentence_transformers": {"activation_fn": TANH}}, "the activation is"),
     "a null label": ("bert", {"id2label": {"0": None, "1": "b"}}, "id2label"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),

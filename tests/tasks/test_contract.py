@@ -10,12 +10,28 @@ from typing import Any, NamedTuple
 import datasets
 import numpy as np
 import pytest
+import transformers
 
 import hydractl
+import hydractl.auto
+from hydractl.errors import OptionError
 from hydractl.serve import load_onnx
+from hydractl.systems.networks import NetworkSystem
 from hydractl.tasks.task import OneAnswer
-from tests.cli.conftest import LABELS
-from tests.factories import CLASSES, KINDS, SEVERAL, TAGS, Kind, odd_inputs
+from tests.cli.conftest import LABELS, interrupt_at, save_bert
+from tests.factories import (
+    CLASSES,
+    CROSS_ENCODER,
+    KINDS,
+    NUMBERS,
+    REGRESSION,
+    SEVERAL,
+    SEVERAL_LABELS,
+    TAGGED,
+    TAGS,
+    Kind,
+    odd_inputs,
+)
 
 ROWS = 48
 PROMISES: Mapping[str, Mapping[str, str]] = {
@@ -23,6 +39,14 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     "several": {"recall": "80%"},
     "numbers": {"interval": "80%"},
     "words": {"recall": "80%"},
+}
+#: What can be promised of the answers of each task.
+PROMISED: Mapping[str, tuple[str, ...]] = {
+    "classes": ("sets", "accuracy"),
+    "several": ("accuracy", "recall"),
+    "numbers": ("interval",),
+    "words": ("accuracy", "recall"),
+    "embeddings": (),
 }
 #: Labels of a column as its task measures answers by them.
 TRUTH = {
@@ -32,7 +56,7 @@ TRUTH = {
     "words": lambda column: [TAGS.index(tag) for row in column for tag in row],
 }
 #: What people read of an answer, beside the numbers that all answers have.
-NUMBERS = (
+SHOWN = (
     *("probabilities", "msp", "entropy", "mutual_information", "sets", "sure"),
     *("values", "spread", "low", "high", "embeddings", "ood_score", "typicality", "profile"),
 )
@@ -112,7 +136,7 @@ def labels(answers: Any) -> Any:
 def test_an_exported_graph_gives_the_same_answers(case: Case) -> None:
     ours, theirs = predicted(case, "model").answers, predicted(case, "model.onnx").answers
     assert labels(ours) == labels(theirs) and len(ours) == len(theirs) == ROWS
-    for name in NUMBERS:
+    for name in SHOWN:
         value = getattr(ours, name, None)
         if value is not None:
             np.testing.assert_allclose(getattr(theirs, name), value, rtol=0, atol=1e-3, err_msg=name)
@@ -127,7 +151,7 @@ def test_a_graph_is_served_with_the_same_answers(case: Case) -> None:
     inputs = datasets.load_dataset("parquet", data_files=f"{case.folder}/data.parquet", split="train")
     served = load_onnx(case.folder / "model.onnx").predict(list(inputs[inputs.column_names[0]]))
     assert labels(served) == labels(ours)
-    for name in NUMBERS:
+    for name in SHOWN:
         value = getattr(ours, name, None)
         if value is not None:
             np.testing.assert_allclose(getattr(served, name), value, rtol=0, atol=1e-3, err_msg=name)
@@ -157,6 +181,59 @@ def same(ours: OneAnswer, theirs: OneAnswer) -> bool:
     numbers = [(answer.typicality, answer.confidence or 0.0) for answer in (ours, theirs)]
     alike = (ours.confidence is None) is (theirs.confidence is None)
     return alike and numbers[0] == pytest.approx(numbers[1]) and ours.labels == theirs.labels
+
+
+def test_an_interrupted_calibration_goes_on_to_the_same_bytes(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"id_data": f"{case.folder}/known.parquet", "shift_data": {"odd": odd_data(case, 30)}, **case.kind.reading}
+    hydractl.calibrate(case.folder / "hydra", **given, output=tmp_path / "whole")
+    calls = interrupt_at(monkeypatch, NetworkSystem, "answers", 2)
+    with pytest.raises(KeyboardInterrupt):
+        hydractl.calibrate(case.folder / "hydra", **given, output=tmp_path / "resumed")
+    hydractl.calibrate(case.folder / "hydra", **given, output=tmp_path / "resumed", resume=True)
+    assert [key.role for _, key, *_ in calls] == ["id", "shift", "shift"]
+    assert (tmp_path / "resumed").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_what_another_task_has_is_refused_by_the_name_of_the_option(case: Case, tmp_path: Path) -> None:
+    hydra, data = case.folder / "hydra", {"id_data": f"{case.folder}/known.parquet", **case.kind.reading}
+    for promise in ("sets", "accuracy", "recall", "interval"):
+        if promise not in PROMISED[case.kind.name]:
+            with pytest.raises(OptionError, match=f"`{promise}` cannot be promised of"):
+                hydractl.calibrate(hydra, **data, **{promise: "80%"})
+    if case.kind is CLASSES:
+        return
+    if case.kind in (NUMBERS, TAGGED):
+        learning = {"train_data": data["id_data"], "outlier_data": odd_data(case, 9), "steps": 1, **case.kind.reading}
+        with pytest.raises(OptionError, match="`outlier_data`"):
+            hydractl.finetune([case.folder / "network"], **learning)
+    if "accuracy" in PROMISED[case.kind.name]:
+        with pytest.raises(OptionError, match="`by_class` with `accuracy`"):
+            hydractl.calibrate(hydra, **data, accuracy="80%", by_class=True)
+    for message, option in (("msp needs", {"ood_score": "msp"}), ("`ood_data` needs", {"ood_data": odd_data(case, 9)})):
+        with pytest.raises(OptionError, match=message):
+            hydractl.calibrate(hydra, **data, **option)
+    for name, value in (("ood_score", "energy"), ("save_logits", tmp_path / "saved")):
+        with pytest.raises(OptionError, match=f"`{name}`"):
+            hydractl.evaluate(hydra, **data, allow_leak=True, **{name: value})
+
+
+@pytest.mark.parametrize("changes", [SEVERAL_LABELS, REGRESSION, CROSS_ENCODER], ids=["labels", "number", "sigmoid"])
+def test_pipelines_of_transformers_answer_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
+    source, pairs = save_bert(tmp_path / "bert", **changes), [("a good film", "owl owl bad"), ("a film", "good")]
+    hydractl.export(source, format="hf", output=tmp_path / "stock")
+    hydractl.export(source, format="hf", output=tmp_path / "hydra", as_hydra=True)
+    model = hydractl.load(source)
+    answers = model.predict(pairs)
+    numbers = answers.probabilities if changes is SEVERAL_LABELS else answers.values
+    expected = [dict(zip(model.labels, row, strict=True)) for row in numbers]
+    for folder in (source, tmp_path / "stock", tmp_path / "hydra"):
+        pipe = transformers.pipeline("text-classification", str(folder), top_k=None)
+        found = pipe([{"text": first, "text_pair": second} for first, second in pairs])
+        assert [{one["label"]: one["score"] for one in row} for row in found] == [
+            pytest.approx(row, abs=1e-6) for row in expected
+        ]
 
 
 @pytest.mark.parametrize("case", [CLASSES], indirect=True)
