@@ -65,21 +65,6 @@ def test_no_more_id_samples_are_flagged_than_promised(score: str) -> None:
     assert abs(np.mean(flagged) - 0.1) < 3 * (0.1 * 0.9 / (8 * 240)) ** 0.5
 
 
-def test_the_state_is_that_of_all_samples_and_members_count_alike() -> None:
-    whole = held(60, 0, members=2)
-    both = head(whole, "mahalanobis")
-    fresh = answers(30, 5, members=2)
-    alone = []
-    for member in range(2):
-        part = slice(member, member + 1)
-        inside = answered(whole.inside.member_logits[part], whole.inside.truth, whole.inside.features[part])
-        one = head(Held(inside, {}, {}), "mahalanobis")
-        own = answered(fresh.member_logits[part], None, fresh.features[part])
-        alone.append(one(torch_answers(own)).score)
-    found = both(torch_answers(fresh)).score
-    torch.testing.assert_close(found, torch.stack(alone).mean(0), rtol=1e-6, atol=1e-6)
-
-
 def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     # OOD features lie on the classes' own directions, so that answers tell nothing, but with other lengths.
     away = answers(200, 3)

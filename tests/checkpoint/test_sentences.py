@@ -14,7 +14,7 @@ import transformers as hf
 from torch.testing import assert_close
 
 import hydractl
-from hydractl.checkpoint.sentences import TEXT_NAMES
+from hydractl.checkpoint.sentences import ABOUT, TEXT_NAMES
 from hydractl.checkpoint.spec import IDENTITY, SIGMOID
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
@@ -129,44 +129,34 @@ def test_texts_are_cut_where_any_of_its_files_says(name: str, settings: str, enc
     assert not torch.allclose(embed(encoder, LONG), embed(tmp_path / "st", LONG), atol=1e-3)
 
 
-def test_letters_are_lowered_in_every_form_of_the_network(encoder: Path, tmp_path: Path) -> None:
+def test_its_settings_go_with_a_network_in_every_form(encoder: Path, tmp_path: Path) -> None:
+    """Letters are lowered, texts are cut, and so are embeddings after their length is set."""
     shutil.copytree(encoder, tmp_path / "st")
     save_json(tmp_path / "st" / "sentence_bert_config.json", {"do_lower_case": True, "max_seq_length": 5})
-    capitals, expected = ["A GOOD Film", "OWL"], embed(encoder, "a good film", "owl")
-    assert not torch.allclose(embed(encoder, *capitals), expected, atol=1e-3)
-    hydractl.prune(tmp_path / "st", method="random", budget=1, output=tmp_path / "pruned")
-    small = embed(tmp_path / "pruned", "a good film", "owl")
+    save_json(tmp_path / "st" / ABOUT, {"truncate_dim": 6, "similarity_fn_name": "cosine"})
+    capitals, lowered = ["A GOOD Film", "OWL"], ["a good film", "owl"]
+    assert not torch.allclose(embed(encoder, *capitals), embed(encoder, *lowered), atol=1e-3)
+    assert_close(embed(tmp_path / "st", *capitals), embed(encoder, *lowered)[:, :6])
+    for source, output in ((encoder, "wide"), (tmp_path / "st", "pruned")):
+        hydractl.prune(source, method="random", budget=1, output=tmp_path / output)
+    expected = embed(tmp_path / "wide", *lowered)[:, :6]
     hydractl.export(tmp_path / "pruned", format="onnx", output=tmp_path / "graph.onnx")
     hydractl.export(tmp_path / "pruned", format="hf", output=tmp_path / "hf")
     hydractl.export(tmp_path / "pruned", format="hf", as_hydra=True, output=tmp_path / "hydra")
-    assert_close(embed(tmp_path / "st", *capitals), expected)
-    assert_close(embed(tmp_path / "pruned", *capitals), small)
-    assert_close(embed(tmp_path / "hf", *capitals), small)
+    for form in ("pruned", "hf"):
+        assert_close(embed(tmp_path / form, *capitals), expected)
     graph = hydractl.predict(tmp_path / "graph.onnx", text=capitals).embeddings
-    assert_close(torch.from_numpy(graph), small, rtol=0, atol=1e-5)
+    assert_close(torch.from_numpy(graph), expected, rtol=0, atol=1e-5)
     for folder in ("hf", "hydra"):
         theirs = hf.AutoTokenizer.from_pretrained(tmp_path / folder)
-        assert theirs(capitals)["input_ids"] == theirs(["a good film", "owl"])["input_ids"]
+        assert theirs(capitals)["input_ids"] == theirs(lowered)["input_ids"]
         assert len(theirs(LONG, truncation=True)["input_ids"]) == 5
 
 
-def test_an_embedding_is_cut_after_its_length_is_set(encoder: Path, tmp_path: Path) -> None:
+def test_an_embedding_that_is_shorter_is_not_cut(encoder: Path, tmp_path: Path) -> None:
     shutil.copytree(encoder, tmp_path / "st")
-    about = {"truncate_dim": 6, "similarity_fn_name": "cosine"}
-    save_json(tmp_path / "st" / "config_sentence_transformers.json", about)
-    texts = ["a good film", "owl"]
-    assert_close(embed(tmp_path / "st", *texts), embed(encoder, *texts)[:, :6])
-    hydractl.prune(tmp_path / "st", method="random", budget=1, output=tmp_path / "pruned")
-    hydractl.prune(encoder, method="random", budget=1, output=tmp_path / "wide")
-    small = embed(tmp_path / "wide", *texts)[:, :6]
-    hydractl.export(tmp_path / "pruned", format="onnx", output=tmp_path / "graph.onnx")
-    hydractl.export(tmp_path / "pruned", format="hf", output=tmp_path / "hf")
-    assert_close(embed(tmp_path / "pruned", *texts), small)
-    assert_close(embed(tmp_path / "hf", *texts), small)
-    graph = hydractl.predict(tmp_path / "graph.onnx", text=texts).embeddings
-    assert_close(torch.from_numpy(graph), small, rtol=0, atol=1e-5)
-    save_json(tmp_path / "st" / "config_sentence_transformers.json", {"truncate_dim": 99})
-    assert_close(embed(tmp_path / "st", *texts), embed(encoder, *texts))
+    save_json(tmp_path / "st" / ABOUT, {"truncate_dim": 99})
+    assert_close(embed(tmp_path / "st", "a good film"), embed(encoder, "a good film"))
 
 
 @pytest.mark.parametrize(

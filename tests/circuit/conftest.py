@@ -44,15 +44,16 @@ class Case:
 
 
 def batches(inputs: Mapping[str, Tensor], labels: Tensor | None, size: int) -> list[Batch]:
-    """Batches in an order that is not the samples'."""
-    count = len(next(iter(inputs.values())))
-    order = torch.arange(count).flip(0)
-
-    def batch(places: Tensor) -> Batch:
-        own = {name: tensor[places] for name, tensor in inputs.items()}
-        return Batch(own, None if labels is None else labels[places], places)
-
-    return [batch(places) for places in order.split(size)]
+    """Batches from the last sample to the first; `words` among the inputs are no input of the network."""
+    own = {name: tensor.flip(0) for name, tensor in inputs.items() if name != "words"}
+    order = positions = torch.arange(len(next(iter(own.values())))).flip(0)
+    words = inputs.get("words")
+    if words is not None:
+        words = words.clone()
+        words[:, 0] = len(positions) - 1 - words[:, 0]
+        order = words[:, 0].argsort(stable=True)
+        words = words[order]
+    return list(Batch(own, None if labels is None else labels[order], positions, words).parts(size))
 
 
 def samples(name: str, count: int) -> dict[str, Tensor]:

@@ -46,17 +46,6 @@ class Naive:
         output = self.model(**inputs, **self.extra)
         return (output.logits_per_image if "logits_per_image" in output else output.logits).numpy()
 
-    @torch.no_grad()
-    def features(self, inputs: dict[str, Tensor]) -> np.ndarray:
-        """What the classifier reads, caught on its way in; a zero-shot model's unit-length embeddings."""
-        caught: list[Tensor] = []
-        if not hasattr(self.model, "classifier"):
-            return self.model(**inputs, **self.extra).image_embeds.numpy()
-        hook = self.model.classifier.register_forward_hook(lambda module, args, output: caught.append(args[0]))
-        self.model(**inputs, **self.extra)
-        hook.remove()
-        return caught[0].numpy()
-
     def scores(self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]) -> list[np.ndarray]:
         """Of the ID and the OOD samples, by MSP; higher is more OOD."""
         return [-softmax(self.logits(inputs), axis=-1).max(-1) for inputs in (id_inputs, ood_inputs)]

@@ -19,20 +19,18 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import ablate, extract_circuits
-from hydractl.data.batching import Batch
 from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint, without_heads
 from hydractl.tasks.numbers import Numbers
 from hydractl.tasks.words import Words
-from tests.circuit.conftest import samples
+from tests.circuit.conftest import ID, OOD, batches, samples
 from tests.circuit.naive import Naive, algorithm_1, auroc
 from tests.families.bert import text_model
 from tests.families.token_classification import tagger
 from tests.families.vit import image_model
 from tests.references import CLASSES, Built, randomised
 
-ID, OOD = 14, 11
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
 
 
@@ -169,20 +167,6 @@ class Asked:
         search = Search(tuple(member_heads(self.model.heads, 0)), budget)
         (found,) = extract_circuits(self.model, [self.data(size)], search, [Ranking(self.objective)])
         return found
-
-
-def batches(inputs: dict[str, Tensor], labels: Tensor | None, size: int) -> list[Batch]:
-    """The samples from the last to the first."""
-    positions = torch.arange(len(next(iter(inputs.values())))).flip(0)
-    own = {name: x.flip(0) for name, x in inputs.items() if name != "words"}
-    if "words" not in inputs:
-        whole = Batch(own, None if labels is None else labels.flip(0), positions)
-    else:
-        words = inputs["words"].clone()
-        words[:, 0] = len(positions) - 1 - words[:, 0]
-        order = words[:, 0].argsort(stable=True)
-        whole = Batch(own, None if labels is None else labels[order], positions, words[order])
-    return list(whole.parts(size))
 
 
 def words_of(mask: Tensor) -> Tensor:

@@ -166,6 +166,7 @@ def test_texts_pairs_of_texts_and_their_labels() -> None:
     assert open_samples({"reviews": ["good", "bad"]}, "text").inputs == ["good", "bad"]
     samples = open_samples([("good", 1), ("bad", None)], "text")
     assert (samples.inputs, samples.labels.tolist(), samples.label_names) == (["good", "bad"], [1, -1], None)
+    assert open_samples([("good", np.bool_(True)), ("bad", False)], "text").label_names == ("False", "True")
     samples = open_samples([(("a", "b"), "yes"), (["c", "d"], "no")], "text")
     assert (samples.inputs, samples.labels.tolist()) == ([("a", "b"), ("c", "d")], [1, 0])
     assert open_samples([(("a", "b"), None)], "text").label_problem == "holds no labels"

@@ -44,13 +44,22 @@ def test_a_model_of_one_channel_gets_one(tmp_path: Path) -> None:
     assert equal(ours(grey), dict(AutoImageProcessor.from_pretrained(tmp_path)(grey, return_tensors="pt")))
 
 
-@pytest.mark.parametrize("write", [bert_words, bert_tokenizer])
-def test_texts(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    ours = preprocessor_from_folder(write(tmp_path), text_spec())
+PROMPTS = ["a cat", "a photo of a cat on a mat"]
+
+
+@pytest.mark.parametrize(
+    ("write", "spec", "texts", "tokens"),
+    [
+        *((write, text_spec(), TEXTS, 16) for write in (bert_words, bert_tokenizer)),
+        (clip_files, zero_shot_spec(), PROMPTS, 10),
+    ],
+)
+def test_texts(write: Callable[[Path], Path], spec: ModelSpec, texts: list[str], tokens: int, tmp_path: Path) -> None:
+    ours = preprocessor_from_folder(write(tmp_path), spec)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
-    expected = theirs(TEXTS, padding=True, truncation=True, max_length=16, return_tensors="pt")
-    assert expected["input_ids"].shape == (5, 16)
-    assert equal(ours(TEXTS), dict(expected))
+    expected = theirs(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
+    assert expected["input_ids"].shape == (len(texts), tokens)
+    assert equal(ours(texts), dict(expected))
 
 
 @pytest.mark.parametrize("types", [0, 1])
@@ -64,14 +73,8 @@ def test_types_go_only_to_models_that_tell_them_apart(types: int, tmp_path: Path
     assert equal(ours([("a film", "good")]), expected)
 
 
-def test_a_zero_shot_model_has_both(tmp_path: Path) -> None:
-    preprocessor = preprocessor_from_folder(clip_files(tmp_path), zero_shot_spec())
-    prompts = ["a cat", "a photo of a cat on a mat"]
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    expected = theirs(prompts, padding=True, truncation=True, max_length=10, return_tensors="pt")
-    assert expected["input_ids"].shape == (2, 10)
-    assert equal(preprocessor(prompts), dict(expected))
-    assert preprocessor(IMAGES).keys() == {"pixel_values"}
+def test_a_zero_shot_model_reads_images_too(tmp_path: Path) -> None:
+    assert preprocessor_from_folder(clip_files(tmp_path), zero_shot_spec())(IMAGES).keys() == {"pixel_values"}
 
 
 def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:

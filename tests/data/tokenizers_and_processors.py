@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
 from hydractl.checkpoint.disk import read_json_object, read_preprocessing
@@ -44,18 +43,9 @@ def bert_words(folder: Path) -> Path:
     return folder
 
 
-def bert_tokenizer(folder: Path, **config: object) -> Path:
+def bert_tokenizer(folder: Path) -> Path:
     """tokenizer.json and tokenizer_config.json."""
-    folder.mkdir(exist_ok=True)
-    tokenizer = Tokenizer(models.WordPiece({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    tokenizer.save(str(folder / "tokenizer.json"))
-    named = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **named, **config}))
+    transformers.BertTokenizer(vocab=numbered(*WORDS)).save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "bert"}')
     return folder
 

@@ -32,13 +32,6 @@ def images_and_prompts(padded: bool) -> dict[str, Tensor]:
     return inputs | ({"attention_mask": mask} if padded else {})
 
 
-def chinese_clip(**text: Any) -> Built:
-    """A ChineseCLIP, whose text tower is a BERT."""
-    vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
-    config = hf.ChineseCLIPConfig(text_config={**TEXT, **SIZES, **text}, vision_config=vision, projection_dim=8)
-    return hf.ChineseCLIPModel(config), images_and_prompts(padded=True)
-
-
 def image_tower(model: Any = hf.CLIPForImageClassification, config: Any = hf.CLIPConfig, **changes: Any) -> Built:
     """The image tower of a model of images and texts, with a classifier."""
     vision = {**SIZES, "image_size": 12, "patch_size": 4, **changes}
@@ -63,7 +56,7 @@ VARIANTS = Architecture(
         "clip-image-small-patches": lambda: image_tower(patch_size=3),
         "metaclip-2": lambda: clip(model=hf.MetaClip2Model, kind=hf.MetaClip2Config),
         "metaclip-2-image": lambda: image_tower(hf.MetaClip2ForImageClassification, hf.MetaClip2Config),
-        "chinese-clip": chinese_clip,
+        "chinese-clip": lambda: clip(model=hf.ChineseCLIPModel, kind=hf.ChineseCLIPConfig),
         "siglip": lambda: image_tower(hf.SiglipForImageClassification, hf.SiglipConfig),
         "siglip-zero-shot": siglip,
         "siglip-zero-shot-narrow-text": lambda: siglip(padded=True, hidden_size=8, num_attention_heads=2),

@@ -75,14 +75,6 @@ def test_how_many_predictions_it_changes() -> None:
     assert fit_temperature(logits[:1], labels).argmax_changed == 0
 
 
-@pytest.mark.parametrize(
-    ("count", "coverage", "rank"), [(9, 0.9, 9), (10, 0.9, 10), (19, 0.9, 18), (99, 0.95, 95), (4, 0.5, 3)]
-)
-def test_the_threshold_has_the_corrected_rank_from_above(count: int, coverage: float, rank: int) -> None:
-    right = np.random.default_rng(0).random(count)
-    assert least_probability(right, coverage) == np.sort(right)[::-1][rank - 1]
-
-
 @pytest.mark.parametrize("coverage", [0.5, 0.75, 0.9, 0.95, 0.99, 0.999])
 def test_a_promise_takes_so_many_samples_and_no_fewer(coverage: float) -> None:
     enough = least_samples(coverage)

@@ -120,14 +120,9 @@ def test_what_cannot_be_predicted(vit: Hydra, bert: Hydra, images: list[Image.Im
         vit.predict(images)
 
 
-def test_reads_as_a_table(vit: Hydra, images: list[Image.Image]) -> None:
-    found = vit.predict(images * 3)
-    row = [found.labels[0], f"{found.msp[0]:.4f}", "0.0000"]
-    assert row in [line.split() for line in repr(found).splitlines()]
-    assert all(f"<td>{cell}</td>" in found._repr_html_() for cell in row)
-
-
-def test_a_label_is_text_in_a_table() -> None:
-    task = find_task("text-classification")
-    answers = Answers(task=task, member_logits=np.zeros((1, 1, 2)), classes=("<b>", "<u>"))
-    assert "<td>&lt;b&gt;</td>" in answers._repr_html_()
+def test_answers_are_shown_as_a_table_where_labels_are_text() -> None:
+    logits = np.log([[[0.75, 0.25], [0.1, 0.9]]])
+    answers = Answers(task=find_task("text-classification"), member_logits=logits, classes=("<b>", "dog"))
+    assert ["dog", "0.9000", "0.0000"] in [line.split() for line in repr(answers).splitlines()]
+    for cell in ("&lt;b&gt;", "0.7500", "0.0000"):
+        assert f"<td>{cell}</td>" in answers._repr_html_()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch.testing import assert_close
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.tensors import tensor_bytes
-from hydractl.errors import DataError, NotFiniteError
+from hydractl.errors import DataError, HydractlError, NotFiniteError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.surgery.fusion import fuse, fused_layout
@@ -187,17 +188,16 @@ def test_the_bias_of_a_layer_without_heads_says_the_mean(dense: Checkpoint) -> N
     assert refitted.tensors["vision.layers.1.attention.o.weight"].shape == (16, 0)
 
 
-def test_states_that_are_not_finite_are_refused(dense: Checkpoint) -> None:
-    images = torch.full((4, 3, 12, 12), float("nan"), dtype=torch.float64)
-    with pytest.raises(NotFiniteError, match="layer 1"):
-        refit(
-            from_checkpoint(dense),
-            drop_heads(dense, [Head("vision", 1, 2)]),
-            by_tower({"pixel_values": images}),
-            Refitting(),
-        )
-
-
-def test_a_tower_without_inputs_is_refused(dense: Checkpoint) -> None:
-    with pytest.raises(DataError, match="vision"):
-        refit(from_checkpoint(dense), drop_heads(dense, [Head("vision", 1, 2)]), {}, Refitting())
+@pytest.mark.parametrize(
+    ("inputs", "error", "named"),
+    [
+        (by_tower({"pixel_values": torch.full((4, 3, 12, 12), torch.nan).double()}), NotFiniteError, "layer 1"),
+        ({}, DataError, "vision"),
+    ],
+)
+def test_inputs_to_fit_on_are_there_and_finite(
+    inputs: dict[str, Any], error: type[HydractlError], named: str, dense: Checkpoint
+) -> None:
+    pruned = drop_heads(dense, [Head("vision", 1, 2)])
+    with pytest.raises(error, match=named):
+        refit(from_checkpoint(dense), pruned, inputs, Refitting())

@@ -138,8 +138,6 @@ def test_a_hydra_embeds_as_the_mean_of_its_members(here: Path, fused: Path) -> N
     hydra = hydractl.fuse([here / "m0", here / "m1"], separate="all")
     assert_close(torch.from_numpy(hydractl.load(hydra).predict(TEXTS).member_logits), members)
     assert np.linalg.norm(found.embeddings, axis=-1) == pytest.approx(np.ones(4))
-    assert found.typicality is not None and ((found.typicality > 0) & (found.typicality <= 1)).all()
-    assert found.profile is not None and found.profile.shape == (4, 3)
 
 
 def test_scores_find_the_heads_that_move_the_embedding(here: Path) -> None:
@@ -214,9 +212,6 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
     assert found["deep"].id.accuracy is None and found["deep"].selective is None
     told = hydractl.evaluate(systems, id_data=data, bootstrap=0)
     assert "kept nbrs %" in "\n".join(told.lines()) and "acc %" not in "\n".join(told.lines())
-    odd = hydractl.evaluate(fused, id_data=data, ood_data=[tmp_path / "other.csv"])
-    assert odd.report.models["calibrated"].ood["other"].msp_auroc is None
-    assert odd.report.models["calibrated"].typicality is not None
     page = hydractl.evaluate(fused, id_data=data, report=tmp_path / "page")
     assert page is not None and (tmp_path / "page" / "index.html").is_file()
     fitted = hydractl.evaluate(

@@ -165,6 +165,7 @@ def test_every_form_of_a_file_answers_the_same_labels(labelled: Path, file: Path
     assert hydractl.load(file).predict(images["image"]).labels == wanted
     rows = list(csv.DictReader(io.StringIO(answers.to_csv())))
     assert [row["label"] for row in rows] == [", ".join(row) for row in wanted]
+    assert "answers hold 80 % of what is there" in str(hydractl.inspect(file))
     hot = [[(name in tags, name in row) for name in LABELS] for tags, row in zip(images["tags"], wanted, strict=True)]
     shares = [np.mean([held for there, held in row if there]) for row in hot if any(there for there, _ in row)]
     data: Any = {"id_data": f"{labelled}/test.parquet", "label_column": "tags"}
