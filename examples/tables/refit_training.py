@@ -2,8 +2,9 @@
 
     python tables/refit_training.py NETWORK --fit SOURCE --test SOURCE --train SOURCE --output FOLDER
 
-Each of three members loses heads at random, is refitted or not, and trains with the same seed. Each length is a
-training of its own, as the rate falls to 0 over it.
+Each of three members loses heads at random, is refitted or not, and trains with the same seed. With `--units` members
+lose MLP units too, above a trunk, and train together as one Hydra. Each length is a training of its own, as the rate
+falls to 0 over it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,28 @@ def trained(study: Study, starts: Sequence[Checkpoint], form: str, steps: int) -
         return starts
     settings = [*study.given.set, f"steps={steps}"]
     how: dict[str, Any] = {"train_data": study.given.train, "recipe": study.given.recipe, "settings": settings}
+    how["joint"] = study.given.units > 0
     how["limit"] = study.given.train_samples
     output = study.folder / f"{form}{{member}}-{study.given.heads[0]}-{steps}.safetensors"
     return hydractl.finetune(starts, **how, output=output, resume=True).checkpoints
+
+
+def pruned_members(study: Study) -> list[Checkpoint]:
+    """Returns members without random heads; and without MLP units above a trunk, if some should go."""
+    given = study.given
+    networks = [study.network] * given.members
+    if given.units:
+        how = {"id_data": given.fit, "limit": given.inputs, "units": given.units, "members": given.members}
+        how |= {"budget": 0, "trunk": given.trunk, "scope": "layer"}
+        networks = hydractl.prune(study.network, method="deviation", **how).checkpoints
+    how = {"budget": given.heads[0], "trunk": given.trunk, "scope": "layer" if given.units else None}
+    return [hydractl.prune(each, method="random", seed=seed, **how).checkpoint for seed, each in enumerate(networks)]
+
+
+def started(study: Study, pruned: Sequence[Checkpoint], form: str) -> Sequence[Checkpoint]:
+    """Returns what trains: members that are refitted or not, fused if they train together."""
+    members = [study.formed(each, form) for each in pruned]
+    return [hydractl.fuse(members).checkpoint] if study.given.units else members
 
 
 def merged(study: Study, members: Sequence[Checkpoint], refits: bool) -> Checkpoint:
@@ -51,12 +71,12 @@ def main() -> None:
     parser.add_argument("--steps", nargs="*", type=int, default=[0, 50, 100, 200])
     parser.add_argument("--merge", type=int, default=100, help="steps after which MLPs of members are averaged")
     parser.add_argument("--members", type=int, default=3)
+    parser.add_argument("--units", type=int, default=0, help="MLP units that a member loses")
+    parser.add_argument("--trunk", type=int, help="layers that members share and that lose nothing")
     study = Study(parser.parse_args())
     [heads, *_] = study.given.heads
-    pruned = [
-        hydractl.prune(study.network, method="random", budget=heads, seed=seed).checkpoint
-        for seed in range(study.given.members)
-    ]
+    pruned = pruned_members(study)
+    print(f"multiply-adds of the members fused, the network's = 1: {study.cost(pruned):.2f}", flush=True)
     dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
     print("| steps, start | systems | accuracy % | NLL | AUROC % |\n|---|---|---|---|---|")
     print(f"| network | | {dense.beside(dense)} |")
@@ -66,20 +86,23 @@ def main() -> None:
         both: dict[tuple[str, str], Measured] = {}
         for form in ("plain", "refitted"):
             names = [f"random{number}-{heads}-{form}{f'-{steps}' if steps else ''}" for number in range(len(pruned))]
-            starts[form] = starts.get(form) or [study.formed(each, form) for each in pruned]
+            names = [f"fused-{form}-{steps}"] if study.given.units else names
+            starts[form] = starts.get(form) or started(study, pruned, form)
             made = trained(study, starts[form], form, steps)
             found = [
                 study.answers_with_ood(name, lambda each=each: each) for name, each in zip(names, made, strict=True)
             ]
-            for refits in (False, True) if form == "refitted" and steps == study.given.merge else ():
+            merges = form == "refitted" and steps == study.given.merge and not study.given.units
+            for refits in (False, True) if merges else ():
                 name = f"merged-{heads}-{form}-{steps}{'-refitted' * refits}"
                 answers = study.answers_with_ood(name, partial(merged, study, made, refits))
                 cells = study.measured([[answers]]).beside(study.measured([found]))
                 print(f"| {steps}, {form}, to members apart | merged{', refitted' * refits} | {cells} |", flush=True)
-            for systems, how in (([[each] for each in found], "members, mean"), ([found], "fused")):
+            ways = (([[each] for each in found], "members, mean"), ([found], "fused"))
+            for systems, how in ways[study.given.units > 0 :]:
                 measured = both[form, how] = study.measured(systems)
                 print(f"| {steps}, {form} | {how} | {measured.beside(dense)} |", flush=True)
-        for how in ("members, mean", "fused"):
+        for how in ("members, mean", "fused")[study.given.units > 0 :]:
             after = both["refitted", how]
             print(f"| {steps}, refitted to plain | {how} | {after.beside(both['plain', how])} |", flush=True)
             if earlier:

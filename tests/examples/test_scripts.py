@@ -159,10 +159,12 @@ def test_training_starts_from_plain_and_from_refitted_members(vit: Path, noise: 
              f"--output={tmp_path / 'answers'}", f"--ood={noise}", "--heads=2", "--members=2", "--merge=1", "--set",
              "batch=4", "--steps", 0, 1]  # fmt: skip
     said = run(*asked)
-    rows = [line.split("|")[1].strip() for line in said.splitlines()[3:]]
+    rows = [line.split("|")[1].strip() for line in said.splitlines()[4:]]
     systems, forms, differences = 2, 2, 2
     assert len(rows) == 2 * (systems * forms + differences) + 2 + 2  # of both lengths; merged; earlier to later
     assert run(*asked) == said  # what is trained is not trained again
+    fused = run(*asked[:-5], "--units=8", "--trunk=1", f"--output={tmp_path / 'fused'}", *asked[-5:])
+    assert [line.split("|")[2].strip() for line in fused.splitlines()[4:]] == ["fused"] * (2 * forms + 2 + 1)
 
 
 def test_encoders_stand_beside_what_was_pruned_and_taught(tmp_path: Path) -> None:
