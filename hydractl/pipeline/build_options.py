@@ -13,8 +13,7 @@ import tomli_w
 
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import member_heads, number_of_heads
-from hydractl.circuit.ranking import Search
+from hydractl.checkpoint.heads import member_heads
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
@@ -28,7 +27,6 @@ from hydractl.text import printable, shortened
 from hydractl.training.request import Hyperparameters, TrainingSources
 from hydractl.watch import LOG, Watcher
 
-NO_CIRCUITS, EXACT = "none", "exact"  # whether circuits are searched
 BUILD_TOML = "build.toml"
 BEGUN = "work/begun.json"
 #: Options that do not change the result; a config has no use for them.
@@ -37,13 +35,11 @@ OWN = ("output", "dry_run")
 FILES = ("model", "teacher", "recipe", "classes")
 PLACES = (*FILES, "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data")
 #: What the effort of a build decides where the user does not.
-DRAWING = ("search", "search_samples", "draws", "random")
-PLANNED = (*DRAWING, "limit", "train_samples", "settings")
+PLANNED = ("random", "limit", "train_samples", "settings")
 REMEDY = "correct it: its names are those of the options, with _ for -"
 EPOCHS = 10  # that training takes at most where its length is not given
-OBJECTIVES = 3  # that circuits are searched for
-#: Passes that a step of training takes for a sample, a replay with one head off, and a refit of a member.
-TRAINED, REPLAYED, REFITTED = 3.0, 0.5, 3.0
+#: Passes that a step of training takes for a sample, and a refit of a member.
+TRAINED, REFITTED = 3.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -51,19 +47,16 @@ class Effort:
     """The numbers of a build that no option gives."""
 
     name: str
-    search: str  # whether circuits are searched
-    search_samples: int  # of each set, to search on
-    draws: int  # from the first heads of each circuit, per budget
-    random: int  # draws from all heads, per budget
-    limit: int  # samples of each set in all other steps
+    random: int  # draws of heads, per budget
+    limit: int  # samples of each set in a step
     steps: int  # of the optimiser, 10 epochs at most
     untrained: int  # Hydras without training that lose units, at each cost
 
 
 EFFORTS = (
-    Effort("quick", NO_CIRCUITS, 200, draws=2, random=6, limit=2000, steps=500, untrained=2),
-    Effort("normal", EXACT, 500, draws=4, random=12, limit=5000, steps=1500, untrained=3),
-    Effort("thorough", EXACT, 1500, draws=6, random=20, limit=10_000, steps=4500, untrained=6),
+    Effort("quick", random=6, limit=2000, steps=500, untrained=2),
+    Effort("normal", random=12, limit=5000, steps=1500, untrained=3),
+    Effort("thorough", random=20, limit=10_000, steps=4500, untrained=6),
 )
 
 
@@ -75,10 +68,7 @@ class MemberChoice:
     budgets: str = option(
         "8%,17%,33%", "Heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%", rare=True
     )
-    draws: int | None = option(
-        None, "Draws from the first heads of each circuit, per budget.", within=(0, 100), rare=True
-    )
-    random: int | None = option(None, "Draws from all heads, per budget.", within=(0, 1000), rare=True)
+    random: int | None = option(None, "Draws of heads, per budget.", within=(0, 1000), rare=True)
     trunks: str | None = option(
         None,
         "Trunk depths to try. Default: 0 (no trunk), or several depths when a cost budget is given.",
@@ -140,7 +130,7 @@ class BuildOptions:
     limits: Limits = Limits()
     units: Literal["yes", "no"] | None = option(
         None,
-        "Remove MLP units too, above a trunk of half the layers, and train the fused members, without search and "
+        "Remove MLP units too, above a trunk of half the layers, and train the fused members, without "
         "selection. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing members "
         "is given.",
         rare=True,
@@ -149,26 +139,13 @@ class BuildOptions:
     seed: Seed = 0
     data: BuildData = BuildData()
     reading: Reading = Reading()
-    search: str | None = option(
-        None,
-        "Circuit search, as in extract-circuit, or none. Default: set by `effort`.",
-        choices=(NO_CIRCUITS, EXACT),
-        rare=True,
-    )
-    search_samples: int | None = option(
-        None,
-        "Samples of each set for the circuit search, which takes most of the time.",
-        "Data",
-        within=(1, bounds.SAMPLES),
-        rare=True,
-    )
     train_samples: int | None = option(
         None, "Samples to train on. Default: `limit`, or all.", "Data", within=(1, bounds.SAMPLES), rare=True
     )
     effort: Literal["quick", "normal", "thorough"] = option(
         "normal",
-        "How much to search, draw, sample and train where no option says it. quick trains for a third of the steps of "
-        "normal and searches less; thorough trains for three times as many and searches more.",
+        "How much to draw, sample and train where no option says it. quick trains for a third of the steps of normal "
+        "and tries less; thorough trains for three times as many and tries more.",
         "Compute",
     )
     compute: Compute = Compute()
@@ -316,22 +293,13 @@ def settled(build: B, sizes: Sizes, thin: bool, watch: Watcher, *, untrained: in
     """Returns the build with the numbers of its effort wherever an option gives none, and notes them.
 
     Args:
-        thin: whether members lose MLP units, so that nothing is searched or selected.
-        untrained: how many Hydras are tried without training; circuits and draws join them only if an option asks.
+        thin: whether members lose MLP units, so that nothing is selected.
+        untrained: how many Hydras are tried without training; draws join them only if an option asks.
     """
-    effort, options = effort_of(build), flat(build)
-    requested = any(options[name] not in (None, 0, NO_CIRCUITS) for name in DRAWING)
-    drawn = not thin and (not untrained or requested or build.choice.budgets != MemberChoice().budgets)
-    if build.search is None:  # options of a search ask for one
-        options["search"] = EXACT if options["search_samples"] or options["draws"] else effort.search
-    searched = drawn and bool(sizes.outside) and options["search"] != NO_CIRCUITS
-    names = [name for name in DRAWING if searched or (drawn and name == "random")]
-    chosen = {name: getattr(effort, name) if options[name] is None else options[name] for name in names}
-    parts = []
-    if searched:
-        parts.append(f"circuits searched on {chosen['search_samples']} samples")
-    if untrained:
-        parts.append(f"{untrained} Hydras without training")
+    effort, choice, chosen = effort_of(build), build.choice, dict[str, Any]()
+    if not thin and (not untrained or choice.random or choice.budgets != MemberChoice().budgets):
+        chosen["random"] = effort.random if choice.random is None else choice.random
+    parts = [f"{untrained} Hydras without training"] if untrained else []
     if chosen.get("random"):
         parts.append(f"{chosen['random']} random draws per budget")
     limit = build.reading.limit
@@ -361,8 +329,8 @@ def sizes_of(build: BuildOptions, network: Checkpoint) -> Sizes:
     reading, ood_data = replace(build.reading, limit=None), [*build.data.ood_data] or None
     material = open_material(network, build.data.id_data, ood_data, reading=reading, compute=build.compute, watch=LOG)
     inside = len(material.id) // (3 if build.data.eval_data else 4)
-    outside = [len(samples) // (2 if build.data.eval_ood_data else 3) for samples in material.ood.values()]
-    modality, measured = modality_of(network, reading), [inside, *outside]
+    outside = [len(samples) * 2 // (2 if build.data.eval_ood_data else 3) for samples in material.ood.values()]
+    modality, measured = modality_of(network, reading), [inside, *(size // 2 for size in outside)]
     if build.data.eval_data:
         measured[0] = len(open_samples(build.data.eval_data, modality, reading))
     if build.data.eval_ood_data:
@@ -399,16 +367,10 @@ def passes(
         refitted: whether each Hydra that is tried without training is refitted.
     """
     heads, choice, limit = member_heads(network.heads, 0), build.choice, build.reading.limit
-    chosen, drawn, counted = sizes.in_a_step(limit), choice.random or 0, dict[str, float]()
-    if sizes.outside and build.search not in (None, NO_CIRCUITS):
-        drawn += OBJECTIVES * (1 + 2 * (choice.draws or 0))
-        most = number_of_heads("50%", len(heads)) or 0
-        networks = Search(tuple(heads), most).networks(0)
-        several = OBJECTIVES * networks - (OBJECTIVES - 1) * len(heads)  # they share the first round
-        counted["extract-circuit"] = REPLAYED * several * sizes.in_a_step(build.search_samples)
     budgets = len(counts("budgets", choice.budgets, len(heads))) * len(trunks.split(","))
     inside = _limited((sizes.inside,), limit)
-    counted["select"] = (1 + budgets * drawn) * inside
+    selecting = inside if refitted else _limited((2 * sizes.inside,), limit)
+    counted = {"select": (1.0 + budgets * (choice.random or 0)) * selecting}
     if refitted:
         scored = min(ENOUGH, sizes.inside, limit or ENOUGH)
         counted["score-heads"] = TRAINED * scored
@@ -420,6 +382,6 @@ def passes(
         recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
         steps = step_count(recipe, sizes.training) * len(recipe.lr)
         counted["finetune"] = TRAINED * steps * recipe.batch * choice.members
-    counted["calibrate"] = choice.members * chosen
+    counted["calibrate"] = choice.members * sizes.in_a_step(limit)
     counted["evaluate"] = (1 + choice.members) * _limited(sizes.measured, limit)
     return counted

@@ -13,12 +13,11 @@ from hydractl.inputs.members import Limits
 from hydractl.inputs.refitting import ENOUGH, RefitOptions
 from hydractl.inputs.result import Outputs
 from hydractl.ood.ood_scores import BASELINE
-from hydractl.pipeline.build_options import NO_CIRCUITS, BuildOptions
+from hydractl.pipeline.build_options import BuildOptions
 from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.pipeline.thinning import Family
 from hydractl.steps.calibrate import Calibrate
 from hydractl.steps.evaluate import Evaluate
-from hydractl.steps.extract_circuit import ExtractCircuit
 from hydractl.steps.finetune import Finetune
 from hydractl.steps.fuse import Fuse
 from hydractl.steps.prune import Prune
@@ -32,7 +31,6 @@ HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
     Made(f"{name}.safetensors") for name in ("hydra", "network", "trained", "teacher", "soup")
 )
 SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
-CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
 REPORT, FRONT, SCORES = Made("report"), Made("front"), Made("work/units.json")
 
 
@@ -83,12 +81,12 @@ def plan(
 ) -> list[Stage]:
     """Returns the commands of a build.
 
-    The data are divided by the content of their samples: part 1 to search circuits, 2 to select members, 3 to
+    The data are divided by the content of their samples: part 1 to score units and refit, 2 to select members, 3 to
     calibrate, 4 to evaluate.
 
     Args:
         trunks: the trunk depths to try.
-        thin: what members lose if they lose MLP units; nothing is searched or selected then.
+        thin: what members lose if they lose MLP units; nothing is selected then.
         tried: the families to try without training, by cost.
         chooses_score: whether OOD data choose the OOD score.
         taught: whether the teachers are evaluated too, as one network.
@@ -102,9 +100,8 @@ def plan(
             build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED
         )
     else:
-        stages = [_search(build)] if _searches(build) else []
-        drawn = _searches(build) or bool(build.choice.random) or not tried
-        stages += [_selection(build, limits, trunks, "drawn" if tried else "selected")] if drawn else []
+        drawn = bool(build.choice.random) or not tried
+        stages = [_selection(build, limits, trunks, refits=bool(tried))] if drawn else []
         stages += _untrained(build, limits, tried, [Made("work/drawn.safetensors")] if drawn else []) if tried else []
     last = SELECTED
     if build.data.train_data is not None:
@@ -119,7 +116,7 @@ def plan(
         made, more = _compared_teachers(build, mixed)
         stages += made
         systems |= more
-    ood_data = _ood_data(build, 2) if chooses_score else []
+    ood_data = _ood_data(build) if chooses_score else []
     calibrations = [_calibration(build, *pair, ood_data) for pair in systems.values()]
     evaluation = _evaluation(build, {name: made for name, (_, made) in systems.items()}, REPORT)
     if not tried:
@@ -151,10 +148,6 @@ def _front(build: BuildOptions, costs: Sequence[str], others: Mapping[str, Made]
     return [*calibrations, _evaluation(build, {"network": NETWORK, **made, **others}, FRONT, score)]
 
 
-def _searches(build: BuildOptions) -> bool:
-    return bool(build.data.ood_data) and build.search not in (None, NO_CIRCUITS)
-
-
 def _reading(build: BuildOptions) -> Reading:
     classes = build.reading.classes
     return build.reading if classes is None else replace(build.reading, classes=Given("CLASSES", str(classes)))
@@ -164,36 +157,27 @@ def _network(build: BuildOptions) -> Given:
     return Given("MODEL", build.model)
 
 
-def _id_data(build: BuildOptions, part: int) -> Given:
+def _id_data(build: BuildOptions, part: int, last: int | None = None) -> Given:
     count = 3 if build.data.eval_data else 4
     if part > count:
         return Given("EVAL_DATA", parse_data_spec(build.data.eval_data or ""))
-    return Given("ID_DATA", parse_data_spec(build.data.id_data), Part(part, part, count, build.seed))
+    return Given("ID_DATA", parse_data_spec(build.data.id_data), Part(part, last or part, count, build.seed))
 
 
-def _ood_data(build: BuildOptions, part: int) -> list[Given]:
-    """Returns a part of every OOD set: members and OOD scores are chosen by part 2, so 3 is the part to evaluate on."""
-    count = 2 if build.data.eval_ood_data else 3
-    for_evaluation = part > count
-    name, texts = ("EVAL_OOD", build.data.eval_ood_data) if for_evaluation else ("OOD", build.data.ood_data)
-    part_of_set = None if for_evaluation else Part(part, part, count, build.seed)
-    return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), part_of_set) for i, text in enumerate(texts, 1)]
+def _ood_data(build: BuildOptions) -> list[Given]:
+    """Returns the OOD data to choose a score by and to learn from: two thirds of each set if the rest evaluates."""
+    part = None if build.data.eval_ood_data else Part(1, 2, 3, build.seed)
+    return _each("OOD", build.data.ood_data, part)
 
 
-def _search(build: BuildOptions) -> Stage:
-    most, limit = build.search_samples, build.reading.limit
-    step = ExtractCircuit(
-        _network(build),
-        _id_data(build, 1),
-        _ood_data(build, 1),
-        budget="50%",
-        objective=",".join(CIRCUITS),
-        reading=replace(_reading(build), limit=min((size for size in (most, limit) if size), default=None)),
-        compute=build.compute,
-        output=Made("work/circuit-{objective}.json"),
-        resume=True,
-    )
-    return Stage(step, tuple(CIRCUITS.values()))
+def _eval_ood_data(build: BuildOptions) -> list[Given]:
+    if build.data.eval_ood_data:
+        return _each("EVAL_OOD", build.data.eval_ood_data, None)
+    return _each("OOD", build.data.ood_data, Part(3, 3, 3, build.seed))
+
+
+def _each(name: str, texts: Sequence[str], part: Part | None) -> list[Given]:
+    return [Given(f"{name}_{i}", parse_data_spec(text, grouped=True), part) for i, text in enumerate(texts, 1)]
 
 
 def _best(most: str) -> Made:
@@ -231,7 +215,7 @@ def _fused(family: Family) -> Made:
 
 
 def _members(build: BuildOptions, family: Family) -> Stage:
-    """Returns the command that makes the members of a family, refitted on the part of the data for circuits."""
+    """Returns the command that makes the members of a family, refitted on the first part of the data."""
     spread = Spread("layer" if family.units else None, trunk=family.trunk or None)
     step = Prune(
         _network(build),
@@ -271,22 +255,23 @@ def _choice(build: BuildOptions, limits: Limits | None, hydras: Sequence[Made], 
     return Stage(step, (artifact, best))
 
 
-def _selection(build: BuildOptions, limits: Limits, trunks: str, name: str) -> Stage:
-    draws, artifact, hydra = build.choice.draws, Made(f"work/{name}.json"), Made(f"work/{name}.safetensors")
-    sources = Candidates(random=build.choice.random or 0)
-    if _searches(build):
-        sources = replace(sources, circuit=list(CIRCUITS.values()))
-    if _searches(build) and draws:
-        sources = replace(sources, pools="25%,50%", draws=draws)
+def _selection(build: BuildOptions, limits: Limits, trunks: str, *, refits: bool) -> Stage:
+    """Returns the command that selects members among draws.
+
+    Args:
+        refits: whether the first part of the data is for refits; else it selects too.
+    """
+    name = "drawn" if refits else "selected"
+    artifact, hydra = Made(f"work/{name}.json"), Made(f"work/{name}.safetensors")
     step = Select(
         model=_network(build),
-        candidates=sources,
+        candidates=Candidates(random=build.choice.random or 0),
         budgets=build.choice.budgets,
         members=str(build.choice.members),
         limits=limits,
         trunks="" if trunks == "0" else trunks,
         seed=build.seed,
-        id_data=_id_data(build, 2),
+        id_data=_id_data(build, 2 if refits else 1, 2),
         reading=_reading(build),
         compute=build.compute,
         output=artifact,
@@ -331,14 +316,14 @@ def _as_long(build: BuildOptions, joint: Stage) -> Stage:
 
 
 def _outliers(build: BuildOptions) -> Sequence[Given]:
-    """Returns the OOD samples of search and selection if the recipe gives them a weight.
+    """Returns the OOD samples that are not to evaluate on if the recipe gives them a weight.
 
     Members never train on the last of several sets that they are measured on too: it decides the verdict.
     """
     recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
     kept = len(build.data.ood_data) > 1 and not build.data.eval_ood_data
-    parts = [_ood_data(build, 1), _ood_data(build, 2)] if recipe.outlier_weight else []
-    return [source for part in parts for source in (part[:-1] if kept else part)]
+    sets = _ood_data(build) if recipe.outlier_weight else []
+    return sets[:-1] if kept else sets
 
 
 def _calibration(build: BuildOptions, model: Made | Given, output: Made, ood_data: Sequence[Given]) -> Stage:
@@ -357,7 +342,7 @@ def _calibration(build: BuildOptions, model: Made | Given, output: Made, ood_dat
 def _evaluation(build: BuildOptions, systems: dict[str, Made], report: Made, score: str | None = None) -> Stage:
     step = Evaluate(
         systems,
-        sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
+        sets=Sets(id_data=_id_data(build, 4), ood_data=_eval_ood_data(build)),
         settings=Settings(ood_score=score if build.data.ood_data or build.data.eval_ood_data else None),
         procedure=Procedure(bootstrap=1000, compare="hydra" if "hydra" in systems and len(systems) > 2 else None),
         reading=_reading(build),

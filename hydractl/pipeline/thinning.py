@@ -21,7 +21,7 @@ LEVELS = (1.1, 1.3, 1.9, 2.7)
 FAR, NEAR = 0.35, 0.12
 MOST = 2.0  # from this multiple of the network's multiply-adds on, members need not lose units
 #: Options of a build that choose among candidates, of which this plan has none.
-CHOOSING = ("budgets", "draws", "random", "trunks", "search", "search_samples")
+CHOOSING = ("budgets", "random", "trunks")
 
 
 @dataclass(frozen=True)

@@ -100,17 +100,16 @@ class Built(Result):
 class Build(BuildOptions):
     """Build the Hydra worth keeping, and report what it gains.
 
-    Divides the data by the content of its samples into one part each to search circuits, select members, fit a
-    temperature and evaluate. With training data, it searches three circuits if there are OOD data, tries members of
-    several sizes and draws, keeps those that do best together, and fine-tunes them, so that they become uncertain on
-    the OOD data, except the last of several sets, which decides the verdict. Without training data, it tries members
-    that lose MLP units or heads above a trunk, at several costs; `search`, `draws`, `random` or `budgets` adds circuits
-    and draws. Then fuses them, fits a temperature and an OOD score to the Hydra and to the network, and evaluates both
-    on unseen samples.
+    Divides the data by the content of its samples into one part each to refit, select members, fit a temperature and
+    evaluate. With training data, it tries members of several sizes and draws, keeps those that do best together, and
+    fine-tunes them, so that they become uncertain on the OOD data, except the last of several sets, which decides the
+    verdict. Without training data, it tries members that lose MLP units or heads above a trunk, at several costs;
+    `random` or `budgets` adds draws. Then fuses them, fits a temperature and an OOD score to the Hydra and to the
+    network, and evaluates both on unseen samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
-    `effort` chooses the search, the draws, the samples and the steps of training that are not given. Says before a step
+    `effort` chooses the draws, the samples and the steps of training that are not given. Says before a step
     that takes longer than all others together, and between steps about how much time is left, once steps of the same
     kind (training, answers) have run.
 
@@ -185,10 +184,6 @@ class Build(BuildOptions):
         require_folder_of(self.folder, parents=True)
         if not isinstance(self.reading.classes, str | Path | None):
             raise OptionError("`classes`: a build takes a file with one name per line: write one")
-        searched = {"search": self.search, "search_samples": self.search_samples, "draws": self.choice.draws}
-        for option, choice in searched.items():
-            if choice is not None and not self.data.ood_data:
-                raise OptionError(f"`{option}` {choice}: circuits need `ood_data`: give it, or leave `{option}` out")
         recipe, settings = self.learning.recipe, self.learning.settings
         training = {"recipe": recipe, "settings": settings, "train_samples": self.train_samples}
         for name, setting in training.items():
@@ -326,7 +321,7 @@ build = function(Build)
 
 def without_ood_data(task: Task, *, trained: bool) -> str:
     """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one."""
-    lost = "members drop random heads, no circuit is searched" if trained else "detection is not measured"
+    lost = "detection is not measured"
     if task.objective == "acc":
         return f"note: {lost}: {task.name} has no confidence by which OOD data could be detected"
     unsure = ", and members do not learn to be uncertain" if trained and task.outliers_teach else ""

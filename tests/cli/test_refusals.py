@@ -102,9 +102,6 @@ REFUSED = f"""
 2 | --text-column x                         | {EVALUATE} --text-column=x
 2 | ranks 2 heads           | analyse heads vit --circuit=c.json --budget=4 --id-data=pets --ood-data=noise
 2 | yak                                     | select vit yak --circuit=c.json --budgets=1 --id-data=pets
-2 | --search                                | build vit --id-data=pets -o x --search=exact
-2 | --search-samples                        | build vit --id-data=pets -o x --search-samples=7
-2 | --draws                                 | build vit --id-data=pets -o x --draws=4
 2 | yak: has other classes than vit         | {BUILD} --train-data=pets --set=steps=1 --teacher=yak
 1 | nowhere                                 | {BUILD} --train-data=pets --set=steps=1 --teacher=nowhere
 2 | --train-data                            | {BUILD} --recipe=paper

@@ -57,7 +57,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 BUILD = BuildOptions(model="vit")
 ARGUMENTS = ["build", "vit", "--id-data", "pets", "--ood-data", "near/noise=noise", "--ood-data", "far/grey=grey",
-             "--budgets", "1,2", "--draws", "1", "--members", "2", "--device", "cpu", "-o", "built"]  # fmt: skip
+             "--budgets", "1,2", "--members", "2", "--device", "cpu", "-o", "built"]  # fmt: skip
 
 
 def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
@@ -101,7 +101,7 @@ def test_its_folder_moves_with_its_data_or_says_what_is_gone(
     monkeypatch.chdir(project)
     inside = "pets=pets 50%%1-8/9?image=image"
     outside = f"near/odd={here / 'noise'}:train%1-3/4?image=image"
-    how = ("--budgets", "1", "--draws", "1", "--members", "2", "--device", "cpu", "-o", "built here", "--quiet")
+    how = ("--budgets", "1", "--members", "2", "--device", "cpu", "-o", "built here", "--quiet")
     hydractl("build", here / "vit", "--id-data", inside, "--ood-data", outside, *how, code=0)
     text = Path("built here", "build.toml").read_text()
     assert '"pets=../pets 50%%1-8/9?image=image"' in text and f'"{outside}"' in text
@@ -162,7 +162,7 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
 
     monkeypatch.setattr(pipeline.Stage, "run", interrupted)
     assert hydractl(*ARGUMENTS, "--quiet").code == 130
-    assert (done[0], done[-1]) == ("extract-circuit", "select")
+    assert (done[0], done[-1]) == ("select", "select")
     monkeypatch.setattr(pipeline.Stage, "run", run)
     refused = hydractl(*ARGUMENTS, "--quiet", "--seed", "1")
     assert (refused.code, "began with --seed not given, now it is 1" in refused.err) == (1, True)
@@ -189,8 +189,9 @@ def test_without_training_families_are_tried_by_their_cost(hydractl: Command, he
     by_command = {name: [line for line in lines if line[1] == name] for name in {line[1] for line in lines}}
     data = [line[line.index("--id-data") + 1] for line in lines if "--id-data" in line]
     refitted = [line[line.index("--refit") + 1] for line in by_command["prune"] if "--refit" in line]
-    assert refitted and {*refitted, data[0]} == {"pets%1/4"}  # of the circuits
+    assert refitted and {*refitted, data[1]} == {"pets%1/4"}  # by which units are scored too
     drawn, *choices, last = by_command["select"]
+    assert "--random 12 " in " ".join(drawn) and "pets%2/4" in drawn
     assert "built/work/drawn.json" in drawn and "built/work/drawn.safetensors" in last
     assert all("--objective calibrated --members 1 " in " ".join(line) for line in (*choices, last))
     chosen = [word for line in choices for word in line if word.startswith("built/work/trunk")]
@@ -224,19 +225,16 @@ def test_families_cost_what_they_may(name: str, tmp_path: Path) -> None:
     assert families(alone, network, Limits(), tries=3) == {}
 
 
-def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
-    how = ("--dtype", "fp32", "--precision", "bf16", "--search-samples", 7, "--train-data", "pets", "--set", "steps=1")
-    _, search, *rest = hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines()
-    commands = [line.split()[1] for line in (search, *rest)]
-    assert commands == ["extract-circuit", "select", "finetune", "fuse", "calibrate", "calibrate", "evaluate"]
-    assert not (here / "built").exists()
-    assert "--limit 7 " in search and "--dtype float32 " in search
-    assert not any("--limit" in line for line in rest)
-    computing = [line for line in rest if line.split()[1] in {"select", "calibrate", "evaluate"}]
-    assert len(computing) == 4 and all("--dtype float32 " in line for line in computing)
-    (training,) = (line for line in rest if line.split()[1] == "finetune")
-    assert "--precision bf16 " in training and "--dtype" not in training
-    assert "--search" not in search
+def test_options_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
+    how = ("--dtype", "fp32", "--precision", "bf16", "--random", 7, "--train-data", "pets", "--set", "steps=1")
+    _, *lines = hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines()
+    steps = {line.split()[1]: line for line in lines}
+    assert [*steps] == ["select", "finetune", "fuse", "calibrate", "evaluate"]
+    assert not (here / "built").exists() and not any("--limit" in line for line in lines)
+    assert "--random 7 " in steps["select"] and "pets%1-2/4" in steps["select"]  # without refits both parts select
+    assert "noise%1-2/3" in steps["calibrate"] and "noise%3/3" in steps["evaluate"]
+    assert all("--dtype float32 " in steps[name] for name in ("select", "calibrate", "evaluate"))
+    assert "--precision bf16 " in steps["finetune"] and "--dtype" not in steps["finetune"]
 
 
 @pytest.mark.parametrize("damage", ["{", "null", "[1]", None])
@@ -256,16 +254,6 @@ def test_a_limit_that_no_members_keep_to_is_refused(hydractl: Command, here: Pat
     least = float(re.findall(r"take (\S+)x", said.err)[0])
     assert limit in said.err and 0.3 < least < 1
     hydractl(*ARGUMENTS, limit, f"{least + 0.01:.2f}x", "--dry-run", code=0)
-
-
-def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: Command, here: Path) -> None:
-    def selecting(*options: str) -> str:
-        lines = hydractl(*ARGUMENTS, *options, "--dry-run").out.splitlines()
-        return next(line for line in lines if line.startswith("hydractl select "))
-
-    assert "--pools 25%,50% --draws 1 --random 12 " in selecting()
-    without = selecting("--draws", "0", "--random", "0")
-    assert not {"--random", "--pools", "--draws"} & set(without.split())
 
 
 def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:

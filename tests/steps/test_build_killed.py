@@ -19,7 +19,7 @@ KILLS = 4
 IMPORTED = ["datasets", "timm", "torchvision", "torch._dynamo", "matplotlib.pyplot",
             "transformers.image_processing_utils", "hydractl.steps.build", "hydractl.evaluation.comparison",
             "hydractl.reports.page"]  # fmt: skip
-MADE = ("hydra.safetensors", "network.safetensors", "work/selected.json", "work/circuit-avg.json", "Makefile")
+MADE = ("hydra.safetensors", "network.safetensors", "work/selected.json", "work/drawn.json", "Makefile")
 
 
 def build(folder: str, output: str) -> None:
@@ -28,8 +28,8 @@ def build(folder: str, output: str) -> None:
 
     os.chdir(folder)
     with open(f"{output}.log", "a") as log, redirect_stderr(log):
-        hydractl.build("vit", id_data="pets", ood_data=["near/noise=noise", "far/grey=grey"], budgets="1,2", draws=1,
-                       members=2, device="cpu", output=output)  # fmt: skip
+        hydractl.build("vit", id_data="pets", ood_data=["near/noise=noise", "far/grey=grey"], budgets="1,2", members=2,
+                       device="cpu", output=output)  # fmt: skip
 
 
 def started(folder: Path, output: str) -> Any:

@@ -17,28 +17,18 @@ BUILD = BuildOptions(model="vit", data=BuildData(id_data="pets", ood_data=["nois
 
 def test_an_effort_gives_what_no_option_gives() -> None:
     for effort in EFFORTS:
-        found = settled(with_options(BUILD, {"effort": effort.name, "random": 3}), SIZES, False, LOG)
-        searched = (effort.search, effort.search_samples, effort.draws) if effort.search != "none" else (None,) * 3
-        assert (found.search, found.search_samples, found.choice.draws) == searched
-        assert found.choice.random == 3
-        asked = settled(with_options(BUILD, {"effort": effort.name, "draws": 1}), SIZES, False, LOG)
-        assert (asked.search, asked.choice.draws) == ("exact", 1)
+        found = settled(with_options(BUILD, {"effort": effort.name}), SIZES, False, LOG)
+        assert found.choice.random == effort.random
+        assert settled(with_options(found, {"random": 3}), SIZES, False, LOG).choice.random == 3
         assert found.reading.limit == (effort.limit if effort.limit < 7000 else None)  # else it bounds nothing
 
 
-def test_what_has_no_effect_is_not_decided() -> None:
-    without = settled(BUILD, Sizes(1000, [], [1000]), False, LOG)
-    assert (without.search, without.search_samples, without.choice.draws) == (None, None, None)
-    assert without.choice.random == 12
+def test_draws_are_made_where_members_lose_no_units_and_else_if_asked() -> None:
     assert settled(BUILD, SIZES, True, LOG).choice.random is None
-    assert settled(with_options(BUILD, {"search": "none"}), SIZES, False, LOG).choice.draws is None
-
-
-def test_circuits_join_what_needs_no_training_only_if_asked() -> None:
-    assert settled(BUILD, SIZES, False, LOG, untrained=3).search is None
-    for option, value in {"search": "exact", "draws": 1, "random": 1, "budgets": "3"}.items():
+    assert settled(BUILD, SIZES, False, LOG, untrained=3).choice.random is None
+    for option, value, draws in (("random", 1, 1), ("budgets", "3", 12)):
         asked = settled(with_options(BUILD, {option: value}), SIZES, False, LOG, untrained=3)
-        assert (asked.search, asked.choice.random) == ("exact", 1 if option == "random" else 12)
+        assert asked.choice.random == draws
 
 
 def test_training_is_bounded_by_its_steps_and_not_by_the_limit_of_an_effort() -> None:
@@ -50,16 +40,14 @@ def test_training_is_bounded_by_its_steps_and_not_by_the_limit_of_an_effort() ->
 
 def test_passes_are_what_the_plan_implies(tmp_path: Path) -> None:
     network = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))  # of 12 heads
-    given = {"budgets": "1,2", "members": 2, "draws": 1, "random": 5, "search": "exact", "search_samples": 30}
+    given = {"budgets": "1,2", "members": 2, "random": 5}
     found = passes(with_options(BUILD, given), network, Sizes(100, [50], [70, 50]), "0")
-    # Six heads leave: all objectives share the first round of 12 candidates, then each has 11, 10, 9, 8 and 7.
-    assert found["extract-circuit"] == pytest.approx(0.5 * (12 + 3 * 45) * (30 + 30))
-    assert found["select"] == (1 + 2 * (5 + 3 * 3)) * 100
+    assert found["select"] == (1 + 2 * 5) * 200  # on the part of the data for refits too
     assert found["evaluate"] == 3 * 120 and "finetune" not in found
     assert "prune" not in found
     tried = passes(with_options(BUILD, given), network, Sizes(100, [50], [70, 50]), "0", [True, False])
     assert (tried["prune"], tried["score-heads"]) == (3 * 2 * 100 / 2, 3 * 100)
-    assert tried["select"] == found["select"] + 2 * 3 * 100
+    assert tried["select"] == (1 + 2 * 5) * 100 + 2 * 3 * 100
 
 
 class Notes(Log):
