@@ -66,7 +66,7 @@ def begun() -> None:
     """A build that began with three members."""
     options = {"model": "../vit", "id_data": "../pets"}
     Path("b/work").mkdir(parents=True)
-    Path("b/work/begun.json").write_text(json.dumps({"options": options, "plan": {"draws": 1}}))
+    Path("b/work/begun.json").write_text(json.dumps({"options": options, "plan": {"random": 1}}))
 
 
 def texts() -> None:

@@ -159,11 +159,11 @@ def test_builds_are_planned_for_what_a_task_has(tmp_path: Path) -> None:
     words, numbers = write("token_accuracy", tmp_path / "words"), write("r2", tmp_path)
     odd = {"ood_data": [f"odd={tmp_path}/words/odd.parquet"]}
     stages = hydractl.build(**words, **odd, dry_run=True).stages
-    assert besides_prune(stages)[:2] == ["extract-circuit", "select"] and stages[-1].command == "evaluate"
+    assert besides_prune(stages)[:2] == ["select", "score-heads"] and stages[-1].command == "evaluate"
     assert all("--ood-data" not in stage.line() for stage in stages if stage.command == "calibrate")
     stages = hydractl.build(**numbers, dry_run=True).stages
     assert {"select", "calibrate", "evaluate"} <= {*besides_prune(stages)} <= {stage.command for stage in stages}
-    assert not [stage for stage in stages if stage.command in ("extract-circuit", "finetune")]
+    assert not [stage for stage in stages if stage.command == "finetune"]
     encoder = {**numbers, "model": str(place("similarity", tmp_path).model)}
     for wanted, asked in (
         ("`ood_data` .*: leave it out", {**numbers, "ood_data": [f"odd={tmp_path}/odd.parquet"]}),
@@ -184,6 +184,6 @@ def test_a_build_without_ood_data_is_told_of_them_where_its_task_can_use_them() 
 @pytest.mark.parametrize("key", ["token_accuracy", "r2"])
 def test_a_build_of_another_task_runs_to_its_verdict(key: str, tmp_path: Path) -> None:
     asked = write(key, tmp_path)
-    odd = {"ood_data": [f"odd={tmp_path}/odd.parquet"], "draws": 1} if key == "token_accuracy" else {}
+    odd = {"ood_data": [f"odd={tmp_path}/odd.parquet"]} if key == "token_accuracy" else {}
     built = hydractl.build(**asked, **odd)
     assert ("accuracy" if odd else "MSE") in built.verdict and built.checkpoint.members == 2
