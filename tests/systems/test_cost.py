@@ -77,6 +77,7 @@ def test_last_layer_of_the_pooled_token_by_hand(tmp_path: Path) -> None:
 PATCHES, WIDE = 196 * 768 * 768, 197 * 768
 ATTENTION, MLP = 4 * WIDE * 768 + 2 * WIDE * 197, 2 * WIDE * 3072
 CLASSIFIER = 768 * 1000
+MLP_SIZE = 2 * 768 * 3072 + 3072 + 768
 
 
 def test_members_compute_the_units_that_they_keep() -> None:
@@ -85,3 +86,10 @@ def test_members_compute_the_units_that_they_keep() -> None:
     assert found.parameters == 86_567_656
     # Members are one until the first MLP.
     assert found.multiply_adds == PATCHES + ATTENTION + 3 * (11 * ATTENTION + 12 * MLP // 3) + 3 * CLASSIFIER
+    few = {"vision": ((tuple(range(1000)), (), tuple(range(500, 2000))), *(None,) * 11)}
+    uneven = counted(VIT_B, vit_b(12, 12, 12), units=few)
+    assert uneven.parameters == 86_567_656 - 1072 * (2 * 768 + 1)
+    assert uneven.multiply_adds == (PATCHES + ATTENTION + 2 * WIDE * 2500 + 3 * 11 * (ATTENTION + MLP) + 3 * CLASSIFIER)
+    apart = counted(VIT_B, vit_b(12, 12, 12), {"mlp"}, few)
+    assert apart.parameters == 86_567_656 + 2500 * (2 * 768 + 1) - 3072 * (2 * 768 + 1) + 2 * 768 + 22 * (MLP_SIZE)
+    assert apart.multiply_adds == uneven.multiply_adds
