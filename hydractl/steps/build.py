@@ -170,7 +170,8 @@ class Build(BuildOptions):
         if self.dry_run:
             return Built(stages, folder)
         if not self.data.ood_data:
-            watch.note(without_ood_data(task, trained=self.data.train_data is not None))
+            trained, measured = self.data.train_data is not None, bool(self.data.eval_ood_data)
+            watch.note(without_ood_data(task, trained=trained, measured=measured))
         self._refuse_leaks(stages[-1].step, network, taught=taught)
         self._begin(planned)
         refitted = [family.refit for rows in tried.values() for family in rows]
@@ -319,9 +320,13 @@ class Build(BuildOptions):
 build = function(Build)
 
 
-def without_ood_data(task: Task, *, trained: bool) -> str:
-    """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one."""
-    lost = "detection is not measured"
+def without_ood_data(task: Task, *, trained: bool, measured: bool) -> str:
+    """Returns a note of what a build lacks without OOD data, and of the remedy where the task has one.
+
+    Args:
+        measured: whether other OOD data evaluate.
+    """
+    lost = "no data choose the OOD score" if measured else "detection is not measured"
     if task.objective == "acc":
         return f"note: {lost}: {task.name} has no confidence by which OOD data could be detected"
     unsure = ", and members do not learn to be uncertain" if trained and task.outliers_teach else ""

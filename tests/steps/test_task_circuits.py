@@ -175,7 +175,9 @@ def test_builds_are_planned_for_what_a_task_has(tmp_path: Path) -> None:
 
 
 def test_a_build_without_ood_data_is_told_of_them_where_its_task_can_use_them() -> None:
-    notes = {task.key: without_ood_data(task, trained=True) for task in TASKS}
+    notes = {task.key: without_ood_data(task, trained=True, measured=False) for task in TASKS}
+    assert all("detection is not measured" in note for note in notes.values())
+    assert not any("not measured" in without_ood_data(task, trained=True, measured=True) for task in TASKS)
     assert {key for key, note in notes.items() if "give `ood_data`" in note} == {"accuracy", "f1", "token_accuracy"}
     assert {key for key, note in notes.items() if "learn to be uncertain" in note} == {"accuracy", "f1"}
 
