@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import RANGES, Activation, Disentangled, Relative, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family, layer_names
+from hydractl.families.family import Base, Family, kin, layer_names
 from hydractl.schema import Checked, Items
 
 
@@ -237,7 +237,8 @@ BERT = Family(
     legacy={".gamma": ".weight", ".beta": ".bias"},
     task="text-classification",
 )
-ELECTRA = Family(
+ELECTRA = replace(
+    BERT,
     name="electra",
     title="ELECTRA",
     architectures=("ElectraForSequenceClassification",),
@@ -245,10 +246,9 @@ ELECTRA = Family(
     spellings=(spelling("electra", DENSE_ENDS | {"text.embeddings.projection": "electra.embeddings_project"}),),
     base=Base("electra."),
     inert=(r"electra\.embeddings\.(position|token_type)_ids",),
-    legacy=BERT.legacy,
-    task="text-classification",
 )
-ROBERTA = Family(
+ROBERTA = replace(
+    BERT,
     name="roberta",
     title="RoBERTa",
     architectures=("RobertaForSequenceClassification",),
@@ -257,18 +257,11 @@ ROBERTA = Family(
     # Its base class has a pooler of its own; a classifier has a dense layer in that place, always untrained at first.
     base=Base("roberta."),
     inert=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
-    legacy=BERT.legacy,
-    task="text-classification",
 )
-XLM_ROBERTA = replace(
-    ROBERTA,
-    name="xlm-roberta",
-    title="XLM-RoBERTa",
-    architectures=("XLMRobertaForSequenceClassification",),
-    config=XlmRobertaConfig,
-)
+XLM_ROBERTA = kin(ROBERTA, "xlm-roberta", "XLM-RoBERTa", "XLMRobertaForSequenceClassification", config=XlmRobertaConfig)
 MPNET_HEADS = [f"attention.attn.{part}" for part in "qkvo"]
-MPNET = Family(
+MPNET = replace(
+    BERT,
     name="mpnet",
     title="MPNet",
     architectures=("MPNetForSequenceClassification",),
@@ -280,8 +273,6 @@ MPNET = Family(
     ),
     base=Base("mpnet."),
     inert=(r"mpnet\.embeddings\.position_ids", r"mpnet\.pooler\.dense\..*", r"lm_head\..*"),
-    legacy=BERT.legacy,
-    task="text-classification",
 )
 DEBERTA_V2_HEADS = [*(f"attention.self.{part}_proj" for part in ("query", "key", "value")), "attention.output.dense"]
 DEBERTA_V2_ATTENTION = "deberta.encoder.layer.{i}.attention.self."

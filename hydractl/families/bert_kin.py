@@ -24,7 +24,7 @@ from hydractl.families.bert import (
     spelling,
 )
 from hydractl.families.bert import XlmRobertaConfig as SmallRobertaConfig
-from hydractl.families.family import Base, Family, layer_names
+from hydractl.families.family import Base, Family, kin, layer_names
 from hydractl.families.modernbert import FAMILY as MODERNBERT
 from hydractl.families.modernbert import RotaryFields
 
@@ -82,36 +82,12 @@ class MegatronBertConfig(KinConfig):
         return pre_normed(super().encoder())
 
 
-CAMEMBERT = replace(
-    ROBERTA,
-    name="camembert",
-    title="CamemBERT",
-    architectures=("CamembertForSequenceClassification",),
-    config=SmallRobertaConfig,
+CAMEMBERT = kin(ROBERTA, "camembert", "CamemBERT", "CamembertForSequenceClassification", config=SmallRobertaConfig)
+DATA2VEC_TEXT = kin(
+    CAMEMBERT, "data2vec-text", "data2vec (texts)", "Data2VecTextForSequenceClassification", model="data2vec_text"
 )
-DATA2VEC_TEXT = replace(
-    ROBERTA,
-    name="data2vec-text",
-    title="data2vec (texts)",
-    architectures=("Data2VecTextForSequenceClassification",),
-    config=SmallRobertaConfig,
-    spellings=(spelling("data2vec_text", DENSE_ENDS),),
-    base=Base("data2vec_text."),
-    inert=(
-        r"data2vec_text\.embeddings\.(position|token_type)_ids",
-        r"data2vec_text\.pooler\.dense\..*",
-        r"lm_head\..*",
-    ),
-)
-ERNIE = replace(
-    BERT,
-    name="ernie",
-    title="ERNIE (without task ids)",
-    architectures=("ErnieForSequenceClassification",),
-    config=ErnieConfig,
-    spellings=(spelling("ernie", {"text.pooler": "ernie.pooler.dense", "classifier": "classifier"}),),
-    base=Base("ernie."),
-    inert=(r"ernie\.embeddings\.(position|token_type)_ids", r"cls\..*"),
+ERNIE = kin(
+    BERT, "ernie", "ERNIE (without task ids)", "ErnieForSequenceClassification", config=ErnieConfig, model="ernie"
 )
 PRENORM = "roberta_prelayernorm"
 ROBERTA_PRELAYERNORM = replace(
@@ -209,8 +185,8 @@ class NomicBertConfig(JinaConfig):
         return replace(tower, gated=True, unbiased=unbiased)
 
 
-def rotary_spelling(model: str, attention: str, mlp: tuple[str, str]) -> dict[str, str]:
-    """Returns the names of the encoder `model`; `attention` is theirs of a layer's, `mlp` are those of two maps."""
+def rotary_spelling(model: str, attention: str, mlp: tuple[str, ...]) -> dict[str, str]:
+    """Returns the names of the encoder `model`; `attention` is theirs of a layer's, `mlp` are those of its maps."""
     maps = [*(f"{attention}.Wqkv[{part}/3]" for part in range(3)), f"{attention}.out_proj"]
     return {
         "text.embeddings.word": f"{model}.embeddings.word_embeddings.weight",
@@ -238,12 +214,8 @@ NOMIC_BERT = Family(
     architectures=("NomicBertForSequenceClassification",),
     config=NomicBertConfig,
     spellings=(
-        rotary_spelling("nomic_bert", "attn", ("mlp.fc12", "mlp.fc2"))
-        | {
-            "text.layers.{i}.mlp.factor": "nomic_bert.encoder.layers.{i}.mlp.fc11",
-            "text.pooler": "nomic_bert.pooler.dense",
-            "classifier": "classifier",
-        },
+        rotary_spelling("nomic_bert", "attn", ("mlp.fc12", "mlp.fc2", "mlp.fc11"))
+        | {"text.pooler": "nomic_bert.pooler.dense", "classifier": "classifier"},
     ),
     base=Base("nomic_bert."),
     inert=(r"cls\..*",),

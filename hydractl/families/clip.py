@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, GetCoreSchemaHandler
 
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec
 from hydractl.checkpoint.tower_spec import Activation, ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.bert import spelling
-from hydractl.families.family import Base, Family, layer_names
+from hydractl.families.family import Base, Family, kin, layer_names
 
 LEGACY_EOS = 2  # configs written before transformers fixed the field: their models pool the largest id instead
 
@@ -334,42 +334,37 @@ class ProjectedTextTowerConfig(TextTowerConfig):
     projected = True
 
 
-#: Names inside the model that adds the projection.
-IMAGES = {**VISION, "vision.projection": "visual_projection"}
-TEXTS = {**TEXT, "text.projection": "text_projection"}
-IMAGE_TOWER = Family(
-    name="clip-vision",
-    title="CLIP vision tower",
-    config_type="clip_vision_model",
-    architectures=("CLIPVisionModel",),
-    config=ImageTowerConfig,
-    spellings=({ours: name.removeprefix("vision_model.") for ours, name in IMAGES.items()}, IMAGES),
-    task="image-embedding",
-    inert=(r"(vision_model\.)?embeddings\.position_ids",),
+def tower_families(
+    tower: Literal["vision", "text"],
+    names: dict[str, str],
+    config: type[read.ArchitectureConfig],
+    projected_config: type[read.ArchitectureConfig],
+) -> tuple[Family, Family]:
+    """Returns the tables of a tower that embeds by itself, without its projection and with it.
+
+    Args:
+        names: those inside the model that adds the projection.
+    """
+    family = Family(
+        name=f"clip-{tower}",
+        title=f"CLIP {tower} tower",
+        config_type=f"clip_{tower}_model",
+        architectures=(f"CLIP{tower.capitalize()}Model",),
+        config=config,
+        spellings=({ours: name.removeprefix(f"{tower}_model.") for ours, name in names.items()}, names),
+        task=EMBEDDINGS[tower],
+        inert=(rf"({tower}_model\.)?embeddings\.position_ids",),
+    )
+    architecture = f"{family.architectures[0]}WithProjection"
+    projected = kin(
+        family, f"{family.name}-projected", f"{family.title} with projection", architecture, config=projected_config
+    )
+    return family, replace(projected, spellings=(names,))
+
+
+IMAGE_TOWER, PROJECTED_IMAGE_TOWER = tower_families(
+    "vision", {**VISION, "vision.projection": "visual_projection"}, ImageTowerConfig, ProjectedImageTowerConfig
 )
-PROJECTED_IMAGE_TOWER = replace(
-    IMAGE_TOWER,
-    name="clip-vision-projected",
-    title="CLIP vision tower with projection",
-    architectures=("CLIPVisionModelWithProjection",),
-    config=ProjectedImageTowerConfig,
-    spellings=(IMAGES,),
-)
-TEXT_TOWER = Family(
-    name="clip-text",
-    title="CLIP text tower",
-    config_type="clip_text_model",
-    architectures=("CLIPTextModel",),
-    config=TextTowerConfig,
-    spellings=({ours: name.removeprefix("text_model.") for ours, name in TEXTS.items()}, TEXTS),
-    task="text-embedding",
-    inert=(r"(text_model\.)?embeddings\.position_ids",),
-)
-PROJECTED_TEXT_TOWER = replace(
-    TEXT_TOWER,
-    name="clip-text-projected",
-    title="CLIP text tower with projection",
-    architectures=("CLIPTextModelWithProjection",),
-    config=ProjectedTextTowerConfig,
-    spellings=(TEXTS,),
+TEXT_TOWER, PROJECTED_TEXT_TOWER = tower_families(
+    "text", {**TEXT, "text.projection": "text_projection"}, TextTowerConfig, ProjectedTextTowerConfig
 )

@@ -84,7 +84,12 @@ class Family:
 
 
 def layer_names(
-    ours: str, theirs: str, attention: Sequence[str], norms: Sequence[str], mlp: Sequence[str]
+    ours: str,
+    theirs: str,
+    attention: Sequence[str],
+    norms: Sequence[str],
+    mlp: Sequence[str],
+    scales: Sequence[str] = (),
 ) -> dict[str, str]:
     """Maps our names in a layer of tower `ours` to theirs.
 
@@ -92,11 +97,43 @@ def layer_names(
         theirs: what their names of a layer begin with.
         attention: theirs for q, k, v and o.
         norms: theirs for the norms of attention and MLP.
-        mlp: theirs for the two maps.
+        mlp: theirs for the two maps, and in a gated MLP for the one that multiplies.
+        scales: theirs for the factors of what attention and MLP add, if they have any.
     """
-    parts = ("attention.q", "attention.k", "attention.v", "attention.o", "attention_norm", "mlp_norm")
-    pairs = zip((*parts, "mlp.fc1", "mlp.fc2"), (*attention, *norms, *mlp), strict=True)
+    pairs = [
+        *zip(("attention.q", "attention.k", "attention.v", "attention.o"), attention, strict=True),
+        *zip(("attention_norm", "mlp_norm"), norms, strict=True),
+        *zip(("mlp.fc1", "mlp.fc2", "mlp.factor"), mlp, strict=False),
+        *zip(("attention_scale", "mlp_scale"), scales, strict=False),
+    ]
     return {f"{ours}.layers.{{i}}.{part}": theirs + name for part, name in pairs}
+
+
+def kin(
+    family: Family,
+    name: str,
+    title: str,
+    architecture: str,
+    *,
+    config: type[ArchitectureConfig] | None = None,
+    model: str | None = None,
+) -> Family:
+    """Returns the table of a family that is like another in all but its names.
+
+    Args:
+        config: its fields, where they are others.
+        model: what its names of tensors in the encoder begin with, where it is something else.
+    """
+    table = replace(family, name=name, title=title, architectures=(architecture,), config=config or family.config)
+    if model is None or family.base is None:
+        return table
+    start = re.compile(rf"^{family.base.prefix[:-1]}(?=\\?\.)")  # of names, and of patterns of them
+    return replace(
+        table,
+        spellings=tuple({ours: start.sub(model, each) for ours, each in form.items()} for form in family.spellings),
+        base=replace(family.base, prefix=f"{model}."),
+        inert=tuple(start.sub(model, pattern) for pattern in family.inert),
+    )
 
 
 @dataclass(frozen=True)

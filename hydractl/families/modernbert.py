@@ -102,9 +102,7 @@ class ModernBertConfig(read.Labelled):
 
 
 ATTENTION = [*(f"attn.Wqkv[{part}/3]" for part in range(3)), "attn.Wo"]
-LAYERS = layer_names(
-    "text", "model.layers.{i}.", ATTENTION, norms=("attn_norm", "mlp_norm"), mlp=("mlp.Wi[0/2]", "mlp.Wo")
-)
+MLP = ("mlp.Wi[0/2]", "mlp.Wo", "mlp.Wi[1/2]")
 
 FAMILY = Family(
     name="modernbert",
@@ -115,8 +113,7 @@ FAMILY = Family(
         {
             "text.embeddings.word": "model.embeddings.tok_embeddings.weight",
             "text.embeddings.norm": "model.embeddings.norm",
-            **LAYERS,
-            "text.layers.{i}.mlp.factor": "model.layers.{i}.mlp.Wi[1/2]",
+            **layer_names("text", "model.layers.{i}.", ATTENTION, norms=("attn_norm", "mlp_norm"), mlp=MLP),
             "text.norm": "model.final_norm",
             "text.pooler": "head.dense",
             "text.pooler_norm": "head.norm",

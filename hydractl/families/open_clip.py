@@ -171,10 +171,10 @@ def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layers(tower: str, prefix: str) -> dict[str, str]:
-    ours, theirs = f"{tower}.layers.{{i}}.", f"{prefix}transformer.resblocks.{{i}}."
-    scales = {ours + "attention_scale": theirs + "ls_1.gamma", ours + "mlp_scale": theirs + "ls_2.gamma"}
+    theirs, scales = f"{prefix}transformer.resblocks.{{i}}.", ("ls_1.gamma", "ls_2.gamma")
     attention = [*(f"attn.in_proj_*[{part}/3]" for part in range(3)), "attn.out_proj"]
-    return scales | layer_names(tower, theirs, attention, norms=("ln_1", "ln_2"), mlp=("mlp.c_fc", "mlp.c_proj"))
+    norms, mlp = ("ln_1", "ln_2"), ("mlp.c_fc", "mlp.c_proj")
+    return layer_names(tower, theirs, attention, norms=norms, mlp=mlp, scales=scales)
 
 
 def _spelling(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 from hydractl.schema import Checked, Items, Schema
 
 
@@ -87,41 +87,28 @@ def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[s
     return {name: value for name, value in theirs.items() if name not in ("model_type", "num_labels")}
 
 
-FUSED = [f"attn.qkv[{part}/3]" for part in range(3)]
-APART = [f"attn.{part}_proj" for part in "qkv"]
-MLPS = {"plain": {"mlp.fc1": "mlp.fc1"}, "fused": {"mlp.fc1": "mlp.fc1[0/2]", "mlp.factor": "mlp.fc1[1/2]"},
-        "apart": {"mlp.fc1": "mlp.fc1_g", "mlp.factor": "mlp.fc1_x"}}  # fmt: skip
-SCALES = {"ls": ("ls1.gamma", "ls2.gamma"), "gamma": ("gamma_1", "gamma_2")}
-POOL = {
-    "q": "q",
-    "k": "kv[0/2]",
-    "v": "kv[1/2]",
-    "o": "proj",
-    "norm": "norm",
-    "mlp.fc1": "mlp.fc1",
-    "mlp.fc2": "mlp.fc2",
+FUSED = [*(f"attn.qkv[{part}/3]" for part in range(3)), "attn.proj"]
+APART = [*(f"attn.{part}_proj" for part in "qkv"), "attn.proj"]
+MLPS = {
+    "plain": ("mlp.fc1", "mlp.fc2"),
+    "fused": ("mlp.fc1[0/2]", "mlp.fc2", "mlp.fc1[1/2]"),
+    "apart": ("mlp.fc1_g", "mlp.fc2", "mlp.fc1_x"),
 }
+SCALES = {"ls": ("ls1.gamma", "ls2.gamma"), "gamma": ("gamma_1", "gamma_2")}
+POOL = {part: part for part in ("q", "norm", "mlp.fc1", "mlp.fc2")} | {"k": "kv[0/2]", "v": "kv[1/2]", "o": "proj"}
 
 
 def _spelling(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
     """Returns timm's names: it has several for some parts, and transformers' wrapper puts a prefix before all."""
-    attention = config.get("attention_names", "fused")
-    within = {
-        **dict(
-            zip(("attention.q", "attention.k", "attention.v"), APART if attention == "apart" else FUSED, strict=True)
-        ),
-        **({"attention.q.bias": "attn.q_bias", "attention.v.bias": "attn.v_bias"} if attention == "biases" else {}),
-        "attention.o": "attn.proj",
-        "attention.q_norm": "attn.q_norm",
-        "attention.k_norm": "attn.k_norm",
-        "attention_norm": "norm1",
-        "mlp_norm": "norm2",
-        "mlp.norm": "mlp.norm",
-        "mlp.fc2": "mlp.fc2",
-        **MLPS[config.get("mlp_names", "plain")],
-        **dict(zip(("attention_scale", "mlp_scale"), SCALES[config.get("scale_names", "ls")], strict=True)),
-    }
-    table = "rel_pos_bias" if config.get("relative_names") == "shared" else "blocks.{i}.attn"
+    attention, layer = config.get("attention_names", "fused"), prefix + "blocks.{i}."
+    mlp, scales = MLPS[config.get("mlp_names", "plain")], SCALES[config.get("scale_names", "ls")]
+    layers = layer_names(
+        "vision", layer, APART if attention == "apart" else FUSED, norms=("norm1", "norm2"), mlp=mlp, scales=scales
+    )
+    others = {"attention.q_norm": "attn.q_norm", "attention.k_norm": "attn.k_norm", "mlp.norm": "mlp.norm"}
+    if attention == "biases":
+        others |= {"attention.q.bias": "attn.q_bias", "attention.v.bias": "attn.v_bias"}
+    table = prefix + "rel_pos_bias" if config.get("relative_names") == "shared" else layer + "attn"
     return {
         "vision.embeddings.patch": prefix + "patch_embed.proj",
         "vision.embeddings.class_token": prefix + "cls_token:3",
@@ -129,8 +116,9 @@ def _spelling(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
         "vision.embeddings.registers": prefix + "reg_token:3",
         "vision.embeddings.position": prefix + "pos_embed:3",
         "vision.embeddings.norm": prefix + "norm_pre",
-        **{f"vision.layers.{{i}}.{ours}": f"{prefix}blocks.{{i}}.{theirs}" for ours, theirs in within.items()},
-        "vision.layers.{i}.attention.relative": f"{prefix}{table}.relative_position_bias_table^T",
+        **layers,
+        **{f"vision.layers.{{i}}.{ours}": layer + theirs for ours, theirs in others.items()},
+        "vision.layers.{i}.attention.relative": f"{table}.relative_position_bias_table^T",
         "vision.attention_pool.probe": prefix + "attn_pool.latent:3",
         **{f"vision.attention_pool.{ours}": f"{prefix}attn_pool.{theirs}" for ours, theirs in POOL.items()},
         "vision.norm": prefix + config["norm_name"],

@@ -1,13 +1,14 @@
 """ViT and its kin (MSN, I-JEPA, DeiT, DINO, BEiT, data2vec) with a classifier, as transformers writes them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, Relative, Rotary, Unbiased
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family, Interpolation, layer_names
+from hydractl.families.family import Base, Family, Interpolation, kin, layer_names
 from hydractl.schema import Checked
 
 
@@ -136,43 +137,21 @@ class Dinov3Config(read.Images, read.Encoder, read.Labelled):
 #: Names of q, k, v and o as saved, and as in memory.
 SAVED_HEADS = [f"attention.{name}" for name in ("attention.query", "attention.key", "attention.value", "output.dense")]
 HEADS = [f"attention.{part}_proj" for part in "qkvo"]
-
-
-def _spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the names of the encoder `model` as saved, and as in memory."""
-    common, norms = _outside(model), ("layernorm_before", "layernorm_after")
-    layer = f"{model}.encoder.layer.{{i}}."
-    return (
-        common | layer_names("vision", layer, SAVED_HEADS, norms=norms, mlp=("intermediate.dense", "output.dense")),
-        common | layer_names("vision", f"{model}.layers.{{i}}.", HEADS, norms=norms, mlp=("mlp.fc1", "mlp.fc2")),
-    )
-
-
+NORMS, MLP = ("layernorm_before", "layernorm_after"), ("intermediate.dense", "output.dense")
+DINO_NORMS, DINO_SCALES = ("norm1", "norm2"), ("layer_scale1.lambda1", "layer_scale2.lambda1")
+GATED_MLPS = (
+    ("mlp.weights_in[0/2]", "mlp.weights_out", "mlp.weights_in[1/2]"),
+    ("mlp.gate_proj", "mlp.down_proj", "mlp.up_proj"),
+)
 Spellings = tuple[dict[str, str], ...]
 
 
-def dinov2_spellings(model: str) -> Callable[[Mapping[str, Any]], Spellings]:
+def dinov2_spellings(model: str, config: Mapping[str, Any]) -> Spellings:
     """Returns a config's names of the encoder `model`, as saved and as in memory."""
-    ours, theirs, norms = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}.", ("norm1", "norm2")
-    common = _outside(model) | {
-        "vision.embeddings.registers": f"{model}.embeddings.register_tokens:3",
-        ours + "attention_scale": theirs + "layer_scale1.lambda1",
-        ours + "mlp_scale": theirs + "layer_scale2.lambda1",
-    }
-
-    def spelling(heads: Sequence[str], mlp: tuple[str, str], factor: str) -> dict[str, str]:
-        layer = layer_names("vision", theirs, heads, norms=norms, mlp=mlp)
-        return common | layer | {ours + "mlp.factor": theirs + factor}
-
-    def spelled(config: Mapping[str, Any]) -> Spellings:
-        if not config.get("use_swiglu_ffn"):
-            return tuple(spelling(heads, ("mlp.fc1", "mlp.fc2"), "") for heads in (SAVED_HEADS, HEADS))
-        return (
-            spelling(SAVED_HEADS, ("mlp.weights_in[0/2]", "mlp.weights_out"), "mlp.weights_in[1/2]"),
-            spelling(HEADS, ("mlp.gate_proj", "mlp.down_proj"), "mlp.up_proj"),
-        )
-
-    return spelled
+    common = _outside(model) | {"vision.embeddings.registers": f"{model}.embeddings.register_tokens:3"}
+    layer = partial(layer_names, "vision", f"{model}.encoder.layer.{{i}}.", norms=DINO_NORMS, scales=DINO_SCALES)
+    mlps = GATED_MLPS if config.get("use_swiglu_ffn") else (("mlp.fc1", "mlp.fc2"),) * 2
+    return tuple(common | layer(heads, mlp=mlp) for heads, mlp in zip((SAVED_HEADS, HEADS), mlps, strict=True))
 
 
 def _outside(model: str) -> dict[str, str]:
@@ -186,7 +165,8 @@ def _outside(model: str) -> dict[str, str]:
     }
 
 
-SAVED, IN_MEMORY = _spellings("vit")
+SAVED = _outside("vit") | layer_names("vision", "vit.encoder.layer.{i}.", SAVED_HEADS, norms=NORMS, mlp=MLP)
+IN_MEMORY = _outside("vit") | layer_names("vision", "vit.layers.{i}.", HEADS, norms=NORMS, mlp=("mlp.fc1", "mlp.fc2"))
 #: ViT-MSN as transformers 5 writes it: with the layers outside of the encoder that holds all other tensors.
 OUTSIDE = {ours: theirs.removeprefix("vit.") if ".encoder." in theirs else theirs for ours, theirs in SAVED.items()}
 
@@ -211,44 +191,29 @@ MSN = Family(
     saved_as=lambda config: 1,
     inert=(r"vit\.embeddings\.mask_token",),
 )
-IJEPA = Family(
-    name="ijepa",
-    title="I-JEPA",
-    architectures=("IJepaForImageClassification",),
-    config=IjepaConfig,
-    spellings=_spellings("ijepa"),
-    base=Base("ijepa."),
-    inert=(r"ijepa\.pooler\.dense\.(weight|bias)", r"ijepa\.embeddings\.mask_token"),
-)
+IJEPA = kin(VIT, "ijepa", "I-JEPA", "IJepaForImageClassification", config=IjepaConfig, model="ijepa")
 TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token:3"}
 CLASSIFIERS = {"classifier": "cls_classifier", "distillation_classifier": "distillation_classifier"}
-DEIT_INERT = (r"deit\.pooler\.dense\.(weight|bias)", r"deit\.embeddings\.mask_token")
 
-DEIT = Family(
-    name="deit",
-    title="DeiT",
-    architectures=("DeiTForImageClassification",),
-    config=DeitConfig,
-    spellings=tuple(spelling | TOKEN for spelling in _spellings("deit")),
-    base=Base("deit."),
-    inert=DEIT_INERT,
-)
-DISTILLED_DEIT = Family(
+UNDISTILLED = kin(VIT, "deit", "DeiT", "DeiTForImageClassification", config=DeitConfig, model="deit")
+DEIT = replace(UNDISTILLED, spellings=tuple({**spelling, **TOKEN} for spelling in UNDISTILLED.spellings))
+DISTILLED_DEIT = replace(
+    DEIT,
     name="deit-distilled",
     title="DeiT (distilled)",
     config_type="deit",
     architectures=("DeiTForImageClassificationWithTeacher",),
     config=DistilledDeitConfig,
-    spellings=tuple(spelling | TOKEN | CLASSIFIERS for spelling in _spellings("deit")),
-    inert=DEIT_INERT,
+    spellings=tuple({**spelling, **CLASSIFIERS} for spelling in DEIT.spellings),
+    base=None,
 )
 DINOV2 = Family(
     name="dinov2",
     title="DINOv2",
     architectures=("Dinov2ForImageClassification",),
     config=Dinov2Config,
-    spellings=dinov2_spellings("dinov2")({}),
-    spelled_by=dinov2_spellings("dinov2"),
+    spellings=dinov2_spellings("dinov2", {}),
+    spelled_by=partial(dinov2_spellings, "dinov2"),
     interpolation=Interpolation(),
     base=Base("dinov2."),
     inert=(r"dinov2\.embeddings\.mask_token",),
@@ -259,25 +224,21 @@ DINOV2_WITH_REGISTERS = Family(
     config_type="dinov2_with_registers",
     architectures=("Dinov2WithRegistersForImageClassification",),
     config=Dinov2RegistersConfig,
-    spellings=dinov2_spellings("dinov2_with_registers")({}),
-    spelled_by=dinov2_spellings("dinov2_with_registers"),
+    spellings=dinov2_spellings("dinov2_with_registers", {}),
+    spelled_by=partial(dinov2_spellings, "dinov2_with_registers"),
     interpolation=Interpolation(antialias=True),
     base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )
 
 
-def dinov3_spelling(layer: str) -> dict[str, str]:
+def dinov3_spelling(layer: str, mlp: Sequence[str]) -> dict[str, str]:
     """Returns the names of a DINOv3 whose names of a layer begin with `layer`, as it is saved or as in memory."""
-    ours = "vision.layers.{i}."
-    attention, norms = [f"attention.{part}_proj" for part in "qkvo"], ("norm1", "norm2")
     return {
         "vision.embeddings.patch": "embeddings.patch_embeddings",
         "vision.embeddings.class_token": "embeddings.cls_token:3",
         "vision.embeddings.registers": "embeddings.register_tokens:3",
-        **layer_names("vision", layer, attention, norms=norms, mlp=("mlp.up_proj", "mlp.down_proj")),
-        ours + "attention_scale": layer + "layer_scale1.lambda1",
-        ours + "mlp_scale": layer + "layer_scale2.lambda1",
+        **layer_names("vision", layer, HEADS, norms=DINO_NORMS, mlp=mlp, scales=DINO_SCALES),
         "vision.norm": "norm",
         "classifier": "classifier",
     }
@@ -286,11 +247,8 @@ def dinov3_spelling(layer: str) -> dict[str, str]:
 def dinov3_spellings(config: Mapping[str, Any]) -> Spellings:
     """Returns a config's names, as saved and as in memory."""
     # A gated MLP has its activations from a map of its own, and what they are multiplied with from that of a plain MLP.
-    gated = {"mlp.fc1": "mlp.gate_proj", "mlp.factor": "mlp.up_proj"} if config.get("use_gated_mlp") else {}
-    return tuple(
-        dinov3_spelling(layer) | {f"vision.layers.{{i}}.{ours}": layer + theirs for ours, theirs in gated.items()}
-        for layer in ("layer.{i}.", "model.layer.{i}.")
-    )
+    mlp = GATED_MLPS[1] if config.get("use_gated_mlp") else ("mlp.up_proj", "mlp.down_proj")
+    return tuple(dinov3_spelling(layer, mlp) for layer in ("layer.{i}.", "model.layer.{i}."))
 
 
 DINOV3 = Family(
@@ -306,9 +264,6 @@ DINOV3 = Family(
     base=Base(""),
     inert=(r"embeddings\.mask_token",),
 )
-
-
-RELATIVE = "relative_position_bias.relative_position_bias_table^T"
 
 
 class BeitConfig(read.Images, read.PlainEncoder, read.Labelled):
@@ -337,33 +292,22 @@ class BeitConfig(read.Images, read.PlainEncoder, read.Labelled):
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
-def beit_spellings(model: str) -> tuple[dict[str, str], ...]:
-    """Returns the names of the encoder `model`: tables per layer or of all, the norm behind the mean or before it."""
-    ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
-    norms, mlp = ("layernorm_before", "layernorm_after"), ("intermediate.dense", "output.dense")
-    common = {
-        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
-        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
-        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
-        **layer_names("vision", theirs, SAVED_HEADS, norms=norms, mlp=mlp),
-        ours + "attention_scale": theirs + "lambda_1",
-        ours + "mlp_scale": theirs + "lambda_2",
-        "classifier": "classifier",
-    }
-    tables = (f"{theirs}attention.attention.{RELATIVE}", f"{model}.encoder.{RELATIVE}")
-    return tuple(
-        common | {ours + "attention.relative": table, "vision.norm": f"{model}.{norm}"}
-        for norm in ("pooler.layernorm", "layernorm")
-        for table in tables
-    )
-
+BEIT_LAYER, BEIT_SCALES = "beit.encoder.layer.{i}.", ("lambda_1", "lambda_2")
+RELATIVE = "relative_position_bias.relative_position_bias_table^T"
 
 BEIT = Family(
     name="beit",
     title="BEiT",
     architectures=("BeitForImageClassification",),
     config=BeitConfig,
-    spellings=beit_spellings("beit"),
+    # Tables per layer or of all, the norm behind the mean or before it.
+    spellings=tuple(
+        _outside("beit")
+        | layer_names("vision", BEIT_LAYER, SAVED_HEADS, norms=NORMS, mlp=MLP, scales=BEIT_SCALES)
+        | {"vision.layers.{i}.attention.relative": table + RELATIVE, "vision.norm": f"beit.{norm}"}
+        for norm in ("pooler.layernorm", "layernorm")
+        for table in (f"{BEIT_LAYER}attention.attention.", "beit.encoder.")
+    ),
     saved_as=lambda config: (
         2 * (not config.get("use_mean_pooling", True)) + bool(config.get("use_shared_relative_position_bias"))
     ),
@@ -372,12 +316,6 @@ BEIT = Family(
     base=Base("beit.", untrained=("vision.norm",)),
     inert=(r"beit\.embeddings\.mask_token", r".*\.relative_position_index"),
 )
-DATA2VEC_VISION = replace(
-    BEIT,
-    name="data2vec-vision",
-    title="data2vec (images)",
-    architectures=("Data2VecVisionForImageClassification",),
-    spellings=beit_spellings("data2vec_vision"),
-    base=Base("data2vec_vision.", untrained=("vision.norm",)),
-    inert=(r"data2vec_vision\.embeddings\.mask_token", r".*\.relative_position_index"),
+DATA2VEC_VISION = kin(
+    BEIT, "data2vec-vision", "data2vec (images)", "Data2VecVisionForImageClassification", model="data2vec_vision"
 )
