@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from hydractl import evaluate
 from hydractl.errors import DataError
@@ -41,11 +41,12 @@ def beside(tmp_path: Path) -> str:
 def test_a_confidence_scores_errors_and_ood_as_scikit_learn_does(alone: str, beside: str, tmp_path: Path) -> None:
     found = evaluate({"alone": alone, "beside": beside}, report=tmp_path / "report", ood_score="energy")
     detected = roc_auc_score(np.repeat([0, 1], [N, 30]), -np.concatenate([CONFIDENCE, OUTSIDE]))
+    alarms, caught, _ = roc_curve(~CORRECT, -CONFIDENCE, drop_intermediate=False)
+    errors = {"auroc": roc_auc_score(~CORRECT, -CONFIDENCE), "fpr95": alarms[np.argmax(caught >= 0.95)]}
+    errors["aupr"] = average_precision_score(~CORRECT, -CONFIDENCE)
     for entry in found.models.values():
-        selective = entry["selective"]
-        assert selective["misclassification_auroc"] == pytest.approx(roc_auc_score(~CORRECT, -CONFIDENCE), abs=1e-12)
-        aupr = average_precision_score(~CORRECT, -CONFIDENCE)
-        assert selective["misclassification_aupr"] == pytest.approx(aupr, abs=1e-12)
+        for name, value in errors.items():
+            assert entry["selective"][f"misclassification_{name}"] == pytest.approx(value, abs=1e-12)
         assert entry["ood"]["noise"]["auroc"] == pytest.approx(detected, abs=1e-12)
         assert entry["id"]["accuracy"] == CORRECT.mean()
         assert entry["score"] == "own confidence"

@@ -17,7 +17,6 @@ import hydractl.auto
 from hydractl.errors import OptionError
 from hydractl.serve import load_onnx
 from hydractl.systems.networks import NetworkSystem
-from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import LABELS, interrupt_at, save_bert
 from tests.factories import (
     CLASSES,
@@ -166,21 +165,6 @@ def test_an_exported_graph_is_watched_as_its_model(case: Case) -> None:
         assert found.findings.evidence == pytest.approx(expected.findings.evidence, rel=0.05)
         assert len(found.findings.layers) == len(expected.findings.layers)
         assert any(layer.moved for layer in found.findings.layers) or not alarm
-
-
-def test_a_monitor_reads_back_what_predict_writes(case: Case) -> None:
-    predictions = predicted(case, "model")
-    task, names = predictions.answers.task, predictions.classes
-    for row, answer in zip(predictions, predictions.each(), strict=True):
-        read = task.read_row(row, names)._replace(typicality=row["typicality"])
-        ours, theirs = (task.watch(each._replace(profile=None), names) for each in (answer, read))
-        assert same(ours, theirs)
-
-
-def same(ours: OneAnswer, theirs: OneAnswer) -> bool:
-    numbers = [(answer.typicality, answer.confidence or 0.0) for answer in (ours, theirs)]
-    alike = (ours.confidence is None) is (theirs.confidence is None)
-    return alike and numbers[0] == pytest.approx(numbers[1]) and ours.labels == theirs.labels
 
 
 def test_an_interrupted_calibration_goes_on_to_the_same_bytes(

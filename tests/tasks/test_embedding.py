@@ -154,14 +154,6 @@ def test_scores_find_the_heads_that_move_the_embedding(here: Path) -> None:
     assert (scores == 0).sum() == 1 and scores[1, 1] == 0
 
 
-def test_a_member_goes_back_to_its_library_with_zeros_for_heads(here: Path, fused: Path, tmp_path: Path) -> None:
-    expected = embedded(here / "m1")
-    hydractl.export(here / "m1", format="hf", output=tmp_path / "hf")
-    assert_close(reference(tmp_path / "hf"), expected)
-    assert_close(embedded(tmp_path / "hf"), expected)
-    assert type(hf.AutoModel.from_pretrained(tmp_path / "hf")) is hf.BertModel
-
-
 def test_a_hydra_is_a_folder_of_transformers_with_its_typicality(fused: Path, tmp_path: Path) -> None:
     expected = hydractl.load(fused).predict(TEXTS)
     hydractl.export(fused, format="hf", output=tmp_path / "hf")

@@ -8,14 +8,13 @@ import torch
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
-from hydractl.checkpoint.slots import slots
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.batches import Workplace, training_process
 from hydractl.training.conditions import Training
 from hydractl.training.loop import Tuned
-from hydractl.training.network import decays, trained_names
+from hydractl.training.network import trained_names
 from hydractl.training.recipe import RECIPES, Recipe
 from hydractl.training.request import Execution, Seeds
 from hydractl.training.trainer import fine_tune_checkpoint
@@ -81,9 +80,7 @@ def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Pa
     alone = train(fit, vit, replace(RECIPE, steps=20), within="alone")
     assert identity(result.checkpoint) == identity(alone.checkpoint)
     with pytest.raises(OptionError, match="2 learning rates"):
-        data = TrainingData(image_samples(20))
-        recipe = replace(RECIPE, lr=(0.1, 0.2))
-        fit(vit, Training(data, recipe))
+        fit(vit, Training(TrainingData(image_samples(20)), replace(RECIPE, lr=(0.1, 0.2))))
 
 
 DROPOUT = replace(RECIPE, dropout=0.2, optimizer="adamw", lr=(0.01,), steps=9, warmup=2, schedule="cosine", flip=True)
@@ -100,11 +97,10 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
         if progress.step == 7:
             raise Killed
 
-    data = TrainingData(*split_off(image_samples(30), 10))
     with pytest.raises(Killed):
-        fit(vit, Training(data, recipe), "again", stop, save_every=2)
+        train(fit, vit, recipe, within="again", on_step=stop, save_every=2)
     torch.manual_seed(99)
-    resumed = fit(vit, Training(data, recipe), "again", save_every=2, resume=True)
+    resumed = train(fit, vit, recipe, within="again", save_every=2, resume=True)
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
     assert (resumed.step, resumed.validation) == (whole.step, whole.validation)
     logs = [
@@ -194,12 +190,6 @@ def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, f
         # bfloat16 keeps three digits: the way is the same, the last digits are not.
         assert apart <= 0.1 * moved + 1e-3, name
     assert differs > 0
-
-
-def test_biases_and_norms_do_not_decay(bert: Checkpoint) -> None:
-    table = slots(bert.spec)
-    without = {name for name, slot in table.items() if not decays(name, slot)}
-    assert without == {name for name in table if name.endswith(".bias") or "norm" in name}
 
 
 def test_unknown_parts_and_layers(vit: Checkpoint) -> None:
