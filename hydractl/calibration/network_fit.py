@@ -12,6 +12,7 @@ import numpy as np
 from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import StateFolder
+from hydractl.data.hashes import remembered_samples
 from hydractl.data.labels import read_classes, unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.reading import Reading
@@ -20,7 +21,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.metrics.classification import is_chance, too_few_right
 from hydractl.metrics.scaling import FittedTemperature
 from hydractl.ood.score import Reads
-from hydractl.surgery.provenance import with_provenance
+from hydractl.surgery.provenance import exposed_to, search_data, with_provenance
 from hydractl.systems.networks import NetworkLike, NetworkSystem
 from hydractl.systems.saved import SavedAnswers, answer_conditions
 from hydractl.systems.system import Answering, EvaluationData, OnBatch, Running, SetKey
@@ -139,6 +140,22 @@ def labelled_for(checkpoint: Checkpoint, samples: Samples) -> Samples:
     if task.promises == ("interval",) and samples.label_column is not None:
         return match_to_task(samples, task, checkpoint.labels or unnamed(checkpoint.spec.classes))
     return samples
+
+
+def unseen_sets(checkpoint: Checkpoint, ood: Mapping[str, Samples]) -> dict[str, Samples]:
+    """Returns the OOD sets whose kind, a set of the same name or samples of them, no network's training saw.
+
+    Outlier exposure makes a network unsure of what it saw, so scores of its answers look better there than on other
+    OOD data.
+    """
+    names = set(exposed_to(checkpoint.provenance))
+    outliers = [entry for name, entry in search_data(checkpoint.provenance) if name.startswith("outliers")]
+
+    def seen(samples: Samples) -> bool:
+        where = f"{checkpoint.name}: outliers"
+        return any(remembered_samples(entry, samples.content_hashes(), where).any() for entry in outliers)
+
+    return {name: samples for name, samples in ood.items() if name not in names and not seen(samples)}
 
 
 def missing_to_fit(checkpoint: Checkpoint, samples: Samples, reading: Reading) -> str | None:

@@ -239,8 +239,9 @@ class Calibrate:
 
     The OOD score is layers, which asks all layers and, at half their weight, the last one again. It needs neither
     labels nor OOD data. With OOD data, the score is the simplest one whose mean AUROC on them is within chance of the
-    best. A score that `ood_score` names is measured beside the MSP. Without labels, only the OOD score is fitted.
-    Evaluations refuse all data that was used.
+    best. A score that `ood_score` names is measured beside the MSP. OOD data of a kind that training saw do not choose,
+    because they flatter scores of answers. Without labels, only the OOD score is fitted. Evaluations refuse all data
+    that was used.
 
     An OOD score finds inputs that are unlike the calibration data, not wrong answers, and also flags right inputs of a
     new source. `shift_data` names such inputs that are welcome: they join the samples that typicality counts.
@@ -319,7 +320,7 @@ class Calibrate:
 
         task = find_task(checkpoint.spec.task)
         task.check_promises(promises.names, promises.by_class)
-        data = self._opened(checkpoint)
+        data = self._opened(checkpoint, watch)
         samples = data.inside
         tell_oddities(data.sets.values(), watch)
         if (missing := missing_to_fit(checkpoint, samples, self.reading)) is not None:
@@ -359,17 +360,21 @@ class Calibrate:
                 watch.note(str(result))
         return result
 
-    def _opened(self, checkpoint: Checkpoint) -> CalibrationData:
-        from hydractl.calibration.network_fit import CalibrationData, labelled_for
+    def _opened(self, checkpoint: Checkpoint, watch: Watcher) -> CalibrationData:
+        from hydractl.calibration.network_fit import CalibrationData, labelled_for, unseen_sets
         from hydractl.data.open import open_samples
 
         modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        opened = (
+        ood, shifted = (
             open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
             for sets in (self.ood_data, self.shift_data)
         )
-        return CalibrationData(labelled_for(checkpoint, samples), *opened)
+        unseen = unseen_sets(checkpoint, ood)
+        if seen := [name for name in ood if name not in unseen]:
+            of = f"{checkpoint.name} trained on OOD data of the kind of {', '.join(seen)}"
+            watch.note(f"note: {of}, which therefore do not choose the OOD score")
+        return CalibrationData(labelled_for(checkpoint, samples), unseen, shifted)
 
     def _wanted(self, checkpoint: Checkpoint, data: CalibrationData) -> Wanted:
         """Returns the OOD score to fit; raises OptionError for options that do not fit the model."""

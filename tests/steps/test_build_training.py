@@ -58,6 +58,20 @@ def test_a_report_names_the_ood_sets_of_the_kind_that_training_saw(hydractl: Com
     assert hydra["difference"]["ood_means"]["unseen"]["auroc"] == hydra["difference"]["ood"]["grey"]["auroc"]
 
 
+def test_ood_data_that_training_saw_do_not_choose_the_score(hydractl: Command, here: Path, more: Path) -> None:
+    exposure = ("--train-data", more, "--outlier-data", "noise%1/2", "--set=steps=1")
+    hydractl("finetune", "vit", *exposure, "-o", "exposed", code=0)
+
+    def chosen_by(model: str, *ood_data: str) -> tuple[str, set[str]]:
+        sets = ["--limit=20", *(f"--ood-data={source}" for source in ood_data)]
+        result = json.loads(hydractl("calibrate", model, "--id-data=pets", *sets, "--json", "-o", "fit", "--force").out)
+        return result["ood"]["score"], set(result["choice"]["rated"][0]["auroc"] if result["choice"] else ())
+
+    assert chosen_by("vit", "noise%2/2", "grey")[1] == {"noise", "grey"}
+    assert chosen_by("exposed", "noise%2/2", "grey")[1] == {"grey"}  # a set of that name is of its kind
+    assert chosen_by("exposed", "renamed=noise") == ("layers", set())  # and so are its samples
+
+
 def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> None:
     data = ["--id-data", "pets", "--train-data", more, "--set", "steps=1", "--device", "cpu", "--members", "1"]
     result = hydractl("build", "vit", *data, "--budgets=1", "-o", "built", code=0)
