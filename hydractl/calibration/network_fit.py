@@ -149,13 +149,23 @@ def unseen_sets(checkpoint: Checkpoint, ood: Mapping[str, Samples]) -> dict[str,
     OOD data.
     """
     names = set(exposed_to(checkpoint.provenance))
-    outliers = [entry for name, entry in search_data(checkpoint.provenance) if name.startswith("outliers")]
+    return {
+        name: samples
+        for name, samples in ood.items()
+        if name not in names and not count_used(checkpoint, samples, "outliers")
+    }
 
-    def seen(samples: Samples) -> bool:
-        where = f"{checkpoint.name}: outliers"
-        return any(remembered_samples(entry, samples.content_hashes(), where).any() for entry in outliers)
 
-    return {name: samples for name, samples in ood.items() if name not in names and not seen(samples)}
+def count_used(checkpoint: Checkpoint, samples: Samples, use: str) -> int:
+    """Returns how many of the samples a model's history remembers as used so, such as `training data`.
+
+    Raises:
+        ArtifactError: that record is damaged.
+        UnreadableError: an image cannot be read.
+    """
+    entries = [entry for name, entry in search_data(checkpoint.provenance) if name.partition(" (")[0] == use]
+    hits = [remembered_samples(entry, samples.content_hashes(), f"{checkpoint.name}: {use}") for entry in entries]
+    return int(np.any(hits, axis=0).sum()) if hits else 0
 
 
 def missing_to_fit(checkpoint: Checkpoint, samples: Samples, reading: Reading) -> str | None:

@@ -361,7 +361,7 @@ class Calibrate:
         return result
 
     def _opened(self, checkpoint: Checkpoint, watch: Watcher) -> CalibrationData:
-        from hydractl.calibration.network_fit import CalibrationData, labelled_for, unseen_sets
+        from hydractl.calibration.network_fit import CalibrationData, count_used, labelled_for, unseen_sets
         from hydractl.data.open import open_samples
 
         modality = modality_of(checkpoint, self.reading)
@@ -370,6 +370,9 @@ class Calibrate:
             open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
             for sets in (self.ood_data, self.shift_data)
         )
+        if trained := count_used(checkpoint, samples, "training data"):
+            of = f"{samples.name}: {checkpoint.name} trained on {trained} of {len(samples)} samples"
+            watch.warn(f"{of}, so its confidence on new ones will be too high: give data that it has not seen")
         unseen = unseen_sets(checkpoint, ood)
         if seen := [name for name in ood if name not in unseen]:
             of = f"{checkpoint.name} trained on OOD data of the kind of {', '.join(seen)}"

@@ -70,6 +70,9 @@ def test_ood_data_that_training_saw_do_not_choose_the_score(hydractl: Command, h
     assert chosen_by("vit", "noise%2/2", "grey")[1] == {"noise", "grey"}
     assert chosen_by("exposed", "noise%2/2", "grey")[1] == {"grey"}  # a set of that name is of its kind
     assert chosen_by("exposed", "renamed=noise") == ("layers", set())  # and so are its samples
+    fit = hydractl("calibrate", "exposed", "--id-data", more, "--limit=20", "-o", "fit", "--force", code=0)
+    assert "trained on 20 of 20 samples" in fit.err
+    assert "trained on" not in hydractl("calibrate", "vit", "--id-data", more, "--limit=20", "-o", "fit", "--force").err
 
 
 def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> None:
