@@ -221,11 +221,8 @@ class Calibration:
         """Returns all but the numbers of the OOD score as plain JSON, without what was not fitted."""
         promised = {"intervals": self.intervals, "sets": self.sets, "recall": self.recall}
         parts: dict[str, Any] = {name: value and asdict(value) for name, value in promised.items()}
-        parts |= {
-            "temperature": self.temperature,
-            "thresholds": self.thresholds,
-            "ood": self.fit and self.fit.to_json(),
-        }
+        parts |= {"temperature": self.temperature, "thresholds": self.thresholds}
+        parts |= {"ood": self.fit and self.fit.to_json()}
         return {name: value for name, value in parts.items() if value is not None}
 
 

@@ -62,9 +62,7 @@ class Checkpoint:
 
     def with_layout(self, layout: Layout, spec: ModelSpec, tensors: TensorMap) -> Checkpoint:
         """Returns a network of other members: what these keep and share, and its tensors; no fit is of it."""
-        kept, shared, units = layout.heads, layout.shared, layout.units
-        other = replace(self, spec=spec, heads=kept, shared=shared, units=units, tensors=tensors)
-        return replace(other, calibration=NOT_CALIBRATED)
+        return replace(self, spec=spec, tensors=tensors, calibration=NOT_CALIBRATED, **vars(layout))
 
     @property
     def dtype(self) -> torch.dtype:

@@ -137,24 +137,17 @@ def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
         return open_pickle(path), {}
     try:
         # It checks the header against the file's size; numpy loads faster than torch, and reads no numbers here.
-        with safe_open(path, framework="np") as file:
-            names = list(file.keys())
-            views = {name: file.get_slice(name) for name in names}
-            metadata = dict(file.metadata() or {})
+        with safe_open(path, framework="np") as checked:
+            metadata = dict(checked.metadata() or {})
         # Held open, so that this file is read later, whatever takes its place meanwhile.
-        opened = path.open("rb")
-        starts = _starts(opened)
+        file = path.open("rb")
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
     except (SafetensorError, OSError) as error:
         remedy = "fetch or write it again" if path.suffix in ("", ".safetensors") else ANOTHER
         raise CheckpointError(f"{path}: not a readable safetensors file ({error}): {remedy}") from error
-    return {name: _lazy(path, opened, starts[name], name=name, view=view) for name, view in views.items()}, metadata
-
-
-def _starts(file: BinaryIO) -> dict[str, int]:
-    """Returns the byte of the file at which each tensor starts."""
-    size = int.from_bytes(file.read(8), "little")
-    header = json.loads(file.read(size))
-    return {name: 8 + size + entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
+    names = sorted(header.keys() - {"__metadata__"})
+    return {name: _lazy(path, file, 8 + size, name=name, entry=header[name]) for name in names}, metadata
 
 
 def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
@@ -177,10 +170,11 @@ def _open_shards(folder: Path, index: str) -> dict[str, LazyTensor]:
     return tensors | {name: shards[shard][name] for name, shard in weight_map.items() if name in shards[shard]}
 
 
-def _lazy(path: Path, file: BinaryIO, start: int, name: str, view: Any) -> LazyTensor:
-    kind, shape = view.get_dtype(), tuple(view.get_shape())
+def _lazy(path: Path, file: BinaryIO, start: int, name: str, entry: Mapping[str, Any]) -> LazyTensor:
+    kind, shape = entry["dtype"], tuple(entry["shape"])
     if kind not in DTYPES:
         raise CheckpointError(f"{path}: {name} is stored as {kind}, which is not supported: convert it to float32")
+    start += entry["data_offsets"][0]
     return LazyTensor(shape, kind, StoredNumbers(f"{path}: {name}", file, start, kind=kind, shape=shape))
 
 
@@ -239,7 +233,7 @@ def open_pickle(path: Path) -> dict[str, LazyTensor]:
         raise CheckpointError(f"{path}: is damaged, or a pickle that holds more than tensors: {SAVE_AGAIN}") from error
     if not isinstance(content, Mapping) or not content:
         raise CheckpointError(f"{path}: holds no tensors by name: {SAVE_AGAIN}")
-    return {_name(path, key): _checked(path, str(key), value) for key, value in content.items()}
+    return {key: _checked(path, key, value) for key, value in content.items()}
 
 
 def _is_plain_archive(path: Path) -> bool:
@@ -256,15 +250,11 @@ def _is_plain_archive(path: Path) -> bool:
     return True
 
 
-def _name(path: Path, key: object) -> str:
-    if not isinstance(key, str):
-        raise CheckpointError(f"{path}: has a {type(key).__name__} for a tensor's name: {SAVE_AGAIN}")
-    return key
-
-
-def _checked(path: Path, name: str, value: Any) -> LazyTensor:
+def _checked(path: Path, name: object, value: Any) -> LazyTensor:
     import torch
 
+    if not isinstance(name, str):
+        raise CheckpointError(f"{path}: has a {type(name).__name__} for a tensor's name: {SAVE_AGAIN}")
     if not isinstance(value, torch.Tensor):
         raise CheckpointError(f"{path}: {name} is a {type(value).__name__}, not a tensor: {SAVE_AGAIN}")
     kind = next((kind for kind, dtype in DTYPES.items() if value.dtype == getattr(torch, dtype)), None)

@@ -1,6 +1,7 @@
 """Addresses of attention heads and MLP units, always in the numbering of the original checkpoint."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
@@ -70,9 +71,7 @@ def layer_budgets(pieces: Sequence[Piece], budget: int) -> dict[tuple[str, int],
 
     Earlier layers give the extra ones; a layer without any left leaves its share to the others.
     """
-    available: dict[tuple[str, int], int] = {}
-    for piece in in_candidate_order(pieces):
-        available[piece.tower, piece.layer] = available.get((piece.tower, piece.layer), 0) + 1
+    available = Counter((piece.tower, piece.layer) for piece in in_candidate_order(pieces))
     shares = dict.fromkeys(available, 0)
     left = budget
     while left:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hydractl.checkpoint.tower_spec import TowerSpec, check_ranges, later
 
@@ -24,19 +24,10 @@ TaskName = Literal[
     "text-embedding",
     "token-classification",
 ]
+#: The towers of a task, which its name tells.
 TOWERS_OF: dict[TaskName, tuple[str, ...]] = {
-    "image-classification": ("vision",),
-    "text-classification": ("text",),
+    **{task: ("vision",) if "image" in task else ("text",) for task in get_args(TaskName)},
     "zero-shot": ("vision", "text"),
-    "multi-label-image-classification": ("vision",),
-    "multi-label-text-classification": ("text",),
-    "image-regression": ("vision",),
-    "text-regression": ("text",),
-    "image-probability": ("vision",),
-    "text-probability": ("text",),
-    "image-embedding": ("vision",),
-    "text-embedding": ("text",),
-    "token-classification": ("text",),
 }
 #: The tasks of networks that embed, by the tower that does.
 EMBEDDINGS: dict[str, TaskName] = {"vision": "image-embedding", "text": "text-embedding"}
@@ -86,9 +77,8 @@ class ModelSpec:
             raise ValueError("should have `projection` where it is zero-shot, and none where it has classes")
         if (self.unit_length or self.truncate_dim is not None) and not self.embeds:
             raise ValueError("unit_length and truncate_dim are for models that embed")
-        if self.projection is not None and any(
-            not tower.projected and tower.width != self.projection for tower in self.towers
-        ):
+        unprojected = {tower.width for tower in self.towers if not tower.projected}
+        if self.projection is not None and unprojected - {self.projection}:
             raise ValueError(f"projection is {self.projection}, should be the width of a tower without one")
         if self.distilled and self.towers[0].pool != "first+second":
             raise ValueError(f"pool is {self.towers[0].pool!r}, should be 'first+second' in a distilled model")

@@ -251,16 +251,12 @@ class TowerSpec:
         turned = 0 if self.rotary is None else 2 if self.name == "text" else 4
         if turned and self.head_width % turned:
             raise ValueError(f"head_width is {self.head_width}, should be a multiple of {turned} to be turned")
-        if self.relative is not None:
-            if isinstance(self.embeddings, ImageEmbeddings) and (self.embeddings.prefix, self.relative.buckets) != (
-                1,
-                0,
-            ):
+        if (relative := self.relative) is not None:
+            if isinstance(self.embeddings, ImageEmbeddings) and (relative.buckets or self.embeddings.prefix != 1):
                 raise ValueError("relative: an image has one token before its patches, and no buckets")
-            if self.name == "text" and (self.relative.buckets < 4 or self.relative.most <= self.relative.buckets // 4):
-                raise ValueError(
-                    "relative.buckets should be 4 or more in a text tower, relative.most more than a quarter"
-                )
+            if self.name == "text" and (relative.buckets < 4 or relative.most <= relative.buckets // 4):
+                limits = "relative.buckets should be 4 or more in a text tower, relative.most more than a quarter"
+                raise ValueError(limits)
         if self.pool_heads is not None and self.width % self.pool_heads:
             raise ValueError(f"pool_heads is {self.pool_heads}, should divide width {self.width}")
         if self.pool == "attention" and (self.gated or self.unit_norm):

@@ -33,8 +33,7 @@ class KinConfig(read.PlainEncoder, read.Labelled):
     def spec(self) -> ModelSpec:
         dropout: float | None = getattr(self, self.last_dropout)
         dropout = self.hidden_dropout_prob if dropout is None else dropout
-        classes = len(self.labels)
-        return ModelSpec("text-classification", (self.encoder(),), classes=classes, classifier_dropout=dropout or 0.0)
+        return self.classifier(self.encoder(), dropout)
 
 
 class BertConfig(KinConfig):
@@ -192,12 +191,7 @@ class DistilBertConfig(read.Labelled):
             dropout=self.dropout or 0.0,
             attention_dropout=self.attention_dropout or 0.0,
         )
-        return ModelSpec(
-            "text-classification",
-            (tower,),
-            classes=len(self.labels),
-            classifier_dropout=self.seq_classif_dropout or 0.0,
-        )
+        return self.classifier(tower, self.seq_classif_dropout)
 
 
 #: Transformers' names in a layer of most of them: of q, k, v and o, of both norms, of both maps of the MLP.

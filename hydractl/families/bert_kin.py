@@ -136,19 +136,12 @@ MEGATRON_BERT = replace(
 )
 
 
-class JinaConfig(KinConfig):
-    """The fields of a Jina v3's config.json."""
+class RotaryConfig(KinConfig):
+    """The fields of networks whose queries and keys are turned."""
 
     last_dropout = "classifier_dropout"
-    base: ClassVar[float] = 20_000.0  # of the speeds of turning, where the config names none
-    vocab_size: read.Vocabulary = 250002
-    hidden_size: read.Width = 1024
-    num_hidden_layers: read.Layers = 24
-    num_attention_heads: read.Heads = 16
-    intermediate_size: read.MlpWidth = 4096
-    max_position_embeddings: read.Positions = 8194
-    type_vocab_size: read.TokenTypes = 1
-    layer_norm_eps: read.NormEps = 1e-5
+    base: ClassVar[float]  # of the speeds of turning, where the config names none
+    type_vocab_size: read.TokenTypes
     classifier_dropout: read.Rate = None
     rope_parameters: RotaryFields | None = None
 
@@ -160,21 +153,30 @@ class JinaConfig(KinConfig):
         return replace(super().encoder(), rotary=Rotary(self.base if theta is None else theta))
 
 
-class NomicBertConfig(JinaConfig):
+class JinaConfig(RotaryConfig):
+    """The fields of a Jina v3's config.json."""
+
+    base = 20_000.0
+    vocab_size: read.Vocabulary = 250002
+    hidden_size: read.Width = 1024
+    num_hidden_layers: read.Layers = 24
+    num_attention_heads: read.Heads = 16
+    intermediate_size: read.MlpWidth = 4096
+    max_position_embeddings: read.Positions = 8194
+    type_vocab_size: read.TokenTypes = 1
+    layer_norm_eps: read.NormEps = 1e-5
+
+
+class NomicBertConfig(RotaryConfig):
     """The fields of a NomicBERT's config.json."""
 
     base = 1_000.0
     vocab_size: read.Vocabulary = 30528
-    hidden_size: read.Width = 768
-    num_hidden_layers: read.Layers = 12
-    num_attention_heads: read.Heads = 12
-    intermediate_size: read.MlpWidth = 3072
     hidden_act: Activation = "silu"
     hidden_dropout_prob: read.Rate = 0.0
     attention_probs_dropout_prob: read.Rate = 0.0
     max_position_embeddings: read.Positions = 2048
     type_vocab_size: read.TokenTypes = 2
-    layer_norm_eps: read.NormEps = 1e-12
     head_dim: read.Width | None = None
 
     def encoder(self) -> TowerSpec:

@@ -134,7 +134,7 @@ class ClipImageConfig(VisionConfig, read.Labelled):
     def spec(self) -> ModelSpec:
         # The classifier reads the mean patch before the last norm.
         tower = replace(self.vision(), pool="mean", final_norm=False)
-        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+        return self.classifier(tower)
 
 
 class SiglipVisionFields(VisionFields):
@@ -186,7 +186,7 @@ class SiglipImageConfig(SiglipVisionConfig, read.Labelled):
     """The fields of a config.json of the image tower with a classifier."""
 
     def spec(self) -> ModelSpec:
-        return ModelSpec("image-classification", (replace(self.vision(), pool="mean"),), classes=len(self.labels))
+        return self.classifier(replace(self.vision(), pool="mean"))
 
 
 def layers(tower: str) -> dict[str, str]:
@@ -250,12 +250,7 @@ CHINESE_CLIP = replace(
     inert=(*CLIP.inert, r"text_model\.pooler\..*"),
 )
 METACLIP_2 = replace(
-    CLIP,
-    name="metaclip-2",
-    title="MetaCLIP 2",
-    config_type="metaclip_2",
-    architectures=("MetaClip2Model",),
-    config=MetaClip2Config,
+    kin(CLIP, "metaclip-2", "MetaCLIP 2", "MetaClip2Model", config=MetaClip2Config), config_type="metaclip_2"
 )
 METACLIP_2_IMAGE = replace(
     CLIP_IMAGE,

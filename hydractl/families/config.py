@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator
 
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, TaskName
 from hydractl.checkpoint.tower_spec import RANGES, Activation, ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Items, Origin, Schema, document
@@ -126,6 +126,11 @@ class ClassNames(Fields):
 
 class Labelled(ClassNames, ArchitectureConfig):
     """The fields of an architecture that classifies."""
+
+    def classifier(self, tower: TowerSpec, dropout: float | None = None) -> ModelSpec:
+        """Returns the network of a tower whose pooled token is classified."""
+        task: TaskName = "text-classification" if tower.name == "text" else "image-classification"
+        return ModelSpec(task, (tower,), classes=len(self.labels), classifier_dropout=dropout or 0.0)
 
 
 class Encoder(Fields):

@@ -18,7 +18,7 @@ from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, Tenso
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, Fields, ImageSide, config_origin, read_config
-from hydractl.families.family import Base, Family, Interpolation, Source, locate, read_from
+from hydractl.families.family import Family, Interpolation, Source, locate, read_from
 from hydractl.schema import Origin, document
 from hydractl.text import shortened
 
@@ -82,7 +82,12 @@ def _rename(
     table = fitting_table(names, spec, current.keys())
     claimed = {source.name for source in table.values()}
     if missing := sorted(claimed - current.keys()):
-        raise _missing_error(name, family, missing, table["classifier.weight"].name if spec.classes else None)
+        if spec.classes and table["classifier.weight"].name in missing:
+            raise CheckpointError(
+                f"{name}: is a base {family.title} without a classifier: train one by finetune with `new_classifier` "
+                f"zeros, or save it as {family.architectures[0]}"
+            )
+        raise CheckpointError(f"{name}: tensors are missing: {shorten(missing)}: is this the right config.json?")
     left = sorted(
         key for key in current.keys() - claimed if not any(re.fullmatch(pattern, key) for pattern in family.inert)
     )
@@ -110,15 +115,6 @@ def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> 
     return current
 
 
-def _missing_error(name: str, family: Family, missing: list[str], classifier: str | None) -> CheckpointError:
-    if classifier in missing:
-        return CheckpointError(
-            f"{name}: is a base {family.title} without a classifier: train one by finetune with `new_classifier` "
-            f"zeros, or save it as {family.architectures[0]}"
-        )
-    return CheckpointError(f"{name}: tensors are missing: {shorten(missing)}: is this the right config.json?")
-
-
 def complete_base(
     name: str, family: Family, config: Mapping[str, Any], tensors: TensorMap
 ) -> tuple[Mapping[str, Any], TensorMap]:
@@ -126,39 +122,29 @@ def complete_base(
 
     The pooler is drawn at random, everything else that a base lacks is zeros. A classifier comes back unchanged.
     """
-    if family.base is None:
+    if (base := family.base) is None:
         return config, tensors
     import torch
 
     architectures = set(config.get("architectures") or family.architectures)
-    config = _classifier_config(family, family.base, config)
-    placed = _inside_classifier(family.base, tensors)
+    if base.part is not None and config.get("model_type") != family.model_type:
+        config = {"model_type": family.model_type, "architectures": list(family.architectures), base.part: config}
+    is_bare = not any(key.startswith(base.prefix) for key in tensors)
+    placed = {base.prefix + key if is_bare else key: tensor for key, tensor in tensors.items()}
     spec = model_spec(name, family, config)
     table, groups = fitting_table(family.names(config), spec, placed.keys()), slots(spec)
     if table["classifier.weight"].name not in placed or not architectures & set(family.architectures):
         # Its own last layers answer another task, all but a pooler that a classifier has, too.
         poolers = {source.name for ours, source in table.items() if groups[ours].group == "pooler"}
-        placed = {key: tensor for key, tensor in placed.items() if key.startswith(family.base.prefix) or key in poolers}
+        placed = {key: tensor for key, tensor in placed.items() if key.startswith(base.prefix) or key in poolers}
     dtype = next((placed[source.name].dtype for source in table.values() if source.name in placed), torch.float32)
     fresh = {
         table[ours].name: LazyTensor(slot.shape, dtype, Untrained(ours, slot, dtype))
         for ours, slot in groups.items()
         if table[ours].name not in placed
-        and (slot.group in ("classifier", "pooler") or ours.rpartition(".")[0] in family.base.untrained)
+        and (slot.group in ("classifier", "pooler") or ours.rpartition(".")[0] in base.untrained)
     }
     return config, placed | fresh
-
-
-def _classifier_config(family: Family, base: Base, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    if base.part is None or config.get("model_type") == family.model_type:
-        return config
-    return {"model_type": family.model_type, "architectures": list(family.architectures), base.part: config}
-
-
-def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
-    """Returns the encoder's tensors by their names inside a classifier."""
-    is_bare = not any(name.startswith(base.prefix) for name in tensors)
-    return {base.prefix + name if is_bare else name: tensor for name, tensor in tensors.items()}
 
 
 @dataclass(frozen=True)

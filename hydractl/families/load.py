@@ -191,10 +191,8 @@ def _decodes(model_type: str | None) -> str | None:
     if model_type in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
         return "it has an encoder and a decoder"
     # An encoder can be made a decoder, but only it guesses masked words.
-    decodes = (
-        model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys()
-    )
-    return "it is a decoder" if decodes else None
+    decoders = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() - auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys()
+    return "it is a decoder" if model_type in decoders else None
 
 
 def _refuse_changed(name: str, config: Mapping[str, Any]) -> None:

@@ -88,9 +88,7 @@ class ModernBertConfig(read.Labelled):
             gated=True,
             pooler_norm=True,
         )
-        return ModelSpec(
-            "text-classification", (tower,), classes=len(self.labels), classifier_dropout=self.classifier_dropout or 0.0
-        )
+        return self.classifier(tower, self.classifier_dropout)
 
     def local_layers(self) -> tuple[int, ...]:
         """Returns the layers in which tokens see only those near them."""

@@ -102,11 +102,9 @@ def _with_its_classes(base: Checkpoint, adapter: _SavedAdapter) -> Checkpoint:
         )
     classes = adapter.parts["classifier.weight", ""].shape[0]
     spec, labels = replace(base.spec, classes=classes), tuple(f"LABEL_{i}" for i in range(classes))
-    grown = {
-        name: LazyTensor(slot.shape, lacks[name].dtype, Untrained(name, slot, lacks[name].dtype))
-        for name, slot in slots(spec).items()
-        if name in lacks
-    }
+    table = slots(spec)
+    larger = {name: replace(load, slot=table[name]) for name, load in lacks.items()}
+    grown = {name: LazyTensor(load.slot.shape, load.dtype, load) for name, load in larger.items()}
     names = {str(i): label for i, label in enumerate(labels)}
     config = {**base.config, "id2label": names, "label2id": {label: i for i, label in enumerate(labels)}}
     labelled = base if base.spec.classes == classes else replace(base, labels=labels, config=config)

@@ -19,7 +19,7 @@ class VitConfig(read.Images, read.PlainEncoder, read.Labelled):
 
     def spec(self) -> ModelSpec:
         tower = replace(self.plain_tower("vision", self.embeddings()), qkv_bias=self.qkv_bias)
-        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+        return self.classifier(tower)
 
 
 class MsnConfig(VitConfig):
@@ -83,7 +83,7 @@ class Dinov2Config(read.Images, read.Encoder, read.Labelled):
         tower = replace(tower, qkv_bias=self.qkv_bias, norm_tokens=True, layer_scale=True, pool="first+mean")
         if self.use_swiglu_ffn:
             tower = replace(tower, gated=True, activation="silu")
-        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+        return self.classifier(tower)
 
 
 class Dinov2RegistersConfig(Dinov2Config):
@@ -131,7 +131,7 @@ class Dinov3Config(read.Images, read.Encoder, read.Labelled):
             gated=self.use_gated_mlp,
             unbiased=tuple(part for part, has_one in biases.items() if not has_one),
         )
-        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+        return self.classifier(tower)
 
 
 #: Names of q, k, v and o as saved, and as in memory.
@@ -289,7 +289,7 @@ class BeitConfig(read.Images, read.PlainEncoder, read.Labelled):
             layer_scale=self.layer_scale_init_value > 0,
             pool="mean" if self.use_mean_pooling else "first",
         )
-        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+        return self.classifier(tower)
 
 
 BEIT_LAYER, BEIT_SCALES = "beit.encoder.layer.{i}.", ("lambda_1", "lambda_2")

@@ -6,15 +6,9 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import DataError
-from hydractl.model.linear import LayerNorm, Linear, Stored, empty
+from hydractl.model.linear import Linear, Stored, empty, norm_or_nothing
 
 PREFIX = ("class_token", "distillation_token", "registers")  # before the patches, in this order
-
-
-def _norm(tower: TowerSpec, stored: Stored) -> nn.Module:
-    if not tower.embeddings.norm:
-        return nn.Identity()
-    return LayerNorm(f"{tower.name}.embeddings.norm", stored, tower.norm_eps)
 
 
 class PatchEmbeddings(nn.Module):
@@ -31,7 +25,7 @@ class PatchEmbeddings(nn.Module):
                 self.register_parameter(name, empty(stored.shapes[f"{prefix}.{name}"]))
         if self.spec.learned:
             self.position = empty(stored.shapes[f"{prefix}.position"])
-        self.norm = _norm(tower, stored)
+        self.norm = norm_or_nothing(f"{prefix}.norm", stored, tower.norm_eps)
         self.dropout = nn.Dropout(tower.dropout)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -108,11 +102,11 @@ class TokenEmbeddings(nn.Module):
             self.position = empty(stored.shapes[f"{prefix}.position"])
         self.projection = Linear(f"{prefix}.projection", stored) if self.spec.width is not None else nn.Identity()
         self.token_type = empty(stored.shapes[f"{prefix}.token_type"]) if self.spec.token_types else None
-        self.norm = _norm(tower, stored)
+        self.norm = norm_or_nothing(f"{prefix}.norm", stored, tower.norm_eps)
         self.dropout = nn.Dropout(tower.dropout)
-        if (disentangled := tower.disentangled) is not None:
-            self.distances, name = empty(stored.shapes[f"{prefix}.distances"]), f"{prefix}.distance_norm"
-            self.distance_norm = LayerNorm(name, stored, tower.norm_eps) if disentangled.norm else nn.Identity()
+        if tower.disentangled is not None:
+            self.distances = empty(stored.shapes[f"{prefix}.distances"])
+            self.distance_norm = norm_or_nothing(f"{prefix}.distance_norm", stored, tower.norm_eps)
 
     def distance_vectors(self) -> Tensor:
         """Returns the vectors of distances that heads map to keys and queries, `[G,1,distances,D]`."""

@@ -11,7 +11,7 @@ from hydractl.checkpoint.layout import Division, Kept
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.model.attention import FusedAttention, by_head
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.linear import LayerNorm, Linear, Stored, empty
+from hydractl.model.linear import LayerNorm, Linear, Stored, empty, norm_or_nothing
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -36,7 +36,7 @@ class Mlp(nn.Module):
         super().__init__()
         self.fc1: Linear = Linear(f"{prefix}.fc1", stored)
         self.factor = Linear(f"{prefix}.factor", stored) if tower.gated else None
-        self.norm = LayerNorm(f"{prefix}.norm", stored, tower.norm_eps) if tower.unit_norm else nn.Identity()
+        self.norm = norm_or_nothing(f"{prefix}.norm", stored, tower.norm_eps)
         self.fc2: Linear = Linear(f"{prefix}.fc2", stored)
         self.activation = tower.activation
 
@@ -121,9 +121,7 @@ class Layer(nn.Module):
         heads = stored.heads_of(tower.name, index)
         name = f"{prefix}.attention"
         self.attention: nn.Module = FusedAttention(tower, index, name, heads, stored=stored, embeddings=embeddings)
-        self.attention_norm: nn.Module = nn.Identity()
-        if index or tower.first_norm:
-            self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)
+        self.attention_norm = norm_or_nothing(f"{prefix}.attention_norm", stored, tower.norm_eps)
         self.mlp = build_mlp(tower, index, f"{prefix}.mlp", stored)
         self.mlp_norm = LayerNorm(f"{prefix}.mlp_norm", stored, tower.norm_eps)
         for scale in ("attention_scale", "mlp_scale"):
@@ -208,11 +206,9 @@ class Tower(nn.Module):
         self.spec, self.embeddings = spec, (PatchEmbeddings if images else TokenEmbeddings)(spec, stored)
         layers = nn.ModuleList(Layer(spec, index, stored, self.embeddings) for index in range(spec.layers))
         self.layers = cast("Sequence[Layer]", layers)
-        self.norm = LayerNorm(f"{name}.norm", stored, spec.norm_eps) if spec.final_norm else nn.Identity()
+        self.norm = norm_or_nothing(f"{name}.norm", stored, spec.norm_eps)
         self.pooler = Linear(f"{name}.pooler", stored) if spec.pooler is not None else None
-        self.pooler_norm = (
-            LayerNorm(f"{name}.pooler_norm", stored, spec.norm_eps) if spec.pooler_norm else nn.Identity()
-        )
+        self.pooler_norm = norm_or_nothing(f"{name}.pooler_norm", stored, spec.norm_eps)
         self.attention_pool = AttentionPool(spec, stored) if spec.pool == "attention" else None
         self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None
 

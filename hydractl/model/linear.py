@@ -79,6 +79,11 @@ class LayerNorm(nn.Module):
         return y if bias is None else y + per_member(bias, x)
 
 
+def norm_or_nothing(name: str, stored: Stored, eps: float) -> nn.Module:
+    """Returns the norm of this name; where the network has none, what passes its input on."""
+    return LayerNorm(name, stored, eps) if f"{name}.weight" in stored.shapes else nn.Identity()
+
+
 def per_member(parameter: Tensor, x: Tensor) -> Tensor:
     """Returns a parameter `[D]`, or `[M,D]` per member, in the shape that meets `[G,...,D]`."""
     if parameter.ndim == 1:
