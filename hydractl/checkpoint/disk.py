@@ -304,7 +304,12 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     # Asked once: the client asks for a list of files six times in half a minute before it gives up.
     info = HfApi().model_info(repo, revision=revision, timeout=SECONDS)
     names = {file.rfilename for file in info.siblings or ()}
-    weights = _weights(reference, names)
+    places = (*WEIGHTS, *(f"{SENTENCE_FOLDER}/{name}" for name in WEIGHTS))
+    if (weights := next((name for name in places if name in names), None)) is None:
+        raise CheckpointError(
+            f"{reference}: the hub has no {WEIGHTS_NAME} or pytorch_model.bin for it: load it with its own library, "
+            "save it as safetensors, and name that folder"
+        )
     inner = weights.rpartition("/")[0]
     beside = (f"{inner}/{name}" if inner else name for name in SMALL_FILES)
     first = [name for name in (*beside, weights, MODULES, ABOUT) if name in names]
@@ -316,16 +321,6 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     if later := sorted(then & names):
         snapshot_download(repo, revision=revision, allow_patterns=later)
     return folder
-
-
-def _weights(reference: str, names: set[str]) -> str:
-    for name in (*WEIGHTS, *(f"{SENTENCE_FOLDER}/{name}" for name in WEIGHTS)):
-        if name in names:
-            return name
-    raise CheckpointError(
-        f"{reference}: the hub has no {WEIGHTS_NAME} or pytorch_model.bin for it: load it with its own library, save "
-        "it as safetensors, and name that folder"
-    )
 
 
 def _explained(reference: str, error: Exception) -> CheckpointError:

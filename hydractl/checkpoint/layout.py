@@ -96,12 +96,10 @@ class Layout:
 
     def without_units(self, spec: ModelSpec, gone: Iterable[Unit]) -> Layout:
         """Returns the layout of a single member without some units."""
-        lost: dict[tuple[str, int], set[int]] = {}
-        for unit in gone:
-            lost.setdefault(unit[:2], set()).add(unit.unit)
+        lost = set(gone)
         units: dict[str, list[Kept | None]] = {
             tower.name: [
-                (tuple(unit for unit in kept if unit not in lost.get((tower.name, layer), ())),)
+                (tuple(unit for unit in kept if (tower.name, layer, unit) not in lost),)
                 for layer, (kept,) in enumerate(every_unit(self, spec, tower.name))
             ]
             for tower in spec.towers

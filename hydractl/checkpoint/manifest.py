@@ -142,9 +142,8 @@ def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHea
     if set(manifest.heads) != {tower.name for tower in spec.towers}:
         raise origin.refusal(f"heads are of {' and '.join(manifest.heads) or 'no tower'}, the network has other towers")
     for tower in spec.towers:
-        _check_kept(
-            origin, f"heads.{tower.name}", manifest.heads[tower.name], (tower.layers, manifest.members, tower.heads)
-        )
+        sizes = (tower.layers, manifest.members, tower.heads)
+        _check_kept(origin, f"heads.{tower.name}", manifest.heads[tower.name], sizes)
     return {tower.name: manifest.heads[tower.name] for tower in spec.towers}
 
 

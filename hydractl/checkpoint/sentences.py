@@ -17,14 +17,9 @@ from hydractl.schema import Checked, Items, Origin, Schema, document, read_json
 
 SENTENCE_FOLDER = "0_Transformer"  # of early versions, for the network before its pooling
 MODULES, ABOUT, TEXTS = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
+KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 #: The names that the settings of texts may have; the first that is there counts.
-TEXT_NAMES = (
-    TEXTS,
-    *(
-        f"sentence_{kind}_config.json"
-        for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-    ),
-)
+TEXT_NAMES = tuple(f"sentence_{kind}_config.json" for kind in KINDS)
 CONFIG = "config.json"  # of a module, in its folder
 LIBRARY = "sentence_transformers."
 NETWORK, SCORES = "name a network that only pools and normalises", "name one whose network gives the scores"

@@ -63,17 +63,12 @@ def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
     yield from _distance_slots(tower)
     for layer in range(tower.layers):
         yield from _layer_slots(tower, layer)
-    d = tower.width
+    d, units = tower.width, tower.mlp_width
     if tower.final_norm:
         yield from _affine(f"{tower.name}.norm", (d,), "norm", tower)
     if tower.pool == "attention":
         yield f"{tower.name}.attention_pool.probe", Slot((d,), "pooler", tower.name)
-        shapes = {
-            **dict.fromkeys("qkvo", (d, d)),
-            "norm": (d,),
-            "mlp.fc1": (tower.mlp_width, d),
-            "mlp.fc2": (d, tower.mlp_width),
-        }
+        shapes = {**dict.fromkeys("qkvo", (d, d)), "norm": (d,), "mlp.fc1": (units, d), "mlp.fc2": (d, units)}
         for part, shape in shapes.items():
             yield from _affine(f"{tower.name}.attention_pool.{part}", shape, "pooler", tower)
     if tower.pooler is not None:

@@ -197,12 +197,8 @@ class EncodedImages(Sequence[Image.Image]):
     def _decoded(self, encoded: Sequence[Any], places: range, at: int) -> Image.Image:
         return read_image(encoded[at], f"{self._name}: sample {places[at]}", self._folder)
 
-    def file(self, index: int) -> str | None:
-        """Returns the file of an image, from the current folder; None if the table holds the image itself."""
-        return self.files(range(index, index + 1))[0]
-
     def files(self, places: range) -> list[str | None]:
-        """Returns the files of images that follow one another; see `file`."""
+        """Returns the files of images that follow one another, from the current folder; None for any in the table."""
         from pyarrow.compute import is_valid, struct_field
 
         rows, here = self._rows[places.start : places.stop][self._column], Path.cwd()

@@ -85,9 +85,8 @@ def label_lists(
     if odd := [(at, label) for at, label in listed if type(label) is not kind]:
         return f"the list of sample {odd[0][0]} holds {odd[0][1]!r}: give only names, or only whole numbers"
     if twice := [at for at, value in enumerate(values) if value is not None and len(set(value)) < len(value)]:
-        return (
-            f"the list of sample {twice[0]} holds a label twice: list the labels that apply, not 0 or 1 for each label"
-        )
+        remedy = "list the labels that apply, not 0 or 1 for each label"
+        return f"the list of sample {twice[0]} holds a label twice: {remedy}"
     if kind is str:
         listed = [(at, composed(label)) for at, label in listed]
         names = tuple(sorted({label for _, label in listed}))
@@ -139,10 +138,9 @@ def match_labels(
     if samples.label_names == TRUTH and not {folded(label) for label in model_labels} & {"false", "true"}:
         samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
     if samples.labels is None or samples.labels.dtype.kind == "f":
-        problem = (
-            "holds no labels" if samples.labels is None else "holds numbers, but the model takes classes or labels"
-        )
-        raise DataError(f"{samples.name}: {samples.label_problem or problem}")
+        numbers = "holds numbers, but the model takes classes or labels"
+        problem = samples.label_problem or ("holds no labels" if samples.labels is None else numbers)
+        raise DataError(f"{samples.name}: {problem}")
     if tagged:
         return _match_tags(samples, model_labels, how)
     if samples.tagged:

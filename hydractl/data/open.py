@@ -132,12 +132,10 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
             reading = replace(reading, image_column=None, text_column=None, label_column=None)
         columns: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
         request = replace(request, reading=replace(reading, **columns), strict=True)
+    table, limit = open_table(spec, left_out.append), request.reading.limit
     if spec.part is None:
-        return _of_table(open_table(spec, left_out.append), request)
-    limit = request.reading.limit
-    samples = _of_table(
-        open_table(spec, left_out.append), replace(request, reading=replace(request.reading, limit=None))
-    )
+        return _of_table(table, request)
+    samples = _of_table(table, replace(request, reading=replace(request.reading, limit=None)))
     taken = positions(spec.part, samples.content_hashes())
     if not len(taken):
         raise DataError(

@@ -18,7 +18,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.sentences import TEXTS
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.processors import (
     TEXT_FILES,
@@ -37,7 +37,6 @@ from hydractl.watch import LOG
 if TYPE_CHECKING:
     from hydractl.data.reading import Text
 
-UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
 CHUNK = 1024  # texts measured at a time
 
 
@@ -76,7 +75,7 @@ class ImagePreprocessor:
 
 @dataclass(frozen=True)
 class TextPreprocessor:
-    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit.
+    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end.
 
     `filled` pads all texts to that length, and the padding is text to the model. `types` tells whether the model tells
     types of sentences apart, `by_word` whether it answers for each word. `strange` are tokens that the model does not
@@ -84,7 +83,7 @@ class TextPreprocessor:
     """
 
     tokenizer: Any
-    max_length: int | None
+    max_length: int
     filled: bool = False
     types: bool = True
     by_word: bool = False
@@ -114,9 +113,7 @@ class TextPreprocessor:
 
         tokenizer, length = self.tokenizer, self.max_length
         backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        backend.no_truncation()
-        if length is not None:
-            backend.enable_truncation(length, direction=tokenizer.truncation_side)
+        backend.enable_truncation(length, direction=tokenizer.truncation_side)
         backend.enable_padding(
             pad_id=tokenizer.pad_token_id,
             pad_token=tokenizer.pad_token,
@@ -151,13 +148,12 @@ class TextPreprocessor:
         return [word_places(text, encoding, self.tokenizer) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _encode(self, texts: Sequence[Text], padding: bool | str, return_tensors: str | None) -> Any:
-        limited = self.max_length is not None
         with failing_as(lambda reason: _unreadable(texts, reason)):
             return self.tokenizer(
                 list(texts),
                 padding=padding,
-                truncation=limited,
-                max_length=self.max_length if limited else None,
+                truncation=True,
+                max_length=self.max_length,
                 return_tensors=return_tensors,
             )
 
@@ -269,7 +265,8 @@ def preprocessor_from_json(
                 image = ImagePreprocessor(processor, tower.embeddings.channels)
             else:
                 tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
-                length, types = _max_length(tokenizer, tower.embeddings), tower.embeddings.token_types > 1
+                length = min(int(tokenizer.model_max_length), tower.embeddings.max_tokens)
+                types = tower.embeddings.token_types > 1
                 strange = unembedded(tokenizer.get_vocab(), tower.embeddings)
                 if strange:
                     LOG.warn(f"note: {where}: its tokenizer has {len(strange)} tokens that the model does not embed")
@@ -302,8 +299,3 @@ def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) ->
     for name, content in {**files, **({"config.json": kinds} if kinds else {})}.items():
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def _max_length(tokenizer: Any, embeddings: TextEmbeddings) -> int:
-    limit = int(tokenizer.model_max_length)
-    return min(limit, embeddings.max_tokens) if limit < UNBOUNDED else embeddings.max_tokens

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
@@ -358,16 +358,14 @@ def _try_tokenizer(tokenizer: Any, embeddings: TextEmbeddings) -> None:
     tokenizer(["a text"], padding="longest", return_tensors="pt")
 
 
-@contextmanager
-def _refusing(where: str, names: list[str], folder: Path) -> Iterator[None]:
+def _refusing(where: str, names: list[str], folder: Path) -> AbstractContextManager[None]:
     """Turns any error of a library into one line that names the given files."""
 
     def refusal(reason: str) -> HydractlError:
         finding = f"{' or '.join(names)} cannot be used: {first_sentence(reason.replace(str(folder), where))}"
         return Origin(where, CheckpointError, REMEDY).refusal(finding)
 
-    with failing_as(refusal):
-        yield
+    return failing_as(refusal)
 
 
 @contextmanager

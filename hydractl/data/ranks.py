@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -39,11 +40,7 @@ class Ranks:
 
     def total(self, tensor: Tensor) -> Tensor:
         """Returns the sum over ranks, on every rank; exact where all ranks but one hold zeros."""
-        if self.size == 1:
-            return tensor
-        summed = tensor.to(self.device, copy=True)
-        dist.all_reduce(summed)
-        return summed.to(tensor.device)
+        return self._exchanged(tensor, dist.all_reduce)
 
     def in_turn(self, parts: Iterator[Tensor], total: Tensor, count: int) -> Tensor:
         """Returns the sum of `count` parts of all ranks in their order, so that it rounds as on one rank.
@@ -65,11 +62,14 @@ class Ranks:
 
     def from_rank(self, tensor: Tensor, rank: int) -> Tensor:
         """Returns the tensor of `rank` on every rank."""
+        return self._exchanged(tensor, partial(dist.broadcast, src=rank))
+
+    def _exchanged(self, tensor: Tensor, exchange: Callable[[Tensor], object]) -> Tensor:
         if self.size == 1:
             return tensor
-        held = tensor.to(self.device, copy=True)
-        dist.broadcast(held, rank)
-        return held.to(tensor.device)
+        copy = tensor.to(self.device, copy=True)
+        exchange(copy)
+        return copy.to(tensor.device)
 
     def ask(self, what: object, local: Any = None) -> list[Any]:
         """Returns the answer of every rank, in order. The leading rank calls it while the others `hear` and `reply`.

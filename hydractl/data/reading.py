@@ -67,6 +67,10 @@ SkipBad = Annotated[
 ]
 
 
+def _column(text: str, metavar: str = "NAME") -> Any:
+    return option(None, text, "Data", metavar, remembered=False, rare=True)
+
+
 @dataclass(frozen=True)
 class Reading:
     """Says how the samples of a data set are found, limited and labelled."""
@@ -74,18 +78,9 @@ class Reading:
     limit: Limit = None
     classes: Classes = None
     template: Template = DEFAULT_TEMPLATE
-    image_column: str | None = option(
-        None, "Column of the images. Default: found by type and name.", "Data", "NAME", remembered=False, rare=True
-    )
-    text_column: str | None = option(
-        None,
-        "Column of the texts; name two with a comma for text pairs.",
-        "Data",
-        "NAME[,NAME]",
-        remembered=False,
-        rare=True,
-    )
-    label_column: str | None = option(None, "Column of the labels.", "Data", "NAME", remembered=False, rare=True)
+    image_column: str | None = _column("Column of the images. Default: found by type and name.")
+    text_column: str | None = _column("Column of the texts; name two with a comma for text pairs.", "NAME[,NAME]")
+    label_column: str | None = _column("Column of the labels.")
     match_labels: Literal["name", "index"] = option(
         "name", "Match the data's labels to the model's by name or by index.", "Data", remembered=False, rare=True
     )

@@ -145,7 +145,7 @@ def _plain(value: Any) -> str | int | float | None:
 def _file_of(inputs: Sequence[Any], place: int) -> str | None:
     if isinstance(inputs, Lazy) and inputs.source is not None:
         return _file_of(inputs.source, int(inputs.places[place]))
-    return inputs.file(place) if isinstance(inputs, EncodedImages) else None
+    return inputs.files(range(place, place + 1))[0] if isinstance(inputs, EncodedImages) else None
 
 
 def label_bytes(labels: Labels) -> bytes:

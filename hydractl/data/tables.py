@@ -73,10 +73,9 @@ def image_parts(folder: Path) -> dict[str, ImagePart]:
 
 
 def _is_described(folder: Path) -> bool:
-    card = folder / "README.md"
-    return any((folder / table).is_file() for table in TABLES) or (
-        card.is_file() and card.read_bytes().startswith(b"---")
-    )
+    if any((folder / table).is_file() for table in TABLES):
+        return True
+    return (card := folder / "README.md").is_file() and card.read_bytes().startswith(b"---")
 
 
 def _is_image(file: Path) -> bool:

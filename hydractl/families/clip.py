@@ -240,12 +240,8 @@ CLIP_IMAGE = Family(
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
 )
 CHINESE_CLIP = replace(
-    CLIP,
-    name="chinese-clip",
-    title="ChineseCLIP",
+    kin(CLIP, "chinese-clip", "ChineseCLIP", "ChineseCLIPModel", config=ChineseClipConfig),
     config_type="chinese_clip",
-    architectures=("ChineseCLIPModel",),
-    config=ChineseClipConfig,
     spellings=({**CLIP.spellings[0], **spelling("text_model", {})},),
     inert=(*CLIP.inert, r"text_model\.pooler\..*"),
 )
@@ -253,11 +249,8 @@ METACLIP_2 = replace(
     kin(CLIP, "metaclip-2", "MetaCLIP 2", "MetaClip2Model", config=MetaClip2Config), config_type="metaclip_2"
 )
 METACLIP_2_IMAGE = replace(
-    CLIP_IMAGE,
-    name="metaclip-2-image",
-    title="MetaCLIP 2 image classifier",
+    kin(CLIP_IMAGE, "metaclip-2-image", "MetaCLIP 2 image classifier", "MetaClip2ForImageClassification"),
     config_type="metaclip_2",
-    architectures=("MetaClip2ForImageClassification",),
     base=Base("vision_model.", model_type="metaclip_2_vision_model", part="vision_config", embeds=False),
 )
 HEAD = "vision_model.head."

@@ -62,9 +62,7 @@ class ModernBertConfig(read.Labelled):
             ("pooler",): self.classifier_bias,
         }
         kinds = self.rope_parameters or RotaryKinds()
-        full_theta, local_theta = (
-            None if kind is None else kind.rope_theta for kind in (kinds.full_attention, kinds.sliding_attention)
-        )
+        turned, near = (kind or RotaryFields() for kind in (kinds.full_attention, kinds.sliding_attention))
         tower = TowerSpec(
             name="text",
             layers=self.num_hidden_layers,
@@ -81,8 +79,8 @@ class ModernBertConfig(read.Labelled):
             pool="mean" if self.classifier_pooling == "mean" else "first",
             pooler=self.classifier_activation,
             attention_dropout=self.attention_dropout or 0.0,
-            rotary=Rotary(full_theta or self.global_rope_theta),
-            local=Local(self.local_layers(), self.local_attention // 2, local_theta or self.local_rope_theta),
+            rotary=Rotary(turned.rope_theta or self.global_rope_theta),
+            local=Local(self.local_layers(), self.local_attention // 2, near.rope_theta or self.local_rope_theta),
             unbiased=tuple(name for parts, has_one in biases.items() if not has_one for name in parts),
             first_norm=False,
             gated=True,

@@ -124,10 +124,8 @@ def _read_adapter(folder: Path, our_names: Mapping[str, str]) -> _SavedAdapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
     settings = document(read_json_object(folder / CONFIG), origin)
     config = settings.read(_AdapterConfig)
-    other = sorted(
-        name for name, value in settings.fields.items() if value and name not in DESCRIPTIVE | vars(config).keys()
-    )
-    if other:
+    allowed = DESCRIPTIVE | vars(config).keys()
+    if other := sorted(name for name, value in settings.fields.items() if value and name not in allowed):
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
     parts: dict[tuple[str, str], LazyTensor] = {}
     unknown = []

@@ -180,14 +180,10 @@ VIT = Family(
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),
 )
-MSN = Family(
-    name="vit-msn",
-    title="ViT-MSN",
+MSN = replace(
+    kin(VIT, "vit-msn", "ViT-MSN", "ViTMSNForImageClassification", config=MsnConfig),
     config_type="vit_msn",
-    architectures=("ViTMSNForImageClassification",),
-    config=MsnConfig,
     spellings=(SAVED, OUTSIDE, IN_MEMORY),
-    base=Base("vit."),
     saved_as=lambda config: 1,
     inert=(r"vit\.embeddings\.mask_token",),
 )

@@ -198,6 +198,7 @@ def joined(
         truth = None if truth is None else truth[places[:, 0], places[:, 1]]
         if len(bare := np.setdiff1d(order, places[:, 0])):
             raise no_word(int(bare[0]))
+    layers = zip(*(batch.hidden for batch in batches), strict=True)
     return Answers(
         task=network.task,
         member_logits=logits,
@@ -206,9 +207,7 @@ def joined(
         truth=truth,
         places=places,
         features=column("features", axis=1),
-        hidden=[
-            np.take(torch.cat(layer, -2).numpy(), order, -2) for layer in zip(*(b.hidden for b in batches), strict=True)
-        ],
+        hidden=[np.take(torch.cat(layer, -2).numpy(), order, -2) for layer in layers],
         ood_score=column("ood_score"),
         typicality=column("typicality"),
         profile=column("profile"),

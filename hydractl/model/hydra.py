@@ -264,15 +264,10 @@ class Hydra(nn.Module):
             layer if number < self.trunk else layer.expand(self.members, -1, -1)
             for number, layer in enumerate(hidden or ())
         ]
-        probabilities, sets = self.task.probabilities(logits), self.calibration.sets
-        output = HydraOutput(
-            member_logits,
-            probabilities,
-            logits,
-            features.expand(self.members, -1, -1),
-            sets=None if sets is None else _class_sets(probabilities, sets.least),
-            hidden=tuple(layers),
-        )
+        probabilities, promised = self.task.probabilities(logits), self.calibration.sets
+        sets = None if promised is None else _class_sets(probabilities, promised.least)
+        features = features.expand(self.members, -1, -1)
+        output = HydraOutput(member_logits, probabilities, logits, features, sets=sets, hidden=tuple(layers))
         if self.ood_head is None or self.training:
             return output
         odd = self.ood_head(Outputs(member_logits, self.temperature, output.features, layers))
