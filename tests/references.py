@@ -23,7 +23,6 @@ from hydractl.model.hydra import from_checkpoint
 if TYPE_CHECKING:
     from timm.models import VisionTransformer
 
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.config import Fields
 
 #: The modules of variants beside the tests of families, named like those of families (taggers have one of their own).

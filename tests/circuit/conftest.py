@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.objective import ScoringData
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
@@ -33,8 +32,7 @@ class Case:
     prompts: dict[str, Tensor]
 
     def naive(self, kind: type[Naive] = Naive) -> Naive:
-        widths = {tower.name: tower.head_width for tower in self.model.spec.towers}
-        return kind(self.reference, member_heads(self.model.heads, 0), widths, self.prompts)
+        return kind(self.reference, self.model, self.prompts)
 
     def data(self, batch_size: int = 100) -> ScoringData:
         prompts = (self.prompts,) if self.prompts else ()

@@ -1,7 +1,8 @@
 """Algorithm 1 as printed, with transformers' own forward: what the search is held against."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from torch import Tensor
 
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.ranking import Ranking
+from hydractl.model.hydra import Hydra
 from tests.references import Reference
 from tests.surgery.test_slicing import head_columns
 
@@ -20,11 +22,10 @@ from tests.surgery.test_slicing import head_columns
 class Naive:
     """A transformers model whose heads are turned off by zeroing their columns of W_O."""
 
-    def __init__(
-        self, reference: Reference, heads: Sequence[Head], widths: dict[str, int], extra: dict[str, Tensor]
-    ) -> None:
-        self.model, self.heads, self.extra = reference.model, heads, extra
-        self.columns = {head: head_columns(reference, head, widths[head.tower]) for head in heads}
+    def __init__(self, reference: Reference, ours: Hydra, extra: Mapping[str, Tensor] = MappingProxyType({})) -> None:
+        self.model, self.heads, self.extra = reference.model, member_heads(ours.heads, 0), extra
+        widths = {tower.name: tower.head_width for tower in ours.spec.towers}
+        self.columns = {head: head_columns(reference, head, widths[head.tower]) for head in self.heads}
         self.weights = {head: columns.clone() for head, columns in self.columns.items()}
         self.known: dict[Any, tuple[float, float]] = {}
 

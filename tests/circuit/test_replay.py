@@ -38,9 +38,8 @@ def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tens
 
 def test_equals_zeroed_columns(reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
-    heads, widths = member_heads(model.heads, 0), {tower.name: tower.head_width for tower in model.spec.towers}
-    naive = Naive(reference, heads, widths, {})
-    gone = {head for head in heads if head.layer == 1 or head.head == 1}
+    naive = Naive(reference, model)
+    gone = {head for head in naive.heads if head.layer == 1 or head.head == 1}
     # Candidates one by one and all together, of the whole network and of a pruned one.
     for dropped in (set[Head](), gone):
         found = []

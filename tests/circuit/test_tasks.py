@@ -187,8 +187,7 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Asked:
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
     assert model.spec.task == kind.task
     inputs, outside, drawn = samples(family, ID), samples(family, OOD), kind.labels()
-    widths = {tower.name: tower.head_width for tower in model.spec.towers}
-    naive = NaiveTask(reference, member_heads(model.heads, 0), widths, {})
+    naive = NaiveTask(reference, model)
     naive.kind = kind
     labels: Any = drawn.numpy()
     if isinstance(model.task, Words):

@@ -15,14 +15,11 @@ def test_uniform_logits_give_exactly_one_over_c(members, classes):
     assert (probabilities == 1 / classes).all()
 
 
-@given(
-    npst.arrays(
-        np.float32,
-        npst.array_shapes(min_dims=3, max_dims=3, min_side=2, max_side=5),
-        elements=st.floats(-(2.0**100), 2.0**100, width=32),
-    ),
-    st.floats(1e-3, 1e4),
-)
+SHAPES = npst.array_shapes(min_dims=3, max_dims=3, min_side=2, max_side=5)
+NUMBERS = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@given(npst.arrays(np.float32, SHAPES, elements=NUMBERS), st.floats(1e-3, 1e4))
 def test_any_finite_logits_give_a_distribution(logits, temperature):
     probabilities = mean_probabilities(logits, temperature)
     assert (probabilities >= 0).all()

@@ -117,11 +117,16 @@ def metrics_of(confidence, correct, bins=15):
     return classification_metrics(PredictionTable(**columns, outcomes=outcomes), bins)
 
 
-def test_ece_by_hand():
-    confidence = np.array([0.95, 0.95, 0.55, 0.55])
+def test_calibration_errors_by_hand():
     correct = np.array([True, False, True, True])
     # Two bins of two: |0.5 - 0.95| and |1 - 0.55|, each half of the samples.
-    assert metrics_of(confidence, correct).ece == pytest.approx(0.45, abs=1e-15)
+    assert metrics_of(np.array([0.95, 0.95, 0.55, 0.55]), correct).ece == pytest.approx(0.45, abs=1e-15)
+    # Two bins of equal mass: 0.6, 0.7 (gap 0.4 + 0.3) and 0.8, 0.9 (gap -0.8 + 0.1).
+    adaptive = metrics_of(np.array([0.9, 0.8, 0.7, 0.6]), correct, bins=2).adaptive_ece
+    assert adaptive == pytest.approx(1.4 / 4, abs=1e-15)
+    # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
+    tied = metrics_of(np.array([0.5, 0.8, 0.8, 0.8]), np.array([True, True, False, True]), bins=2).adaptive_ece
+    assert tied == pytest.approx(0.1 / 4, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -130,20 +135,6 @@ def test_ece_by_hand():
 )
 def test_bins_are_closed_on_the_right(confidence, expected):
     assert equal_width_bins(np.array([confidence]), 15).tolist() == [expected]
-
-
-def test_adaptive_ece_by_hand():
-    confidence = np.array([0.9, 0.8, 0.7, 0.6])
-    correct = np.array([True, False, True, True])
-    # Two bins of equal mass: 0.6, 0.7 (gap 0.4 + 0.3) and 0.8, 0.9 (gap -0.8 + 0.1).
-    assert metrics_of(confidence, correct, bins=2).adaptive_ece == pytest.approx(1.4 / 4, abs=1e-15)
-
-
-def test_adaptive_ece_keeps_ties_together():
-    confidence = np.array([0.5, 0.8, 0.8, 0.8])
-    correct = np.array([True, True, False, True])
-    # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
-    assert metrics_of(confidence, correct, bins=2).adaptive_ece == pytest.approx(0.1 / 4, abs=1e-15)
 
 
 def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):
@@ -183,9 +174,8 @@ def test_numbers_by_class_equal_scikit_learn():
     assert list(found) == list(names[:5])  # an owl is answered, and never right
     counts = confusion_matrix(labels, table.prediction, labels=range(5))
     assert [[one.answers.get(name, 0) for name in names[:5]] for one in found.values()] == counts.tolist()
-    precision, recall, _, samples = precision_recall_fscore_support(
-        labels, table.prediction, labels=range(5), zero_division=0
-    )
+    theirs = precision_recall_fscore_support(labels, table.prediction, labels=range(5), zero_division=0)
+    precision, recall, _, samples = theirs
     assert [one.samples for one in found.values()] == samples.tolist()
     assert [one.precision for one in found.values()] == pytest.approx(precision)
     assert [one.recall for one in list(found.values())[:4]] == pytest.approx(recall[:4])

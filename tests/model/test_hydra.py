@@ -8,13 +8,15 @@ from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
-from tests.references import Reference, family_variants
+from tests.references import Reference, answers, family_variants
 
 
-def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) -> None:
-    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+def test_plain_and_fast_it_equals_transformers_in_float64(reference: Reference, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(reference.save(tmp_path))
+    model = from_checkpoint(checkpoint)
     output = model(**reference.inputs)
-    assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+    for found in (output.member_logits, answers(checkpoint, reference.inputs, fast=True)):
+        assert_close(found[0], reference.logits(), rtol=0, atol=1e-10)
     assert_close(output.probabilities, reference.probabilities(), rtol=0, atol=1e-10)
     assert_close(model.task.probabilities(output.logits), reference.probabilities(), rtol=0, atol=1e-10)
 

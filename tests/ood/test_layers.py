@@ -1,5 +1,6 @@
 """The score over all layers: its formula against scikit-learn, its layers against transformers, and its promise."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,16 +57,18 @@ def distances(known: np.ndarray, fresh: np.ndarray, classes: np.ndarray | None =
 
 def logarithms(known: FitSamples, fresh: FitSamples) -> np.ndarray:
     """The logarithm of the distance in each layer, and of that to classes, the mean over copies, `[L+1,n]`."""
-    layers = [
-        (*pair, None) for pair in zip([*known.hidden, known.features], [*fresh.hidden, fresh.features], strict=True)
-    ]
-    every = [
-        *layers,
-        (known.features, fresh.features, np.zeros(known.samples) if known.predicted is None else known.predicted),
-    ]
+    layers = zip([*known.hidden, known.features], [*fresh.hidden, fresh.features], strict=True)
+    classes = np.zeros(known.samples) if known.predicted is None else known.predicted
+    every = [*((*copies, None) for copies in layers), (known.features, fresh.features, classes)]
     return np.log(
         [np.mean([distances(*pair, classes) for pair in zip(*copies, strict=True)], 0) for *copies, classes in every]
     )
+
+
+def exactly(known: FitSamples, fresh: FitSamples, state: Mapping[str, torch.Tensor]) -> np.ndarray:
+    """The logarithms, moved and scaled as the state says."""
+    location, scale = (state[name][:, None].numpy() for name in ("location", "scale"))
+    return (logarithms(known, fresh) - location) / scale
 
 
 def standardised(logs: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,8 +91,7 @@ def test_equals_scikit_learn(shared: int) -> None:
     found = score_samples(LAYERS, state, fresh)
     np.testing.assert_allclose(found.sum(0), score, rtol=0.02, atol=0.02)
     np.testing.assert_allclose(found[:-1] * layers.std() / found[:-1].std(), layers, rtol=0.02, atol=0.02)
-    exact = (logarithms(known, fresh) - state["location"][:, None].numpy()) / state["scale"][:, None].numpy()
-    np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found, exactly(known, fresh, state), rtol=1e-9, atol=1e-9)
     assert state["hidden_whiten"].shape[0] == shared + 2 * (2 - shared)
     assert state["means"].shape == (2, 3, WIDTH)
 
@@ -183,15 +185,9 @@ def test_networks_of_every_task_are_scored_as_scikit_learn_does(
     state = as_state(LAYERS.fit(known.to_score()))
     # The class of the mean probability; answers of other kinds are no classes.
     p = np.exp(known.member_logits) / np.exp(known.member_logits).sum(-1, keepdims=True)
-    raw = FitSamples(
-        known.member_logits,
-        known.features,
-        hidden=known.hidden,
-        predicted=p.mean(0).argmax(-1) if task is None else None,
-    )
-    expected = (logarithms(raw, fresh.to_score()) - state["location"][:, None].numpy()) / state["scale"][
-        :, None
-    ].numpy()
+    predicted = p.mean(0).argmax(-1) if task is None else None
+    raw = FitSamples(known.member_logits, known.features, hidden=known.hidden, predicted=predicted)
+    expected = exactly(raw, fresh.to_score(), state)
     np.testing.assert_allclose(score_samples(LAYERS, state, fresh.to_score()), expected, rtol=1e-8, atol=1e-8)
     assert state["means"].shape[1] == (1 if task else len(set(raw.predicted)))
 

@@ -40,8 +40,7 @@ def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str,
         text = {name: inputs.pop(name) for name in ("input_ids", "attention_mask") if name in inputs}
         prompts = [{name: tensor[:2] for name, tensor in text.items()}, {n: t[2:] for n, t in text.items()}]
     answers = CandidateNetworks(model, dropped, prompts).logits(inputs)
-    widths = {tower.name: tower.head_width for tower in model.spec.towers}
-    naive = Naive(reference, member_heads(model.heads, 0), widths, {})
+    naive = Naive(reference, model)
     for own, gone in zip(answers, dropped, strict=True):
         with naive.without(gone):
             assert_close(own, reference.logits(), rtol=0, atol=1e-10)

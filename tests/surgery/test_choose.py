@@ -7,9 +7,11 @@ from hydractl.surgery.choose import at_random, by_ranking, by_scores, dealt
 HEADS = [Head("vision", layer, head) for layer in range(3) for head in range(4)]
 
 
-def test_lowest_scores_go_first_and_ties_in_candidate_order() -> None:
+def test_lowest_scores_go_first_and_ties_in_candidate_order_vision_before_text() -> None:
     scores = {head: float(head.head) for head in HEADS}
     assert by_scores(scores, 4) == [Head("vision", *place) for place in ((0, 0), (1, 0), (2, 0), (0, 1))]
+    heads = [Head("text", 0, 0), Head("vision", 0, 0)]
+    assert by_scores(dict.fromkeys(heads, 1.0), 1) == [Head("vision", 0, 0)]
 
 
 def test_scope_layer_spreads_the_budget() -> None:
@@ -22,11 +24,6 @@ def test_scope_layer_spreads_the_budget() -> None:
 def test_layers_that_run_out_leave_their_share_to_others() -> None:
     heads = [head for head in HEADS if head.layer != 1 or head.head == 0]
     assert layer_budgets(heads, 7) == {("vision", 0): 3, ("vision", 1): 1, ("vision", 2): 3}
-
-
-def test_vision_comes_before_text() -> None:
-    heads = [Head("text", 0, 0), Head("vision", 0, 0)]
-    assert by_scores(dict.fromkeys(heads, 1.0), 1) == [Head("vision", 0, 0)]
 
 
 def test_a_pool_is_the_first_of_the_ranking() -> None:
