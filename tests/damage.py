@@ -19,14 +19,8 @@ OTHERS: list[Any] = [
 ]  # fmt: skip
 #: What JSON's grammar has no place for, or what is beyond reason.
 RAW = [
-    "NaN",
-    "-Infinity",
-    "1e999",
-    "9" * 5000,
-    "[" * 100_000,
-    '{"a":' * 300 + "1" + "}" * 300,
-    '{"a": 1, "a": 2}',
-    "\x00",
+    *("NaN", "-Infinity", "1e999", "9" * 5000, "\x00", '{"a": 1, "a": 2}'),
+    *("[" * 100_000, '{"a":' * 300 + "1" + "}" * 300),
 ]
 MARK = "@damage@"
 

@@ -17,14 +17,8 @@ from tests.steps.test_guide import DIALECT
 PACKAGE = Path(errors.__file__).parent
 ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 NOTES = {"note", "on_note", "warn"}
-HELPS = {
-    "Option": 0,
-    "required": 0,
-    "output_option": 0,
-    "ratio_option": 0,
-    "_listed": 0,
-    "option": 1,
-}  # the place of the help
+#: The place of the help among the arguments.
+HELPS = {"Option": 0, "required": 0, "output_option": 0, "ratio_option": 0, "_listed": 0, "option": 1}
 LONGEST = 280  # characters, fields left out
 
 

@@ -46,14 +46,8 @@ def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
     row, members, width = find_ood_score(score), checkpoint.members, checkpoint.spec.features
     tower = checkpoint.spec.towers[0]
     trunk = min(trunk_depth(checkpoint.spec, checkpoint.layout, tower.name), tower.layers - 1)
-    sizes = {"M": members, "C": checkpoint.spec.classes or 0, "D": width, "Q": 20}
-    sizes |= {
-        "K": 2,
-        "P": tower.layers + 1,
-        "L": tower.layers,
-        "d": tower.width,
-        "S": trunk + (tower.layers - 1 - trunk) * members,
-    }
+    sizes = {"M": members, "C": checkpoint.spec.classes or 0, "D": width, "Q": 20, "K": 2, "d": tower.width}
+    sizes |= {"L": tower.layers, "P": tower.layers + 1, "S": trunk + (tower.layers - 1 - trunk) * members}
     shapes = {name: [sizes[axis] for axis in axes] for name, axes in row.stored.items()}
     tensors = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
     tensors["quantiles"] = torch.linspace(-3, 9, QUANTILES)

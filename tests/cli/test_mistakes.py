@@ -57,11 +57,6 @@ def table() -> None:
     nameless()
 
 
-def eight() -> None:
-    """Eight images of each class, in order of class."""
-    save_images(Path("eight"), 8)
-
-
 def begun() -> None:
     """A build that began with three members."""
     options = {"model": "../vit", "id_data": "../pets"}
@@ -71,10 +66,6 @@ def begun() -> None:
 
 def texts() -> None:
     Path("texts.csv").write_text("id,review,label\n1,a good film,cat\n2,a bad film,dog\n")
-
-
-def two_classes() -> None:
-    save_vit(Path("two"), **named("cat", "dog"))
 
 
 def clip() -> None:
@@ -169,10 +160,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                     "evaluate bert --id-data texts.csv"),
     "no such column": (texts, "evaluate bert --id-data texts.csv --text-column body", 1, "no column 'body', only id",
                        "evaluate bert --id-data texts.csv --text-column review"),
-    "a slice of one class": (eight, "evaluate vit --id-data eight:train[:8]", 0, "8 samples taken hold 1 of 3 classes",
-                             ""),
-    "the model among the data": (nothing, "evaluate pets --id-data vit", 2, "swap them",
-                                 "evaluate vit --id-data pets"),
+    "a slice of one class": (lambda: save_images(Path("eight"), 8), "evaluate vit --id-data eight:train[:8]", 0,
+                             "8 samples taken hold 1 of 3 classes", ""),
+    "the model among the data": (nothing, "evaluate pets --id-data vit", 2, "swap them", "evaluate vit --id-data pets"),
     "a table for a model": (table, "evaluate numbers.parquet --id-data vit", 2, "swap them", ""),
     "an input for a model": (nothing, "predict pets/cat/0.png vit", 2, "swap them", "predict vit pets/cat/0.png"),
     "a method to choose": (nothing, "score-heads vit --id-data pets", 2, "choose from taylor, deviation, magnitude",
@@ -192,11 +182,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                       "prune vit --method taylor --id-data pets --budget 2 -o m"),
     "no such system": (nothing, "evaluate vit other --id-data pets --compare hydra", 2, "name one of vit, other",
                        "evaluate vit other --id-data pets --compare vit"),
-    "images for a model of texts": (nothing, "evaluate bert --id-data pets", 1, "give texts, which the model",
-                                   ""),
+    "images for a model of texts": (nothing, "evaluate bert --id-data pets", 1, "give texts, which the model", ""),
     "classes in place of their file": (nothing, "evaluate vit --id-data pets --classes cat,dog", 1,
                                        "one class name per line into a file", ""),
-    "data with more classes": (two_classes, "evaluate two --id-data pets", 1,
+    "data with more classes": (lambda: save_vit(Path("two"), **named("cat", "dog")), "evaluate two --id-data pets", 1,
                                "give data of the model's classes", ""),
     "a text for a file of texts": (nothing, "predict bert a-good-film", 1, "or - for standard input", ""),
     "a build's budget beyond all heads": (nothing, f"{BUILD} -o b --budgets 99 --dry-run", 2, "--budgets 99: expected",
@@ -272,12 +261,9 @@ def outputs() -> Iterator[tuple[str, str]]:
             if option.required:
                 words += [] if option.option.positional else flags_of(option)[:1]
                 words.append(str((*option.choices, "nothing")[0]))
-        written = [
-            one
-            for one in options
-            if one.option.heading == "Output" and one.type not in (bool, int) and one.name != "token"
-        ]
-        yield from ((" ".join(words), flags_of(option)[0]) for option in written)
+        for option in options:
+            if option.option.heading == "Output" and option.type not in (bool, int) and option.name != "token":
+                yield " ".join(words), flags_of(option)[0]
 
 
 WITHOUT_TORCH = """
@@ -363,15 +349,10 @@ def test_a_note_is_told_once(hydractl: Command, here: Path) -> None:
     assert (result.code, result.err.count("0 is LABEL_0")) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "predict vit bad",
-        "evaluate vit --id-data bad",
-        "calibrate vit --id-data bad -o c",
-        "evaluate bert --id-data t.csv",
-    ],
-)
+SKIPPING = ("predict vit bad", "evaluate vit --id-data bad", "calibrate vit --id-data bad -o c")
+
+
+@pytest.mark.parametrize("command", [*SKIPPING, "evaluate bert --id-data t.csv"])
 def test_one_bad_sample_among_many_names_the_option_that_leaves_it_out(
     hydractl: Command, here: Path, command: str
 ) -> None:

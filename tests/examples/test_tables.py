@@ -57,15 +57,12 @@ def test_a_table_has_its_rows(script: str, tmp_path: Path) -> None:
     if script.startswith("units"):
         assert read_checkpoint(str(output / "units.safetensors")).members == 3
     if script == "units vit-tiny":
-        assert read_checkpoint(str(output / "network0.safetensors")).spec.tower("vision").embeddings.image_size == (
-            32,
-            32,
-        )
+        vision = read_checkpoint(str(output / "network0.safetensors")).spec.tower("vision")
+        assert vision.embeddings.image_size == (32, 32)
     if script == "systems digits":
         own = models(output / "own.json")
-        assert list(own) == ["single", "tuned", "hydra", "deep-ensemble"] and all(
-            "typicality" in one for one in own.values()
-        )
+        assert list(own) == ["single", "tuned", "hydra", "deep-ensemble"]
+        assert all("typicality" in one for one in own.values())
         assert {"id", "ood"} <= read_checkpoint(str(output / "hydra.safetensors")).provenance["search_data"].keys()
 
 

@@ -57,20 +57,15 @@ def test_what_unlabelled_data_cannot_fit_again_is_warned_of_by_name(
     network, images = read_checkpoint(save_vit(tmp_path / "vit")), random_images(250, 0)
     known = labelled(network, images[:120])
     warm = library.calibrate(network, id_data=known, accuracy="60%", sets="80%").checkpoint
-    made = library.export(
-        warm,
-        output=tmp_path / "int8.onnx",
-        int8=True,
-        id_data=images[120:200],
-        eval_data=labelled(network, images[200:]),
-    )
+    given = {"int8": True, "id_data": images[120:200]}
+    made = library.export(warm, output=tmp_path / "int8.onnx", eval_data=labelled(network, images[200:]), **given)
     [warning] = [one for one in made.to_json()["warnings"] if "no labels" in one]
     assert all(name in warning for name in ("`accuracy` 60%", "`sets` 80%", "temperature", "`id_data`"))
     assert warning in caplog.text
     file = open_onnx(tmp_path / "int8.onnx").checkpoint.calibration
     assert file.promises == {} and warm.calibration.promises == {"accuracy": 0.6, "sets": 0.8}
     with pytest.raises(OptionError, match="no labels, .* give labelled `eval_data`"):
-        library.export(warm, output=tmp_path / "other.onnx", int8=True, id_data=images[120:200])
+        library.export(warm, output=tmp_path / "other.onnx", **given)
     again = library.calibrate(warm, id_data=images[120:200])
     assert "`accuracy` 60% and `sets` 80%" in again.to_json()["warnings"][0]
     assert library.calibrate(warm, id_data=known, accuracy="60%", sets="80%").to_json()["warnings"] == []

@@ -16,22 +16,11 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
 
-CASES = {
-    "dinov2": "dinov2",
-    "dinov2-registers": "dinov2-registers",
-    "dinov3": "dinov3",
-    "beit": "beit",
-    "beit-placed-first": "beit",
-    "data2vec-vision": "data2vec-vision",
-}
-
-
-def processed(size: list[int]) -> dict[str, Any]:
-    return {"image_processor_type": "BitImageProcessor", "crop_size": {"height": size[0], "width": size[1]}}
+INTERPOLATED = ("dinov2", "dinov2-registers", "dinov3", "beit", "data2vec-vision")
 
 
 @pytest.mark.parametrize("size", [[8, 8], [24, 24], [8, 20]])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*INTERPOLATED, "beit-placed-first"])
 def test_positions_are_interpolated_to_the_size_that_the_processor_gives(
     name: str, size: list[int], tmp_path: Path
 ) -> None:
@@ -41,7 +30,8 @@ def test_positions_are_interpolated_to_the_size_that_the_processor_gives(
     reference = replace(reference, inputs={"pixel_values": torch.randn(3, 3, *size, dtype=torch.float64)})
     expected = reference.logits()
     folder = reference.save(tmp_path / "model")
-    (folder / "preprocessor_config.json").write_text(json.dumps(processed(size)))
+    processor = {"image_processor_type": "BitImageProcessor", "crop_size": {"height": size[0], "width": size[1]}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     checkpoint = read_checkpoint(folder)
     found = from_checkpoint(checkpoint)(**reference.inputs).member_logits[0]
     assert_close(found, expected, rtol=0, atol=1e-10)
@@ -50,7 +40,7 @@ def test_positions_are_interpolated_to_the_size_that_the_processor_gives(
 
 
 def test_every_family_that_interpolates_is_tested() -> None:
-    assert {family.name for family in FAMILIES if family.interpolation is not None} == set(CASES.values())
+    assert {family.name for family in FAMILIES if family.interpolation is not None} == set(INTERPOLATED)
 
 
 @pytest.mark.parametrize(

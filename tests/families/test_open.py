@@ -177,13 +177,8 @@ REMOVED = {  # by transformers, from configs that older files still have
     "position_embedding_type",
     *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "rope_scaling"),
 }
-COMPUTED = {
-    "head_dim",
-    "layer_types",
-    "rope_parameters",
-    "projection_size",
-    "pooler_hidden_size",
-}  # by transformers, if missing
+#: By transformers, if missing.
+COMPUTED = {"head_dim", "layer_types", "rope_parameters", "projection_size", "pooler_hidden_size"}
 UNDECLARED = {  # by DeBERTa's config, but read by its model
     *("cls_dropout", "embedding_size", "attention_head_size", "position_buckets", "share_att_key", "norm_rel_ebd"),
     "conv_kernel_size",

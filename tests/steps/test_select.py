@@ -59,15 +59,6 @@ def test_shares_are_of_the_heads_above_a_trunk() -> None:
 def test_files_are_candidates(run: Command) -> None:
     for seed in (0, 1):
         hydractl.prune("vit", method="random", budget=2, seed=seed, output=f"m{seed}")
-    run(
-        "select",
-        "vit",
-        "m0",
-        "m1",
-        "--id-data=pets",
-        "--objective=nll",
-        "--members=3",
-        "--hydra=hydra",
-        "--output=s.json",
-    )
+    asked = ("--id-data=pets", "--objective=nll", "--members=3")
+    run("select", "vit", "m0", "m1", *asked, "--hydra=hydra", "--output=s.json")
     assert {member["candidate"] for member in written()["members"]} == {"dense", "m0", "m1"}

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 import hydractl as library
 from hydractl.checkpoint.contents import Checkpoint
@@ -73,14 +73,6 @@ def other_input(proto: ModelProto) -> None:
     proto.graph.input[0].type.tensor_type.shape.dim[2].dim_value = 9
 
 
-def one_more_input(proto: ModelProto) -> None:
-    proto.graph.input.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, [1]))
-
-
-def other_outputs(proto: ModelProto) -> None:
-    del proto.graph.output[-1]
-
-
 def without(key: str) -> Callable[[ModelProto], None]:
     def drop(proto: ModelProto) -> None:
         [place] = [place for place, each in enumerate(proto.metadata_props) if each.key == key]
@@ -89,45 +81,29 @@ def without(key: str) -> Callable[[ModelProto], None]:
     return drop
 
 
-def twice(proto: ModelProto) -> None:
-    proto.metadata_props.append(proto.metadata_props[0])
-
-
-def custom_operator(proto: ModelProto) -> None:
-    proto.graph.node[3].domain = "com.strangers"
-
-
-def own_function(proto: ModelProto) -> None:
-    proto.functions.add(name="f", domain="")
-
-
-def nested_graph(proto: ModelProto) -> None:
-    proto.graph.node[3].attribute.append(helper.make_attribute("then_branch", helper.make_graph([], "g", [], [])))
-
-
 def external_data(proto: ModelProto) -> None:
     proto.graph.initializer[0].data_location = TensorProto.EXTERNAL
     proto.graph.initializer[0].external_data.add(key="location", value="../../etc/passwd")
 
 
-def external_constant(proto: ModelProto) -> None:
-    proto.graph.node[0].attribute.append(helper.make_attribute("value", TensorProto(data_location=1, name="secret")))
-
-
+STRANGE = NodeProto(domain="com.strangers")
+MORE = helper.make_tensor_value_info("more", TensorProto.FLOAT, [1])
+NESTED = helper.make_attribute("then_branch", helper.make_graph([], "g", [], []))
+SECRET = helper.make_attribute("value", TensorProto(data_location=1, name="secret"))
 #: What is damaged, by what the error says of it.
-DAMAGES: dict[str, Callable[[ModelProto], None]] = {
+DAMAGES: dict[str, Callable[[ModelProto], object]] = {
     "pixel_values has another kind or shape": other_input,
-    "inputs are more, pixel_values": one_more_input,
-    "outputs are probabilities, member_logits, ood_score, typicality, should be": other_outputs,
+    "inputs are more, pixel_values": lambda file: file.graph.input.append(MORE),
+    "outputs are probabilities, member_logits, ood_score, typicality, should be": lambda file: file.graph.output.pop(),
     "hold no manifest": without("hydractl"),
     "cost is missing": without("cost"),
     "quantiles and an OOD score": without("quantiles"),
-    "name something twice": twice,
-    "custom operator com.strangers.": custom_operator,
-    "holds functions": own_function,
-    "a graph of its own": nested_graph,
+    "name something twice": lambda file: file.metadata_props.append(file.metadata_props[0]),
+    "custom operator com.strangers.": lambda file: file.graph.node[3].MergeFrom(STRANGE),
+    "holds functions": lambda file: file.functions.add(name="f", domain=""),
+    "a graph of its own": lambda file: file.graph.node[3].attribute.append(NESTED),
     "lies in another file": external_data,
-    "secret lies in another file": external_constant,
+    "secret lies in another file": lambda file: file.graph.node[0].attribute.append(SECRET),
 }
 
 

@@ -25,12 +25,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
-from hydractl.tasks.numbers import (
-    NumberTable,
-    fit_intervals,
-    number_metrics,
-    number_replicates,
-)
+from hydractl.tasks.numbers import NumberTable, fit_intervals, number_metrics, number_replicates
 from hydractl.tasks.task import Answers
 from tests import references
 from tests.cli.conftest import WORDS, named, save_bert
@@ -91,8 +86,7 @@ def test_intervals_keep_their_promise_on_errors_of_any_form() -> None:
     spread = draw.uniform(0.1, 2, size=(20_000, 2))
     labels = draw.standard_t(3, size=spread.shape) * 3 * spread
     fitted = fit_intervals(np.zeros((2000, 2)), spread[:2000], labels[:2000], 0.9)
-    scale, floor, width = (np.array(one) for one in (fitted.intervals.scale, fitted.intervals.floor,
-                           fitted.intervals.width))  # fmt: skip
+    scale, floor, width = (np.array(getattr(fitted.intervals, name)) for name in ("scale", "floor", "width"))
     reach = width * np.hypot(scale * spread[2000:], floor)
     assert (np.abs(labels[2000:]) <= reach).mean(0) == pytest.approx(0.9, abs=0.02)
     assert fitted.nll_after < fitted.nll_before and (floor < 0.3 * scale).all()
