@@ -154,9 +154,8 @@ def test_a_command_does_what_its_function_does(
 @pytest.mark.parametrize("command", NO_BAR)
 def test_what_is_done_at_once_says_the_same_too(hydractl: Run, command: str) -> None:
     found = call(command, NO_BAR[command], {})
-    assert json.loads(hydractl(*command.split(), *NO_BAR[command], "--json").out) == json.loads(
-        json_text(found.to_json())
-    )
+    said = hydractl(*command.split(), *NO_BAR[command], "--json").out
+    assert json.loads(said) == json.loads(json_text(found.to_json()))
 
 
 def test_every_command_is_named_here() -> None:

@@ -52,9 +52,8 @@ def test_a_pickle_is_saved_again_by_the_functions_that_are_named(hydractl: Comma
     method = remedy(hydractl, r"model\.(save_pretrained)\(NEW\) of transformers")
     getattr(torch.load("net/model.pth", weights_only=False), method)("new")
     hydractl("inspect", "new", code=0)
-    module, _, function = remedy(hydractl, r"of timm (timm\.[\w.]+)\(model, NEW, safe_serialization=True\)").rpartition(
-        "."
-    )
+    named = remedy(hydractl, r"of timm (timm\.[\w.]+)\(model, NEW, safe_serialization=True\)")
+    module, _, function = named.rpartition(".")
     sizes = {"img_size": 8, "patch_size": 4}
     model = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)
     getattr(sys.modules[module], function)(model, "newer", model_args=sizes, safe_serialization=True)

@@ -1,5 +1,4 @@
 import io
-import os
 import re
 import signal
 import subprocess
@@ -29,41 +28,36 @@ run()
 """
 
 
-def in_shell(command: str, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Runs `hydractl` by a line of a shell, in which `$hydractl` stands for it."""
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+#: Lines of a shell, in which $1 is a model and $2 an image, the exit code, and a pattern of what stands on stderr.
+STREAMS = {
+    "none": ('$hydractl inspect "$1" <&- >&- 2>&-', 0, ""),
+    "JSON that nobody can read": (
+        *('$hydractl inspect "$1" --json - >&-', 2),
+        "error: --json -: standard output is closed: name a file\n",
+    ),
+    "a full disk": (
+        *('unset PYTHONUNBUFFERED; $hydractl inspect "$1" >/dev/full', 1),
+        "error: output: No space left on device: free some space or name another output\n",
+    ),
+    "a limit of memory": (
+        *('ulimit -v 400000; $hydractl predict "$1" "$2"', 1),
+        "error: out of memory.*: lower --batch-size or choose another --device\n",
+    ),
+    "a name that none can encode": (
+        *("LC_ALL=C PYTHONIOENCODING=ascii $hydractl inspect \"$(printf 'caf\\351\\033[31m')\"", 1),
+        r"error: caf\\udce9\\x1b\[31m: no such file or folder: check the path\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=FULL if "disk" in name else ()) for name in STREAMS])
+def test_whatever_streams_there_are_it_ends_in_one_line(name: str, vit: Path, images: Path) -> None:
+    command, code, said = STREAMS[name]
     line = command.replace("$hydractl", f"{sys.executable} -m hydractl")
-    environment = {**os.environ, **settings}
-    return subprocess.run(
-        ["sh", "-c", line, "sh", *arguments], capture_output=True, text=True, env=environment, timeout=120
-    )
-
-
-def test_nothing_needs_its_streams(vit: Path) -> None:
-    done = in_shell('$hydractl inspect "$1" <&- >&- 2>&-', vit)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_json_that_nobody_can_read_is_refused_before_any_work(vit: Path) -> None:
-    done = in_shell('$hydractl inspect "$1" --json - >&-', vit)
-    assert (done.returncode, done.stderr) == (2, "error: --json -: standard output is closed: name a file\n")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
-    done = in_shell('unset PYTHONUNBUFFERED; $hydractl inspect "$1" >/dev/full', vit)
-    assert done.returncode == 1
-    assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
-
-
-def test_a_limit_of_memory_is_said_in_one_line(vit: Path, images: Path) -> None:
-    done = in_shell('ulimit -v 400000; $hydractl predict "$1" "$2"', vit, images / "cat" / "0.png")
-    assert done.returncode == 1
-    assert re.fullmatch("error: out of memory.*: lower --batch-size or choose another --device\n", done.stderr)
-
-
-def test_names_that_no_stream_can_encode() -> None:
-    done = in_shell("$hydractl inspect \"$(printf 'caf\\351\\033[31m')\"", LC_ALL="C", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (1, "error: caf\\udce9\\x1b[31m: no such file or folder: check the path\n")
+    shell = ["sh", "-c", line, "sh", vit, images / "cat" / "0.png"]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (code, "") and re.fullmatch(said, done.stderr), done.stderr
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])

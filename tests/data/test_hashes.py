@@ -50,13 +50,8 @@ def test_merged_forgets_nothing_where_there_is_too_much_for_one() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        None,
-        [],
-        {},
-        {"samples": 2, "complete": True},
-        {"samples": 2, "complete": True, "hashes": "%%%"},
-        {"samples": 2, "complete": True, "hashes": "aGVsbG8="},
-        {"samples": 2, "complete": True, "hashes": 5},
+        *(None, [], {}, {"samples": 2, "complete": True}),
+        *({"samples": 2, "complete": True, "hashes": hashes} for hashes in ("%%%", "aGVsbG8=", 5)),
         {**sketch(HASHES[:9]), "hashes": sketch(HASHES[:9])["hashes"][:-8]},
         {**sketch(HASHES[:0]), "samples": 4},
     ],

@@ -20,13 +20,8 @@ theirs.apply_rotary_pos_emb = turned
 
 def modernbert(padded: bool = True, **changes: Any) -> Built:
     sizes = {"pad_token_id": 0, "local_attention": 4, "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
-    return text_model(
-        ModernBertForSequenceClassification,
-        ModernBertConfig,
-        padded=padded,
-        types=False,
-        **{**sizes, "cls_token_id": 1, **changes},
-    )
+    how = {"padded": padded, "types": False, **sizes, "cls_token_id": 1, **changes}
+    return text_model(ModernBertForSequenceClassification, ModernBertConfig, **how)
 
 
 def layers(whole: int) -> list[str]:

@@ -171,12 +171,8 @@ def test_a_set_that_got_worse_is_named_in_every_form_though_the_mean_did_not() -
     written = report_json(report)["models"]["network"]["verdict"]
     assert {name: one["auroc"]["outcome"] for name, one in written["sets"].items()} == {
         "textures": "worse", "letters": "better", "noise": "within chance"}  # fmt: skip
-    for text in (
-        printed(models, 1000),
-        markdown_table(result_table(report)),
-        html_page(report, {}),
-        written["sentence"],
-    ):
+    forms = (printed(models, 1000), markdown_table(result_table(report)), html_page(report, {}))
+    for text in (*forms, written["sentence"]):
         assert "64.13 to 40.21" in text and "coin on textures" in text and "coin on noise" not in text
     # Nothing gained: the network stays; a gain elsewhere names the set that pays for it.
     assert recommended(models)[0] == "vit"

@@ -90,9 +90,8 @@ def test_hydras_are_compared_each_at_the_temperature_that_fits_it() -> None:
         logits = answers.logits[rows].astype(float)
 
         def nll(temperature: float, logits: FloatArray = logits) -> float:
-            return float(
-                log_loss(answers.labels, softmax(logits / temperature, axis=-1).mean(0), labels=range(CLASSES))
-            )
+            p = softmax(logits / temperature, axis=-1).mean(0)
+            return float(log_loss(answers.labels, p, labels=range(CLASSES)))
 
         found = quality(answers, chosen)
         best = min(np.geomspace(0.05, 100, 800), key=nll)

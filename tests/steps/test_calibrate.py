@@ -9,7 +9,7 @@ import pytest
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.systems.networks import NetworkSystem
-from tests.cli.conftest import Command, interrupt_at, save_answers
+from tests.cli.conftest import Command, interrupt_at, models, save_answers
 
 
 def test_labels_of_another_order_are_refused(hydractl: Command, bert: Path, tmp_path: Path) -> None:
@@ -49,10 +49,8 @@ def test_a_temperature_far_from_1_is_said_with_its_reason(hydractl: Command, ber
     assert "is far below 1" in done.err and "outlier exposure, label smoothing" in done.err
     seen = replace(read_checkpoint(bert), provenance={"options": {"outlier_sets": ["trec"]}})
     write_checkpoint(seen, tmp_path / "seen")
-    assert (
-        "below 1, as after outlier exposure to trec:"
-        in hydractl("calibrate", tmp_path / "seen", *given, tmp_path / "out", code=0).err
-    )
+    exposed = hydractl("calibrate", tmp_path / "seen", *given, tmp_path / "out", code=0)
+    assert "below 1, as after outlier exposure to trec:" in exposed.err
     measured = hydractl("evaluate", tmp_path / "warm", *given[:2], "--allow-leak", code=0)
     assert "warm: the temperature" in measured.out + measured.err
 
@@ -65,11 +63,8 @@ def test_a_calibrated_file_has_the_numbers_of_a_fitted_temperature(
     assert found["nll_after"] < found["nll_before"]
     assert found["argmax_changed"] == 0
     assert read_checkpoint(tmp_path / "warm").calibration.temperature == found["temperature"]
-    args = ("--id-data", images, "--json", "-")
-    fitted = json.loads(hydractl("evaluate", f"a={vit}", *args, "--calib-data", held_out, "--temperature", "fit").out)[
-        "models"
-    ]["a"]
-    kept = json.loads(hydractl("evaluate", f"a={tmp_path / 'warm'}", *args).out)["models"]["a"]
+    fitted = models(hydractl, vit, "--id-data", images, "--calib-data", held_out, "--temperature", "fit")["vit"]
+    kept = models(hydractl, tmp_path / "warm", "--id-data", images)["warm"]
     assert kept["id"] == fitted["id"]
     assert kept["temperature"]["value"] == fitted["temperature"]["value"]
 

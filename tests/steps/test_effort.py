@@ -50,6 +50,10 @@ def test_passes_are_what_the_plan_implies(tmp_path: Path) -> None:
     assert tried["select"] == (1 + 2 * 5) * 100 + 2 * 3 * 100
 
 
+#: Steps of no options, whose commands are called like them.
+First, Second, Third, Finetune = (type(name, (), {}) for name in ("First", "Second", "Third", "Finetune"))
+
+
 class Notes(Log):
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -83,19 +87,3 @@ def test_the_time_left_is_told_once_its_kind_of_step_has_run(tmp_path: Path, mon
     assert [note.partition(", ")[2] for note in watch.notes if note.startswith("[")] == [
         "", "", "", "about 35 seconds left", "about 5 seconds left"
     ]  # fmt: skip
-
-
-class First:
-    """A step."""
-
-
-class Second:
-    """A step."""
-
-
-class Third:
-    """A step."""
-
-
-class Finetune:
-    """A step that trains."""

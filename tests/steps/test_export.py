@@ -12,7 +12,6 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
 from hydractl.reports.page import report_json
 from hydractl.steps.export import format_of
-from tests.cli.conftest import Command
 
 
 def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
@@ -43,15 +42,10 @@ def test_a_file_in_half_precision_computes_takes_and_gives_float32(vit: Path, tm
     assert library.save(model, tmp_path / "again.safetensors").read_bytes() == half.read_bytes()
     assert next(library.load(half, dtype="fp16").parameters()).dtype == torch.float16
     pixels = model.preprocessor([picture])["pixel_values"].numpy()
+    library.export(half, output=tmp_path / "bf16.onnx", dtype="bf16")  # which onnxruntime does not run
     for dtype, rounding in ((None, 1e-5), ("fp16", 0.01)):
         library.export(half, output=tmp_path / f"{dtype}.onnx", dtype=dtype)
         session = onnxruntime.InferenceSession(tmp_path / f"{dtype}.onnx")
         [found] = session.run(["member_logits"], {"pixel_values": pixels})
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision(hydractl: Command, vit: Path, tmp_path: Path, dtype: str) -> None:
-    options = ["--format", "onnx", "--dtype", dtype, "-o", tmp_path / "vit"]
-    assert hydractl("export", vit, *options).code == 0

@@ -144,14 +144,10 @@ def test_unreadable_images_keep_their_place(hydractl: Command, vit: Path, images
         (str(bad), 0, True), (str(good), 1, False), (str(good), 0, False)
     ]  # fmt: skip
     assert "a.png" in rows[0]["unreadable"] and rows[0]["msp"] is None
-    assert rows[1]["probabilities"] == rows[2]["probabilities"] == pytest.approx(expected_of(vit, good))
+    expected = dict(zip(LABELS, library.predict(vit, good).probabilities[0].tolist(), strict=True))
+    assert rows[1]["probabilities"] == rows[2]["probabilities"] == pytest.approx(expected)
     assert said.err.splitlines()[-1] == "3 inputs: 1 unreadable"
     assert "none of 1 inputs" in hydractl("predict", vit, bad, "--skip-bad", code=1).err
-
-
-def expected_of(model: Path, file: Path) -> dict[str, float]:
-    found = library.predict(model, file)
-    return dict(zip(LABELS, found.probabilities[0].tolist(), strict=True))
 
 
 def test_blank_lines_and_empty_rows_keep_their_place(hydractl: Command, bert: Path, tmp_path: Path) -> None:
@@ -192,10 +188,8 @@ def test_streams_hold_what_files_do(hydractl: Command, bert: Path, tmp_path: Pat
     text = b"a good film\n\nbad owl"
     (tmp_path / "a.txt").write_bytes(text)
     for form in ("--csv", "--json", "--no-header"):
-        file, stream = (
-            hydractl("predict", bert, tmp_path / "a.txt", form),
-            hydractl("predict", bert, "-", form, stdin=text),
-        )
+        file = hydractl("predict", bert, tmp_path / "a.txt", form)
+        stream = hydractl("predict", bert, "-", form, stdin=text)
         assert (stream.out, stream.err) == (file.out, file.err)
     assert "holds no text" in hydractl("predict", bert, "-", stdin=b"\n", code=1).err
 

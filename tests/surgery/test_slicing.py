@@ -91,10 +91,8 @@ def test_float64_goes_to_half_precision_in_one_rounding() -> None:
 
 def test_ties_go_to_even_in_bfloat16() -> None:
     expected = [1.0, 1 + 2.0**-6, 1 + 2.0**-7, -1 - 2.0**-7, -0.0, float("inf")]
-    numbers = torch.tensor(
-        [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-40, -1 - 2.0**-8 - 2.0**-40, -0.0, 1e39], dtype=torch.float64
-    )
-    assert rounded(numbers, torch.bfloat16).tolist() == expected
+    numbers = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-40, -1 - 2.0**-8 - 2.0**-40, -0.0, 1e39]
+    assert rounded(torch.tensor(numbers, dtype=torch.float64), torch.bfloat16).tolist() == expected
 
 
 TEXTS = ["cat", "dog owl"]

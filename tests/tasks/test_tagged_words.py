@@ -174,9 +174,8 @@ def test_a_new_classifier_takes_the_task_of_its_data(kind: str, tagged: Path, tm
     theirs, info = transformers.BertForTokenClassification.from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not info["missing_keys"] and theirs.config.id2label[0] == "B-LOC"
     texts = table(text=["Anna met Lee", "in Berlin"], label=["good", "bad"])
-    assert (
-        hydractl.finetune([base], train_data=texts, **given).networks[0].checkpoint.spec.task == "text-classification"
-    )
+    other = hydractl.finetune([base], train_data=texts, **given).networks[0].checkpoint
+    assert other.spec.task == "text-classification"
 
 
 def their_batch(folder: Path, rows: datasets.Dataset) -> tuple[Any, dict[str, torch.Tensor], torch.Tensor]:
