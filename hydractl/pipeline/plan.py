@@ -30,7 +30,7 @@ SAMPLES = 1000  # that units are scored on
 HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
     Made(f"{name}.safetensors") for name in ("hydra", "network", "trained", "teacher", "soup")
 )
-SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
+SELECTED, FUSED, ALONE = (Made(f"work/{name}.safetensors") for name in ("selected", "fused", "trained"))
 REPORT, FRONT, SCORES = Made("report"), Made("front"), Made("work/units.json")
 
 
@@ -109,9 +109,8 @@ def plan(
         stages += _training(build, build.choice.members > 1 and (trunks != "0" or limits != Limits()))
         last = FUSED
     systems: dict[str, tuple[Made | Given, Made]] = {"network": (_network(build), NETWORK), "hydra": (last, HYDRA)}
-    if thin is not None:
-        stages.append(_as_long(build, stages[-1]))
-        systems["trained"] = Made(stages[-1].makes[0]), TRAINED
+    if build.data.train_data is not None:
+        systems["trained"] = ALONE, TRAINED
     if taught:
         made, more = _compared_teachers(build, mixed)
         stages += made
@@ -282,7 +281,10 @@ def _selection(build: BuildOptions, limits: Limits, trunks: str, *, refits: bool
 
 
 def _training(build: BuildOptions, together: bool) -> list[Stage]:
-    """Returns the commands that train members: each with its own seed and then fused, or all together."""
+    """Returns the commands that train members, each with its own seed and then fused, or all together.
+
+    The network trains as long by itself, for comparison.
+    """
     apart, recipe = build.choice.members > 1 and not together, build.learning.recipe
     name = "work/selected-member{member}.safetensors"
     trained = [Made(name.format(member=n)) for n in range(build.choice.members)] if apart else [FUSED]
@@ -299,20 +301,14 @@ def _training(build: BuildOptions, together: bool) -> list[Stage]:
         reading=replace(_reading(build), limit=build.train_samples or build.reading.limit, classes=None),
         execution=Execution(build.compute.device, build.precision, output=Made(name) if apart else FUSED, resume=True),
     )
-    stages = [Stage(step, tuple(trained))]
-    return [*stages, Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else stages
+    fusion = [Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else []
+    alone = replace(step, models=[_network(build)], apart=False, joint=False)
+    alone = replace(alone, execution=replace(step.execution, output=ALONE))
+    return [Stage(step, tuple(trained)), *fusion, Stage(alone, (ALONE,))]
 
 
 def _teachers(build: BuildOptions) -> list[Given]:
     return [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.learning.teacher, 1)]
-
-
-def _as_long(build: BuildOptions, joint: Stage) -> Stage:
-    """Returns the command that trains the network alone as members train together."""
-    assert isinstance(joint.step, Finetune)
-    output = Made("work/trained.safetensors")
-    execution = replace(joint.step.execution, output=output)
-    return Stage(replace(joint.step, models=[_network(build)], joint=False, execution=execution), (output,))
 
 
 def _outliers(build: BuildOptions) -> Sequence[Given]:

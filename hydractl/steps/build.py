@@ -103,9 +103,9 @@ class Build(BuildOptions):
     Divides the data by the content of its samples into one part each to refit, select members, fit a temperature and
     evaluate. With training data, it tries members of several sizes and draws, keeps those that do best together, and
     fine-tunes them, so that they become uncertain on the OOD data, except the last of several sets, which decides the
-    verdict. Without training data, it tries members that lose MLP units or heads above a trunk, at several costs;
-    `random` or `budgets` adds draws. Then fuses them, fits a temperature and an OOD score to the Hydra and to the
-    network, and evaluates both on unseen samples.
+    verdict; the network trains as long by itself, for comparison. Without training data, it tries members that lose MLP
+    units or heads above a trunk, at several costs; `random` or `budgets` adds draws. Then fuses them, fits a
+    temperature and an OOD score to the Hydra and to the network, and evaluates both on unseen samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
@@ -113,11 +113,11 @@ class Build(BuildOptions):
     that takes longer than all others together, and between steps about how much time is left, once steps of the same
     kind (training, answers) have run.
 
-    Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
-    build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the
-    rest. If nothing trains, hydra-1.3x.safetensors and others are the best of each cost, which front/ compares. After
-    an interruption, the same command continues. Prints the verdict, which of the two files to deploy, gains, losses and
-    cost.
+    Writes hydra.safetensors, network.safetensors (the calibrated network), trained.safetensors (the network that trained
+    as long), report/, build.toml, with which hydractl build repeats or changes it, a Makefile with the exact commands,
+    which makes the same bytes, and work/ with the rest. If nothing trains, hydra-1.3x.safetensors and others are the
+    best of each cost, which front/ compares. After an interruption, the same command continues. Prints the verdict,
+    which file to deploy, gains, losses and cost.
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
     >>> list(dict.fromkeys(stage.command for stage in planned.stages))
@@ -286,8 +286,7 @@ class Build(BuildOptions):
                 hurried = self.reading.limit is None and isinstance(last, Evaluate) and last.reading.limit is not None
                 data = "more effort, which takes more of the data" if hurried else "more data to choose by"
                 more = f"smaller budgets of heads, {data}"
-                more += "" if self.data.train_data else ", training data to fine-tune members on"
-                more = "longer training, or more multiply-adds" if "trained" in found else more
+                more = f"longer training, {more}" if self.data.train_data else f"{more}, training data for members"
                 if front:
                     advice.append("Here, members that lose parts without training lose more than they gain together.")
                 advice.append(f"For a Hydra that gains more, try {more}.")
