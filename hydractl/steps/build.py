@@ -113,11 +113,11 @@ class Build(BuildOptions):
     that takes longer than all others together, and between steps about how much time is left, once steps of the same
     kind (training, answers) have run.
 
-    Writes hydra.safetensors, network.safetensors (the calibrated network), trained.safetensors (the network that trained
-    as long), report/, build.toml, with which hydractl build repeats or changes it, a Makefile with the exact commands,
-    which makes the same bytes, and work/ with the rest. If nothing trains, hydra-1.3x.safetensors and others are the
-    best of each cost, which front/ compares. After an interruption, the same command continues. Prints the verdict,
-    which file to deploy, gains, losses and cost.
+    Writes hydra.safetensors, network.safetensors (the calibrated network), trained.safetensors (the network that
+    trained as long), report/, build.toml, with which hydractl build repeats or changes it, a Makefile with the exact
+    commands, which makes the same bytes, and work/ with the rest. If nothing trains, hydra-1.3x.safetensors and others
+    are the best of each cost, which front/ compares. After an interruption, the same command continues. Prints the
+    verdict, which file to deploy, gains, losses and cost.
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
     >>> list(dict.fromkeys(stage.command for stage in planned.stages))
