@@ -12,7 +12,6 @@ import numpy as np
 from hydractl.calibration.ood_fit import FoundOod, Held, Wanted, fit_ood
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import StateFolder
-from hydractl.data.hashes import remembered_samples
 from hydractl.data.labels import read_classes, unnamed
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.reading import Reading
@@ -21,7 +20,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.metrics.classification import is_chance, too_few_right
 from hydractl.metrics.scaling import FittedTemperature
 from hydractl.ood.score import Reads
-from hydractl.surgery.provenance import exposed_to, search_data, with_provenance
+from hydractl.surgery.provenance import exposed_to, used_samples, with_provenance
 from hydractl.systems.networks import NetworkLike, NetworkSystem
 from hydractl.systems.saved import SavedAnswers, answer_conditions
 from hydractl.systems.system import Answering, EvaluationData, OnBatch, Running, SetKey
@@ -148,24 +147,13 @@ def unseen_sets(checkpoint: Checkpoint, ood: Mapping[str, Samples]) -> dict[str,
     Outlier exposure makes a network unsure of what it saw, so scores of its answers look better there than on other
     OOD data.
     """
+    histories = [checkpoint.provenance]
     names = set(exposed_to(checkpoint.provenance))
     return {
         name: samples
         for name, samples in ood.items()
-        if name not in names and not count_used(checkpoint, samples, "outliers")
+        if name not in names and "outliers" not in used_samples(checkpoint.name, histories, samples)
     }
-
-
-def count_used(checkpoint: Checkpoint, samples: Samples, use: str) -> int:
-    """Returns how many of the samples a model's history remembers as used so, such as `training data`.
-
-    Raises:
-        ArtifactError: that record is damaged.
-        UnreadableError: an image cannot be read.
-    """
-    entries = [entry for name, entry in search_data(checkpoint.provenance) if name.partition(" (")[0] == use]
-    hits = [remembered_samples(entry, samples.content_hashes(), f"{checkpoint.name}: {use}") for entry in entries]
-    return int(np.any(hits, axis=0).sum()) if hits else 0
 
 
 def missing_to_fit(checkpoint: Checkpoint, samples: Samples, reading: Reading) -> str | None:

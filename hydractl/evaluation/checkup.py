@@ -14,7 +14,6 @@ from scipy.special import betaincinv
 from scipy.stats import betabinom, binom
 
 from hydractl.checkpoint.calibration import OodFit
-from hydractl.data.hashes import remembered_samples
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.samples import Samples, form_of, missing_classes
 from hydractl.errors import DataError
@@ -29,7 +28,7 @@ from hydractl.metrics.detection import ood_metrics
 from hydractl.monitoring.estimates import ShareEstimate, exact_share
 from hydractl.monitoring.stream import Scale
 from hydractl.ood.score import QUANTILES
-from hydractl.surgery.provenance import search_data
+from hydractl.surgery.provenance import used_samples
 from hydractl.systems.system import EvaluationData, OnBatch, Running, SetKey, System
 from hydractl.tasks.task import Answers, Trials, by_ranks
 from hydractl.text import shortened
@@ -309,14 +308,12 @@ def _unseen(name: str, system: System, data: EvaluationData) -> tuple[Evaluation
     """Returns the data without ID samples that made the system, and sentences on samples that are there twice."""
     samples = data.id
     hashes = samples.content_hashes()
-    entries = [entry for history in system.histories for entry in search_data(history)]
-    used = np.zeros(len(samples), bool)
-    for use, entry in entries:
-        used |= remembered_samples(entry, hashes, f"{name}: {use}")
+    masks = used_samples(name, system.histories, samples)
+    used = np.any([np.zeros(len(samples), bool), *masks.values()], axis=0)
     if used.all():
         raise DataError(
-            f"{samples.name}: all {len(samples)} samples were used to make {name} (as "
-            f"{', '.join(use for use, _ in entries)}): name data that it has not seen"
+            f"{samples.name}: all {len(samples)} samples were used to make {name} (as {', '.join(masks)}): "
+            "name data that it has not seen"
         )
     findings = []
     if used.any():

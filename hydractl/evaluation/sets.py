@@ -11,7 +11,7 @@ A suite is a TOML file with a table for each task, which has its own in-distribu
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from hydractl.data.corruptions import corrupted, parse_corruptions
-from hydractl.data.hashes import remembered_samples
 from hydractl.data.open import open_samples
 from hydractl.data.reading import (
     DataSpec,
@@ -35,7 +34,7 @@ from hydractl.data.samples import Samples, form_notes
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Sets
 from hydractl.schema import Checked, Items, Origin, Schema, parse_toml, read_text
-from hydractl.surgery.provenance import search_data
+from hydractl.surgery.provenance import used_samples
 from hydractl.systems.system import EvaluationData, KnownLeak, SetKey
 
 SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.ASCII)
@@ -133,30 +132,25 @@ def leak_text(system: str, leak: KnownLeak) -> str:
     return f"{counted} were used to make {system} (as {', '.join(leak.used_as)})"
 
 
-def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[KnownLeak]:
+def find_leaks(system: str, provenances: Sequence[Mapping[str, Any]], data: EvaluationData) -> list[KnownLeak]:
     """Returns the sets of an evaluation with samples that the system was made with, or that are calibrated on.
 
     Args:
         system: what reports call it.
         provenances: of its models; the search data of each step that led to them is looked for.
-        data: hashed only where there is something to compare with.
     """
-    seen = [entry for provenance in provenances for entry in search_data(provenance)]
     calibration = next((samples for key, samples in data.sets.items() if key.role == "calibration"), None)
-    if not seen and calibration is None:
-        return []
     leaks = []
     for key, samples in data.sets.items():
         if key.role == "calibration":
             continue
-        hashes = samples.content_hashes()
-        hits = [(name, remembered_samples(entry, hashes, f"{system}: {name}")) for name, entry in seen]
+        masks = used_samples(system, provenances, samples)
         if calibration is not None:
-            hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
-        overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
-        if overlap:
-            used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
-            leaks.append(KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as))
+            fitted_on = np.isin(samples.content_hashes(), calibration.content_hashes())
+            masks |= {CALIBRATION: fitted_on} if fitted_on.any() else {}
+        if masks:
+            overlap = int(np.any([*masks.values()], axis=0).sum())
+            leaks.append(KnownLeak(key.path, samples.name, len(samples), overlap, used_as=tuple(masks)))
     return leaks
 
 

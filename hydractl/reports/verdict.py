@@ -175,7 +175,15 @@ def recommended(models: Mapping[str, SystemResult], ending: str = "") -> tuple[s
     if not against.gains:  # then the choice is between the first and what beats it
         ahead = [by_first[rival.other] for rival in unbeaten[1:] if by_first[rival.other].gains]
         closest = next(iter(ahead), against)
-    return closest.deployment(ending)
+    deployed, why = closest.deployment(ending)
+    if deployed in by_first and deployed == closest.other and not closest.gains:
+        kept = [judgement.metric for judgement in against.losses]
+        lost = [judgement.metric for judgement in by_first[deployed].losses if judgement.metric not in kept]
+        if against.gains and lost:
+            first, rival, hydra = (f"{name}{ending}" for name in (against.other, deployed, system))
+            times = "" if closest.multiply_adds is None else f" at {closest.multiply_adds:.2f} times the multiply-adds"
+            why = f"Deploy {rival}, but for {_listed(lost)}: it is worse there than {first}, {hydra} is not{times}."
+    return deployed, why
 
 
 def next_command(networks: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ A manifest holds no paths and no dates: the same inputs and options give the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -17,7 +18,11 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.errors import ArtifactError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hydractl.artifacts import Artifact, ModelReference
+    from hydractl.data.samples import Samples
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
 OUTLIER_SETS = "outlier_sets"  # the names of the OOD sets that a training saw
@@ -72,6 +77,28 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for origin in inputs if isinstance(inputs, list) else ():
         if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
             yield from search_data(origin["provenance"])
+
+
+def used_samples(name: str, provenances: Sequence[Mapping[str, Any]], samples: Samples) -> dict[str, NDArray[np.bool_]]:
+    """Returns a mask `[N]` of the samples that a system's histories remember, by each use of any of them.
+
+    Args:
+        name: what messages call the system.
+        samples: hashed only if there is something to compare with.
+
+    Raises:
+        ArtifactError: a record is damaged.
+        UnreadableError: an image cannot be read.
+    """
+    from hydractl.data.hashes import remembered_samples
+
+    masks: dict[str, NDArray[np.bool_]] = {}
+    for use, entry in chain(*map(search_data, provenances)):
+        hit = remembered_samples(entry, samples.content_hashes(), f"{name}: {use}")
+        if hit.any():
+            use = re.sub(r" \(\d+\)$", "", use)  # a further sketch of the same use
+            masks[use] = masks[use] | hit if use in masks else hit
+    return masks
 
 
 def exposed_to(provenance: Mapping[str, Any]) -> Iterator[str]:
