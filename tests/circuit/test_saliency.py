@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, Unit, member_heads
 from hydractl.circuit import saliency
@@ -31,12 +31,6 @@ def losses(case: Case) -> Tensor:
     return F.cross_entropy(logits, case.labels, reduction="none")
 
 
-def their_map(case: Case, head: Head, part: str) -> nn.Linear:
-    """Their map of a layer to queries, keys or values."""
-    name = QKV[case.reference.name].format(tower=head.tower, layer=head.layer, part=part, word=WORDS[part])
-    return case.reference.model.get_submodule(name)
-
-
 def their_taylor(case: Case) -> dict[Head, float]:
     model = case.reference.model
     model.zero_grad()
@@ -46,7 +40,8 @@ def their_taylor(case: Case) -> dict[Head, float]:
         width = case.model.spec.tower(head.tower).head_width
         parts = []
         for part in "qkv":
-            weight = their_map(case, head, part).weight
+            name = QKV[case.reference.name].format(tower=head.tower, layer=head.layer, part=part, word=WORDS[part])
+            weight = model.get_submodule(name).weight
             product = (weight * weight.grad)[head.head * width : (head.head + 1) * width]
             parts.append(product.abs().sum() / product.numel())
         scores[head] = float(sum(parts).detach() / 3)

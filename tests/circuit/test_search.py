@@ -30,15 +30,10 @@ def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
         assert_decides_alike(ranking, case.naive(), (case.id_inputs, case.labels, case.ood_inputs))
 
 
-def two_ood_sets(case: Case, others: int) -> tuple[ScoringData, dict[str, torch.Tensor]]:
-    """The data of a case with a second OOD set, and that set."""
-    other = samples(case.reference.name, others)
-    joined = JoinedBatches([batches(case.ood_inputs, None, 4), batches(other, None, 3)], (OOD, others))
-    return replace(case.data(3), ood=joined, ood_samples=OOD + others, ood_sets=(OOD, others)), other
-
-
 def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
-    data, other = two_ood_sets(case, 4)
+    other, sizes = samples(case.reference.name, 4), (OOD, 4)
+    joined = JoinedBatches([batches(case.ood_inputs, None, 4), batches(other, None, 3)], sizes)
+    data = replace(case.data(3), ood=joined, ood_samples=sum(sizes), ood_sets=sizes)
     for ranking in search(case, data, budget=3):
         assert_decides_alike(ranking, case.naive(), (case.id_inputs, case.labels, case.ood_inputs, other))
 

@@ -39,10 +39,6 @@ def f1(logits: np.ndarray, labels: np.ndarray) -> list[float]:
     return [f1_score(own[None], found[None], average="samples", zero_division=1) for own, found in rows]
 
 
-def binary_losses(logits: np.ndarray, labels: np.ndarray) -> list[float]:
-    return [log_loss(own, expit(row), labels=[0, 1]) for own, row in zip(labels, logits, strict=True)]
-
-
 def shares(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (1 - (logits - labels) ** 2 / labels.var(0)).mean(1)
 
@@ -51,7 +47,7 @@ def cosines(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return F.cosine_similarity(torch.from_numpy(found), torch.from_numpy(wanted)).numpy()
 
 
-def by_word(of: Callable[[np.ndarray, np.ndarray], Any], logits: Sequence[np.ndarray], labels: Any) -> list[Any]:
+def by_sample(of: Callable[[np.ndarray, np.ndarray], Any], logits: Sequence[np.ndarray], labels: Any) -> list[Any]:
     return [of(*one) for one in zip(logits, labels, strict=True)]
 
 
@@ -79,7 +75,7 @@ KINDS = (
         partial(text_model, problem_type="multi_label_classification"),
         lambda: torch.randint(2, (ID, CLASSES)) * (torch.arange(ID) > 1)[:, None],  # two samples without labels
         f1,
-        binary_losses,
+        partial(by_sample, lambda logits, labels: log_loss(labels, expit(logits), labels=[0, 1])),
         lambda logits: np.maximum(expit(logits), expit(-logits)).prod(1),
     ),
     Kind(
@@ -100,8 +96,8 @@ KINDS = (
         "token-classification",
         partial(tagger, text_model),
         lambda: torch.randint(CLASSES, (ID, 9)),
-        partial(by_word, lambda logits, labels: (logits.argmax(1) == labels).mean()),
-        partial(by_word, lambda logits, labels: -log_softmax(logits, 1)[range(len(labels)), labels].mean()),
+        partial(by_sample, lambda logits, labels: (logits.argmax(1) == labels).mean()),
+        partial(by_sample, lambda logits, labels: -log_softmax(logits, 1)[range(len(labels)), labels].mean()),
         lambda logits: np.array([softmax(own, 1).max(1).min() for own in logits]),
     ),
     Kind(

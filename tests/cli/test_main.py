@@ -55,20 +55,13 @@ for command in COMMANDS:
 """
 
 
-@pytest.fixture(scope="module")
-def imported_for_help() -> dict[str, set[str]]:
-    """The modules that the help of each command imports, by the place of its step."""
+def test_help_of_a_command_loads_its_own_step_and_nothing_that_computes() -> None:
     done = subprocess.run([sys.executable, "-c", EVERY_HELP], capture_output=True, text=True, check=True)
     lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("IMPORTED ")]
-    return {place: set(modules) for place, *modules in lines}
-
-
-@pytest.mark.parametrize("place", [each.place for each in ALL])
-def test_help_of_a_command_loads_its_own_step_and_nothing_that_computes(
-    place: str, imported_for_help: dict[str, set[str]]
-) -> None:
-    assert f"hydractl.steps.{place.partition(':')[0]}" in imported_for_help[place]
-    assert not imported_for_help[place] & COMPUTING
+    assert [place for place, *_ in lines] == [each.place for each in ALL]
+    for place, *modules in lines:
+        assert f"hydractl.steps.{place.partition(':')[0]}" in modules
+        assert not COMPUTING & set(modules), place
 
 
 def test_completion_knows_commands_and_options_and_loads_no_network() -> None:

@@ -66,8 +66,6 @@ REFUSED = f"""
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
 2 | --accept 0%                             | {CALIBRATE} --accept=0%
 1 | at least 19 calibration samples         | {CALIBRATE} --sets=95%
-1 | at least 9 calibration samples of each  | {CALIBRATE} --sets=90% --by-class
-1 | at least 299 answers, but there are 12  | {CALIBRATE} --accuracy=99%
 2 | --by-class needs a promise              | {CALIBRATE} --by-class
 2 | --sets 1: no number                     | {CALIBRATE} --sets=100%
 2 | fp8                                     | analyse speed vit --dtypes=fp8

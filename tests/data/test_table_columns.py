@@ -49,14 +49,6 @@ def test_a_named_column_wins(named: str, inputs: tuple[str, ...]) -> None:
     assert choose(features, "text", Reading(text_column="gone"), strict=False).inputs == ("text",)
 
 
-def nested_rows() -> datasets.Dataset:
-    translation = datasets.Translation(languages=("de", "en"))
-    features = datasets.Features({"translation": translation, "deep": {"a": {"b": TEXT}}, "title": TEXT})
-    rows = [{"translation": {"de": f"satz {n}", "en": f"line {n}"}, "deep": {"a": {"b": f"b {n}"}}, "title": f"t {n}"}
-            for n in range(3)]  # fmt: skip
-    return datasets.Dataset.from_list(rows, features=features)
-
-
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
@@ -65,7 +57,11 @@ def nested_rows() -> datasets.Dataset:
     ],
 )
 def test_columns_inside_others(tmp_path: Path, named: str, expected: list[object]) -> None:
-    nested_rows().to_parquet(tmp_path / "rows.parquet")
+    translation = datasets.Translation(languages=("de", "en"))
+    features = datasets.Features({"translation": translation, "deep": {"a": {"b": TEXT}}, "title": TEXT})
+    rows = [{"translation": {"de": f"satz {n}", "en": f"line {n}"}, "deep": {"a": {"b": f"b {n}"}}, "title": f"t {n}"}
+            for n in range(3)]  # fmt: skip
+    datasets.Dataset.from_list(rows, features=features).to_parquet(tmp_path / "rows.parquet")
     source = f"{tmp_path}/rows.parquet?text={named}"
     assert list(open_samples(source, "text").inputs) == expected
     # What a set names itself comes before what was named for all.

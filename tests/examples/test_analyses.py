@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import log, sqrt
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,21 +38,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(script: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", [script, *map(str, arguments)])
-    runpy.run_path(str(ANALYSES / f"{script}.py"), run_name="__main__")
-
-
 def noisy(case: Case) -> ScoringData:
     """The OOD samples, with labels of their own."""
     return replace(case, id_inputs=case.ood_inputs, labels=torch.arange(11) % 5).data(6)
-
-
-def analysed(case: Case, draws: int = 3, seed: int = 0) -> Any:
-    from noise import measure
-
-    dropped = DROPPED
-    return measure(case.model, dropped, case.data(), [("fog", 3, noisy(case))], draws, seed)
 
 
 def pieces(case: Case) -> list[tuple[str, tuple[slice, ...]]]:
@@ -97,9 +84,9 @@ def curved(case: Case, data: ScoringData, direction: Tensor) -> Tensor:
 
 
 def test_draws_are_products_with_the_hessian(tiny: Case) -> None:
-    from noise import random_signs
+    from noise import measure, random_signs
 
-    found = analysed(tiny, draws=3, seed=4)
+    found = measure(tiny.model, DROPPED, tiny.data(), [("fog", 3, noisy(tiny))], 3, 4)
     weights = len(taken_weights(tiny))
     assert (found.dropped, found.weights, found.draws) == (1, weights, 3)
     signs = [random_signs(weights, 4, draw, torch.device("cpu")) for draw in range(3)]
@@ -140,7 +127,8 @@ def test_overlaps_of_circuits_by_hand(monkeypatch: pytest.MonkeyPatch, capsys: p
         save_circuit("2.json", (0, 0), (0, 1), objective="ood", model=model),
         save_circuit("3.json", (0, 0), (1, 0), objective="avg", model=model),
     ]
-    run("overlap", *files, "--json", "o.json", "--plot", "o.svg", monkeypatch=monkeypatch)
+    monkeypatch.setattr("sys.argv", ["overlap", *files, "--json", "o.json", "--plot", "o.svg"])
+    runpy.run_path(str(ANALYSES / "overlap.py"), run_name="__main__")
     content, shown = json.loads(Path("o.json").read_text()), capsys.readouterr().out
     assert (content["budget"], content["shared_by_all"]) == (2, [{"tower": "vision", "layer": 0, "head": 0}])
     # Of 8 heads two random pairs share 2 x 2 / 8. Circuits lose heads of layers 0 and 1, or twice of layer 0.

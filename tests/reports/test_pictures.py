@@ -5,7 +5,6 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 
@@ -32,15 +31,12 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     return FIGURES[request.param]()
 
 
-def is_colors(axes: Axes) -> bool:
-    return axes.get_label() == "<colorbar>"
-
-
 def test_axes_are_named_with_whole_numbers_where_something_is_counted_and_layer_0_on_top(figure: Figure) -> None:
     counted = ("head", "layer", "member", "severity", "heads dropped", "dropped at step", "how many")
     seen = 0
     for axes in figure.axes:
-        assert axes.get_ylabel() if is_colors(axes) else axes.get_title() and axes.get_xlabel()
+        colors = axes.get_label() == "<colorbar>"
+        assert axes.get_ylabel() if colors else axes.get_title() and axes.get_xlabel()
         for name, ticks in ((axes.get_xlabel(), axes.get_xticks()), (axes.get_ylabel(), axes.get_yticks())):
             if name in counted:
                 seen += 1

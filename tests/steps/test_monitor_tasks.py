@@ -59,14 +59,11 @@ def data(samples: list[Any]) -> Any:
     return datasets.Dataset.from_dict({"text": samples}) if isinstance(samples[0], str) else samples
 
 
-def has_labels(case: Case) -> bool:
-    return library.load(case.model).task.label_type is not None
-
-
 def test_what_answers_lack_is_left_out(case: Case, tmp_path: Path) -> None:
     found = library.monitor(case.model, data=data(case.other), report=tmp_path / "page")
-    plain, monitor, several = found.to_json(), library.Monitor(case.model), has_labels(case)
-    monitor.update(library.load(case.model).predict(case.other))
+    plain, monitor, model = found.to_json(), library.Monitor(case.model), library.load(case.model)
+    several = model.task.label_type is not None
+    monitor.update(model.predict(case.other))
     assert [name in plain for name in OF_CLASSES] == [several] * len(OF_CLASSES)
     assert ("confidence" in json.dumps(plain)) is several
     metrics = monitor.metrics()

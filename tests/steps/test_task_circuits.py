@@ -1,7 +1,6 @@
 """Circuits, ablation scores and selections of models that choose no class, by command."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,17 @@ import pytest
 import hydractl
 from hydractl.circuit.head_files import SearchJournal
 from hydractl.errors import DataError, OptionError
-from hydractl.pipeline.stages import Stage
 from hydractl.steps.build import without_ood_data
 from hydractl.tasks.all_tasks import TASKS, find_task
-from tests.cli.conftest import WORDS, interrupt_at
-from tests.factories import EMBEDDINGS, NUMBERS, SEVERAL, TAGGED, save_texts
+from tests.cli.conftest import interrupt_at
+from tests.factories import EMBEDDINGS, NUMBERS, SEVERAL, TAGGED, Kind, save_texts
 
 
 @dataclass(frozen=True)
 class Place:
     """A model, data of its task, and OOD data where answers have a confidence."""
 
+    kind: Kind
     model: Path
     data: Any
     odd: Any = None
@@ -34,11 +33,11 @@ class Place:
 
     @property
     def given(self) -> dict[str, Any]:
-        return {"id_data": self.data, **({} if self.odd is None else {"ood_data": self.odd})}
+        data = {"id_data": self.data} if self.odd is None else {"id_data": self.data, "ood_data": self.odd}
+        return {**data, **self.kind.reading, "batch_size": 4}
 
 
 OF_KEYS = {"f1": SEVERAL, "r2": NUMBERS, "token_accuracy": TAGGED, "similarity": EMBEDDINGS}
-COLUMNS = {key: kind.reading for key, kind in OF_KEYS.items()}
 
 
 def place(key: str, folder: Path) -> Place:
@@ -49,11 +48,10 @@ def place(key: str, folder: Path) -> Place:
     if key == "token_accuracy":
         rows = [["in", "in", "Lee"][: 1 + at % 3] + ["met"] * at for at in range(5)]
         odd = datasets.Dataset.from_dict({"tokens": rows})
-    return Place(folder / key, data, odd)
+    return Place(kind, folder / key, data, odd)
 
 
 KEYS = [key for key in dict.fromkeys(task.key for task in TASKS) if key != "accuracy"]
-SMALL = {"batch_size": 4}
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -61,7 +59,7 @@ def test_a_circuit_is_searched_followed_and_gone_on_with(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = place(key, tmp_path)
-    own = {**here.given, **COLUMNS[key], **SMALL}
+    own = here.given
     found = hydractl.extract_circuit(here.model, **own, budget=3, output=tmp_path / "c.json")
     written = json.loads((tmp_path / "c.json").read_text())
     assert written["objective"] == ("acc" if here.odd is None else "avg")
@@ -72,9 +70,8 @@ def test_a_circuit_is_searched_followed_and_gone_on_with(
     best = min(scored.scores.known().items(), key=lambda one: one[1])
     step = written["steps"][0]
     assert best[0] == found.circuit.ranking[0] and scored.artifact["options"]["objective"] == written["objective"]
-    score = (
-        written["baseline"][key] if here.odd is None else (written["baseline"][key] + written["baseline"]["auroc"]) / 2
-    )
+    whole = written["baseline"]
+    score = whole[key] if here.odd is None else (whole[key] + whole["auroc"]) / 2
     assert best[1] == pytest.approx(score - step["score"], abs=1e-12)
     pruned = hydractl.prune(here.model, method="circuit", circuit=found, budget=3)
     assert hydractl.prune(here.model, method="circuit", budget=3, **own).dropped == pruned.dropped
@@ -88,7 +85,7 @@ def test_a_circuit_is_searched_followed_and_gone_on_with(
 @pytest.mark.parametrize("key", ["r2", "similarity"])
 def test_what_needs_a_confidence_is_refused_where_there_is_none(key: str, tmp_path: Path) -> None:
     here = place(key, tmp_path)
-    own = {"id_data": here.data, **COLUMNS[key]}
+    own = here.given
     odd = {"ood_data": str(save_texts(tmp_path / "odd.csv", 9))}
     for asked in ({"objective": "avg"}, {"objective": "acc,ood", **odd}):
         with pytest.raises(OptionError, match="`objective` .*choose acc"):
@@ -106,7 +103,7 @@ def test_numbers_that_are_all_alike_are_refused_and_leave_nothing_behind(tmp_pat
     here = place("r2", tmp_path)
     alike = here.data.remove_columns("score").add_column("score", [0.1] * 14)  # whose variance is not 0 when computed
     assert np.full(14, 0.1).var() > 0
-    asked = {"id_data": alike, **COLUMNS["r2"], "output": tmp_path / "written.json"}
+    asked = {**here.given, "id_data": alike, "output": tmp_path / "written.json"}
     for call in (
         lambda: hydractl.extract_circuit(here.model, **asked, budget=1),
         lambda: hydractl.select(here.model, **asked, random=2, budgets="1", members="1"),
@@ -119,7 +116,7 @@ def test_numbers_that_are_all_alike_are_refused_and_leave_nothing_behind(tmp_pat
 @pytest.mark.parametrize("key", ["f1", "r2", "token_accuracy"])
 def test_members_are_selected_by_the_measure_of_their_task(key: str, tmp_path: Path) -> None:
     here = place(key, tmp_path)
-    own = {**here.given, **COLUMNS[key], **SMALL}
+    own = here.given
     baseline = hydractl.extract_circuit(here.model, **own, budget=1).to_json()
     own.pop("ood_data", None)
     asked = {"random": 4, "budgets": "1,3", "members": "2"}
@@ -137,21 +134,11 @@ def test_members_are_selected_by_the_measure_of_their_task(key: str, tmp_path: P
 def write(key: str, folder: Path) -> dict[str, Any]:
     """Writes a model and enough data for each part of a build; returns its options."""
     here, draw = place(key, folder), np.random.default_rng(1)
-    if key == "token_accuracy":
-        TAGGED.labelled(here.model, draw, 80).to_parquet(folder / "data.parquet")
-        odd = [draw.choice(["in", "met", "Lee", "Berlin"], 3 + n % 5).tolist() for n in range(60)]
-        datasets.Dataset.from_dict({"tokens": odd}).to_parquet(folder / "odd.parquet")
-    else:
-        texts = [" ".join(draw.choice(WORDS[5:], 9)) for _ in range(160)]
-        rows = {"text": texts, "label": draw.normal(size=160).tolist()}
-        datasets.Dataset.from_dict(rows).to_parquet(folder / "data.parquet")
-        datasets.Dataset.from_dict({"text": texts[:9]}).to_parquet(folder / "odd.parquet")
+    here.kind.labelled(here.model, draw, 160).to_parquet(folder / "data.parquet")
+    odd = [draw.choice(["in", "met", "Lee", "Berlin"], 3 + n % 5).tolist() for n in range(60)]
+    datasets.Dataset.from_dict({"tokens": odd}).to_parquet(folder / "odd.parquet")
     given = {"budgets": "1,2", "members": 2, "device": "cpu", "output": folder / "built"}
-    return {"model": str(here.model), "id_data": f"{folder}/data.parquet", **given}
-
-
-def besides_prune(stages: Sequence[Stage]) -> list[str]:
-    return [stage.command for stage in stages if stage.command != "prune"]
+    return {"model": str(here.model), "id_data": f"{folder}/data.parquet", **here.kind.reading, **given}
 
 
 def test_builds_are_planned_for_what_a_task_has(tmp_path: Path) -> None:
@@ -159,14 +146,14 @@ def test_builds_are_planned_for_what_a_task_has(tmp_path: Path) -> None:
     words, numbers = write("token_accuracy", tmp_path / "words"), write("r2", tmp_path)
     odd = {"ood_data": [f"odd={tmp_path}/words/odd.parquet"]}
     stages = hydractl.build(**words, **odd, dry_run=True).stages
-    assert besides_prune(stages)[:2] == ["select", "score-heads"] and stages[-1].command == "evaluate"
+    commands = [stage.command for stage in stages if stage.command != "prune"]
+    assert commands[:2] == ["select", "score-heads"] and commands[-1] == "evaluate"
     assert all("--ood-data" not in stage.line() for stage in stages if stage.command == "calibrate")
-    stages = hydractl.build(**numbers, dry_run=True).stages
-    assert {"select", "calibrate", "evaluate"} <= {*besides_prune(stages)} <= {stage.command for stage in stages}
-    assert not [stage for stage in stages if stage.command == "finetune"]
+    commands = [stage.command for stage in hydractl.build(**numbers, dry_run=True).stages]
+    assert {"select", "calibrate", "evaluate"} <= {*commands} and "finetune" not in commands
     encoder = {**numbers, "model": str(place("similarity", tmp_path).model)}
     for wanted, asked in (
-        ("`ood_data` .*: leave it out", {**numbers, "ood_data": [f"odd={tmp_path}/odd.parquet"]}),
+        ("`ood_data` .*: leave it out", {**numbers, **odd}),
         ("build needs labels", encoder),
         ("outlier_weight=0", {**words, **odd, "train_data": words["id_data"]}),
     ):

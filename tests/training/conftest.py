@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from PIL import Image
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -65,29 +64,22 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 @pytest.fixture
-def accelerator() -> Iterator[Accelerator]:
-    torch.set_num_threads(1)
-    with training_process(torch.device("cpu")) as accelerator:
-        yield accelerator
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "run").mkdir()
     return tmp_path / "run"
 
 
 @pytest.fixture
-def fit(folder: Path, accelerator: Accelerator) -> Fit:
+def fit(folder: Path) -> Iterator[Fit]:
     """Trains a network in the test's folder, or in one within."""
+    torch.set_num_threads(1)
+    with training_process(torch.device("cpu")) as accelerator:
 
-    def run(
-        checkpoint: Checkpoint, training: Training, within: str = "", on_step: Any = None, **execution: Any
-    ) -> Tuned:
-        place = Workplace(folder / within, accelerator, Execution(**execution))
-        return fine_tune_checkpoint(checkpoint, training, place, on_step)
+        def run(network: Checkpoint, training: Training, within: str = "", on_step: Any = None, **how: Any) -> Tuned:
+            place = Workplace(folder / within, accelerator, Execution(**how))
+            return fine_tune_checkpoint(network, training, place, on_step)
 
-    return run
+        yield run
 
 
 @pytest.fixture(scope="session")
