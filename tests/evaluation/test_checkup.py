@@ -22,9 +22,8 @@ def drawn(count: int, seed: int, noise: float = 0.0) -> tuple[Answers, FloatArra
     gumbel = generator.gumbel(size=logits.shape)
     labels = np.where(generator.random(count) < noise, generator.integers(5, size=count), (logits + gumbel).argmax(-1))
     logits = log_softmax(logits, -1)
-    return Answers(task=find_task("text-classification"), member_logits=logits[None], truth=labels), generator.normal(
-        size=count
-    )
+    answers = Answers(task=find_task("text-classification"), member_logits=logits[None], truth=labels)
+    return answers, generator.normal(size=count)
 
 
 def judged(
@@ -63,11 +62,10 @@ def test_intervals_of_good_numbers_are_kept() -> None:
     for seed in range(SPLITS):
         generator = np.random.default_rng(seed)
         values, errors = generator.normal(size=(2, 600, 1))
-        answers = Answers(task=task, member_logits=values[None, :200], truth=(values + errors)[:200])
+        truth = values + errors
+        answers = Answers(task=task, member_logits=values[None, :200], truth=truth[:200])
         calibration = replace(task.fit(answers).calibration(Calibration()), ood=FittedOod(OodFit("msp", 200, 0.95), {}))
-        fresh = replace(
-            answers, member_logits=values[None, 200:], truth=(values + errors)[200:], calibration=calibration
-        )
+        fresh = replace(answers, member_logits=values[None, 200:], truth=truth[200:], calibration=calibration)
         alarms += any(each.state == "broken" for each in promises_of(fresh, []))
     assert alarms <= SPLITS // 20
 

@@ -47,10 +47,14 @@ def dates(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ROWS)
-def test_a_table_has_its_rows(script: str, tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_a_table_has_its_rows(script: str, output: Path) -> None:
     printed = run(script, output)
     assert list(models(output / "table.json")) == ROWS[script].split()
     assert (output / "table.txt").read_text() in printed
@@ -67,8 +71,7 @@ def test_a_table_has_its_rows(script: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_goes_on_and_keeps_its_settings(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_a_table_goes_on_and_keeps_its_settings(output: Path) -> None:
     run("systems sst2", output)
     before = dates(output)
     again = [output / name for name in ("table.txt", "table.json", "pruned0.safetensors", "hydra.safetensors")]
@@ -80,8 +83,7 @@ def test_a_table_goes_on_and_keeps_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_front_holds_untrained_hydras_and_an_ensemble(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_the_front_holds_untrained_hydras_and_an_ensemble(output: Path) -> None:
     run("front", output, "--trunks", 2, 1, "--shares", 0.5)
     forms = [f"-units50{form}{more}" for form in ("", "-refitted") for more in ("", "-network")]
     hydras = [f"trunk{trunk}{form}" for trunk in (2, 1) for form in forms]
@@ -92,8 +94,7 @@ def test_the_front_holds_untrained_hydras_and_an_ensemble(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_networks_from_nothing_share_their_beginning_and_become_a_hydra(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_networks_from_nothing_share_their_beginning_and_become_a_hydra(output: Path) -> None:
     run("cifar10_vit", output, "--members", 2)
     assert len({(output / f"network{seed}.safetensors").read_bytes() for seed in range(3)}) == 3
     assert list(models(output / "built" / "report" / "report.json")) == ["network", "hydra"]
@@ -101,8 +102,7 @@ def test_networks_from_nothing_share_their_beginning_and_become_a_hydra(tmp_path
 
 
 @pytest.mark.slow
-def test_the_table_of_the_paper_has_every_system(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_the_table_of_the_paper_has_every_system(output: Path) -> None:
     run("paper", output, "--also", f"copy={output / 'made' / 'vit'}")
     found = models(output / "table.json")
     made = {"tuned", "mc-dropout", "deep-ensemble-tuned", "taught-by-ensemble"}
@@ -120,8 +120,7 @@ def test_the_table_of_the_paper_has_every_system(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_of_the_paper_carry_scores_that_ood_data_choose(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_files_of_the_paper_carry_scores_that_ood_data_choose(output: Path) -> None:
     asked = "--fit-ood {made}/data/far_search --budgets 2 --tuned-budgets --trunks --ensemble"
     run("paper", output, *asked.split(), *[output / "made" / "vit"] * 3)
     found = models(output / "table.json")
@@ -130,8 +129,7 @@ def test_files_of_the_paper_carry_scores_that_ood_data_choose(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_every_analysis_leaves_its_table(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_every_analysis_leaves_its_table(output: Path) -> None:
     printed = run("analyses", output)
     names = ("overlap", "noise", "budgets", "diversity", "members", "shift")
     reports = {name: json.loads((output / f"{name}.json").read_text()) for name in names}
@@ -155,8 +153,7 @@ def test_every_analysis_leaves_its_table(tmp_path: Path) -> None:
     find_spec("torch_uncertainty") is None or find_spec("lightning") is None,
     reason="torch-uncertainty and lightning, without which it cannot be imported, are not installed",
 )
-def test_packed_and_mimo_join_the_table(tmp_path: Path) -> None:
-    output = tmp_path / "out"
+def test_packed_and_mimo_join_the_table(output: Path) -> None:
     run("systems cifar10", output, "--scratch", "packed", "mimo", "--scratch-with", "epochs=1", "no-flip")
     assert list(models(output / "table.json"))[-2:] == ["packed", "mimo"]
 

@@ -23,23 +23,19 @@ from tests.references import uneven_members
 PICTURES = [np.random.default_rng(i).integers(0, 256, (9, 12, 3), dtype=np.uint8) for i in range(7)]
 
 
-def uneven(folder: Path) -> Checkpoint:
-    """Three members over a trunk of one layer, with layers that lack all heads or units in one of them."""
-    return fuse(uneven_members(read_checkpoint(folder)))
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkpoint, Path]:
     """A calibrated Hydra of images, and its ONNX file."""
     folder = tmp_path_factory.mktemp("pair")
-    hydra = uneven(save_vit(folder / "vit", num_hidden_layers=3))
+    hydra = fuse(uneven_members(read_checkpoint(save_vit(folder / "vit", num_hidden_layers=3))))
     warm = library.calibrate(hydra, id_data=half_known(hydra, save_images(folder / "data", 12, seed=3)))
     library.export(warm, output=folder / "hydra.onnx")
     return warm.checkpoint, folder / "hydra.onnx"
 
 
 def test_it_keeps_the_classes_of_a_zero_shot_model(tmp_path: Path) -> None:
-    hydra, own = uneven(save_clip(tmp_path / "clip")), {"classes": list(LABELS), "template": "{label}"}
+    hydra = fuse(uneven_members(read_checkpoint(save_clip(tmp_path / "clip"))))
+    own = {"classes": list(LABELS), "template": "{label}"}
     library.export(hydra, output=tmp_path / "h.onnx", **own)
     found, expected = library.predict(tmp_path / "h.onnx", PICTURES), library.predict(hydra, PICTURES, **own)
     assert list(found.labels) == list(expected.labels)

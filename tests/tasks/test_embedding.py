@@ -24,6 +24,7 @@ from tests.cli.conftest import WORDS
 from tests.factories import save_encoder, save_texts, write_modules
 
 TEXTS = ("a good film", "bad owl", "a", "good good bad film owl")
+PADDED = {"return_tensors": "pt", "padding": True, "truncation": True}
 
 
 def test_worked_out_by_hand() -> None:
@@ -80,9 +81,7 @@ def embedded(folder: Any) -> torch.Tensor:
 
 def reference(folder: Path, first: bool = False) -> torch.Tensor:
     """The embeddings of TEXTS by transformers, pooled and normalised as sentence-transformers does."""
-    tokens = hf.AutoTokenizer.from_pretrained(folder)(
-        list(TEXTS), return_tensors="pt", padding=True, truncation=True, max_length=5
-    )
+    tokens = hf.AutoTokenizer.from_pretrained(folder)(list(TEXTS), **PADDED, max_length=5)
     with torch.no_grad():
         hidden = hf.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
     mask = tokens["attention_mask"][..., None]
@@ -157,10 +156,8 @@ def test_scores_find_the_heads_that_move_the_embedding(here: Path) -> None:
 def test_a_hydra_is_a_folder_of_transformers_with_its_typicality(fused: Path, tmp_path: Path) -> None:
     expected = hydractl.load(fused).predict(TEXTS)
     hydractl.export(fused, format="hf", output=tmp_path / "hf")
-    asked = {"return_tensors": "pt", "padding": True, "truncation": True}
-    output = hf.AutoModel.from_pretrained(tmp_path / "hf")(
-        **hf.AutoTokenizer.from_pretrained(tmp_path / "hf")(list(TEXTS), **asked)
-    )
+    tokens = hf.AutoTokenizer.from_pretrained(tmp_path / "hf")(list(TEXTS), **PADDED)
+    output = hf.AutoModel.from_pretrained(tmp_path / "hf")(**tokens)
     assert_close(output.pooler_output, torch.from_numpy(expected.embeddings))
     assert_close(output.typicality, torch.from_numpy(expected.typicality))
     assert output.member_embeddings.shape == (4, 2, 16)

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from scipy.special import logit
 from scipy.stats import beta
 from torch.testing import assert_close
 
@@ -26,10 +27,6 @@ from tests.cli.conftest import LABELS, save_vit
 from tests.factories import SEVERAL_LABELS
 
 TASK = find_task("multi-label-image-classification")
-
-
-def logit(p: float) -> float:
-    return log(p / (1 - p))
 
 
 def test_worked_out_by_hand() -> None:

@@ -72,12 +72,6 @@ def in_float64(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def without_dropout(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    copytree(checkpoint.name, folder)
-    edit_json(folder / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return read_checkpoint(folder)
-
-
 @pytest.mark.parametrize(
     ("family", "batch_size", "weight", "exposed"),
     [
@@ -89,8 +83,9 @@ def test_equals_a_hand_written_loop(
     family: str, batch_size: int | None, weight: float, exposed: bool,
     request: pytest.FixtureRequest, folder: Path, fit: Fit,
 ) -> None:  # fmt: skip
-    checkpoint = without_dropout(request.getfixturevalue(family), folder / "model")
-    make, kind, save = FAMILIES[family]
+    copytree(request.getfixturevalue(family).name, folder / "model")
+    edit_json(folder / "model" / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    checkpoint, (make, kind, save) = read_checkpoint(folder / "model"), FAMILIES[family]
     train, outliers = make(20), unlabelled(make(7))
     others = [float64(read_checkpoint(save(folder / f"teacher{seed}", seed=seed))) for seed in (1, 2)]
     others[1] = replace(others[1], calibration=Calibration(1.7))
