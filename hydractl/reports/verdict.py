@@ -104,6 +104,17 @@ class Verdict:
         verb = "matter" if len(self.of("better")) > 1 else "matters"
         return self.system, f"Deploy {model} if {better} {verb} more than {worse}{times}; otherwise {network}."
 
+    def alternative(self, lost: Sequence[str], first: str, ending: str) -> str:
+        """Returns a sentence that deploys the other system, or this one for metrics that only the other loses.
+
+        Args:
+            lost: these metrics, in which the other system is worse than the first.
+        """
+        model, rival, network = (f"{name}{ending}" for name in (self.system, self.other, first))
+        cost = "" if self.multiply_adds is None else f", at {self.multiply_adds:.2f} times the multiply-adds"
+        verb = "matter" if len(lost) > 1 else "matters"
+        return f"Deploy {rival}; if {_listed(lost)} {verb}, {model}{cost}: {rival} is worse there than {network}."
+
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report."""
         return {
@@ -176,13 +187,10 @@ def recommended(models: Mapping[str, SystemResult], ending: str = "") -> tuple[s
         ahead = [by_first[rival.other] for rival in unbeaten[1:] if by_first[rival.other].gains]
         closest = next(iter(ahead), against)
     deployed, why = closest.deployment(ending)
-    if deployed in by_first and deployed == closest.other and not closest.gains:
-        kept = [judgement.metric for judgement in against.losses]
+    if against.gains and not closest.gains and deployed == closest.other and deployed in by_first:
+        kept = {judgement.metric for judgement in against.losses}
         lost = [judgement.metric for judgement in by_first[deployed].losses if judgement.metric not in kept]
-        if against.gains and lost:
-            first, rival, hydra = (f"{name}{ending}" for name in (against.other, deployed, system))
-            times = "" if closest.multiply_adds is None else f" at {closest.multiply_adds:.2f} times the multiply-adds"
-            why = f"Deploy {rival}, but for {_listed(lost)}: it is worse there than {first}, {hydra} is not{times}."
+        why = closest.alternative(lost, against.other, ending) if lost else why
     return deployed, why
 
 
