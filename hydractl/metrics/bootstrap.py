@@ -1,7 +1,7 @@
 """Certainty about the numbers: seeded percentile bootstrap over samples, paired across systems; the choice of a score.
 
 Resampling leaves the order of the scores as it is, so samples are sorted once: each resample only counts how often each
-score was drawn. The OOD score of a network is the simplest that is within chance of the best.
+score was drawn. The OOD score of a network is the first of a list that is within chance of the best.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +186,7 @@ def choose_score(
     Chance is a paired bootstrap: 0 lies in the 95 % interval of the difference. Each set is left out once.
 
     Args:
-        id_scores: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
+        id_scores: `[N]` of ID samples by score, the preferred score first, MSP among them; higher = more OOD.
         ood_scores: `[N']` of each OOD set by score, at least one set.
         fixed: the score to take instead.
     """
@@ -199,7 +199,7 @@ def choose_score(
     best = _best(auroc, every)
     left_out = {}
     for place, of in enumerate(sets if len(sets) > 1 and fixed is None else ()):
-        name = _simplest(auroc, drawn, [other for other in every if other != place])
+        name = _first_unbeaten(auroc, drawn, [other for other in every if other != place])
         left_out[of] = LeftOut(name, float(auroc[name][place]), float(auroc[BASELINE][place]))
     rated = tuple(
         RatedScore(
@@ -210,7 +210,7 @@ def choose_score(
         )
         for name in id_scores
     )
-    score = fixed or _simplest(auroc, drawn, every)
+    score = fixed or _first_unbeaten(auroc, drawn, every)
     worse = []
     for of, field in ((of, field) for of in sets for field in ("auroc", "fpr95")):
         before, after = (getattr(measured[name][of], field) for name in (BASELINE, score))
@@ -224,7 +224,7 @@ def _best(auroc: Mapping[str, FloatArray], places: Sequence[int]) -> str:
     return max(auroc, key=lambda name: auroc[name][list(places)].mean())
 
 
-def _simplest(auroc: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray], places: Sequence[int]) -> str:
+def _first_unbeaten(auroc: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray], places: Sequence[int]) -> str:
     """Returns the first score that is within chance of the best on the sets at some places."""
     chosen, best = list(places), _best(auroc, places)
     return next(

@@ -1,4 +1,4 @@
-"""All OOD scores, the simplest first: a choice by data takes the first that is within chance of the best."""
+"""All OOD scores: a choice by data takes the first that is within chance of the best."""
 
 from hydractl.errors import OptionError
 from hydractl.ood.layers import LAYERS
@@ -6,7 +6,7 @@ from hydractl.ood.logits import ENERGY, ENTROPY, MAX_LOGIT, MSP, MUTUAL_INFORMAT
 from hydractl.ood.mahalanobis import MAHALANOBIS
 from hydractl.ood.score import OodScore
 
-OOD_SCORES: tuple[OodScore, ...] = (MSP, ENTROPY, MUTUAL_INFORMATION, MAX_LOGIT, ENERGY, LAYERS, MAHALANOBIS)
+OOD_SCORES: tuple[OodScore, ...] = (LAYERS, MSP, ENTROPY, MUTUAL_INFORMATION, MAX_LOGIT, ENERGY, MAHALANOBIS)
 BASELINE = MSP.name  # what other scores are compared with
 #: The score without OOD data to choose by.
 DEFAULT = LAYERS.name

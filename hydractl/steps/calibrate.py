@@ -238,8 +238,8 @@ class Calibrate:
     samples that look at least as odd by an OOD score, and flag the samples below 1 - `accept`.
 
     The OOD score is layers, which asks all layers and, at half their weight, the last one again. It needs neither
-    labels nor OOD data. With OOD data, the score is the simplest one whose mean AUROC on them is within chance of the
-    best. A score that `ood_score` names is measured beside the MSP. OOD data of a kind that training saw do not choose,
+    labels nor OOD data. With OOD data, another score takes its place if its mean AUROC on them is higher beyond chance.
+    A score that `ood_score` names is measured beside the MSP. OOD data of a kind that training saw do not choose,
     because they flatter scores of answers. Without labels, only the OOD score is fitted. Evaluations refuse all data
     that was used.
 

@@ -65,5 +65,5 @@ def test_energy_has_the_temperature_of_the_free_energy():
 
 
 def test_another_name_is_refused():
-    with pytest.raises(OptionError, match="expected msp, entropy"):
+    with pytest.raises(OptionError, match="expected layers, msp"):
         find_ood_score("odin")
