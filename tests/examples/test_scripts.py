@@ -195,6 +195,14 @@ def test_coverage_is_near_what_is_promised(vit: Path, tmp_path: Path) -> None:
     assert 60 < float(accepted) < 95
 
 
+def test_rules_choose_a_score_by_ood_sets(vit: Path, tmp_path: Path) -> None:
+    images, *odd = (save_images(tmp_path / name, count=40, seed=seed) for seed, name in enumerate(("many", "a", "b")))
+    asked = ["tables/layers/choice.py", vit, "--id-data", images, "--sizes", "70", "--draws", "1", "--ood-data"]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in run(*asked, *odd).splitlines()[2:]]
+    chosen = {rule: scores for _, rule, _, scores in rows}
+    assert (len(rows), chosen["the default always"], chosen["MSP always"]) == (5, "layers 2", "msp 2")
+
+
 def test_the_drill_prints_what_each_number_says(tmp_path: Path) -> None:
     header, _, *rows = run("drill.py", tmp_path / "drill", 80).splitlines()
     assert [row.split("|")[1].strip() for row in rows] == ["all is well", "out of focus", "new classes", "mostly zeros"]

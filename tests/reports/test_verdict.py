@@ -135,7 +135,9 @@ def test_what_costs_no_more_and_is_as_good_is_what_to_deploy(
     assert chosen == deployed and why.startswith(f"Deploy {deployed}.safetensors: ")
     losing = replace(models["trained"], difference=system(nll=ahead, ece=LOSS).difference)  # it alone loses this
     apart = recommended({**models, "trained": losing}, ".safetensors")
-    assert apart[0] == deployed and ("; if ECE matters, hydra" in apart[1]) == (deployed == "trained" and network == GAIN)
+    assert apart[0] == deployed and ("; if ECE matters, hydra" in apart[1]) == (
+        deployed == "trained" and network == GAIN
+    )
     report = results(models, DataInfo(), {})
     for text in (printed(models, 1000), html_page(report, {})):
         assert found["trained"].sentence() in text and found["teacher"].sentence() in text

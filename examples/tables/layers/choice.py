@@ -97,7 +97,7 @@ def main() -> None:
         detection, chosen = defaultdict(list), defaultdict(lambda: defaultdict(int))
         for seed in range(given.draws):
             chooses, measures = drawn(said, size, seed)
-            for sets in (each for count in (1, 2) for each in combinations(outside, count)):
+            for sets in (each for count in (1, 2) if count < len(outside) for each in combinations(outside, count)):
                 for rule, score in rules(chooses, sets):
                     others = [measures[score][of] for of in outside if of not in sets]
                     metrics = [ood_metrics(measures[score]["id"], other) for other in others]
