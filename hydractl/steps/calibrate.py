@@ -363,7 +363,7 @@ class Calibrate:
     def _opened(self, checkpoint: Checkpoint, watch: Watcher) -> CalibrationData:
         from hydractl.calibration.network_fit import CalibrationData, labelled_for, unseen_sets
         from hydractl.data.open import open_samples
-        from hydractl.surgery.provenance import used_samples
+        from hydractl.surgery.provenance import trained_on
 
         modality = modality_of(checkpoint, self.reading)
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
@@ -371,10 +371,8 @@ class Calibrate:
             open_ood_sets(sets, self.id_data, modality, self.reading, skip_bad=self.skip_bad)
             for sets in (self.ood_data, self.shift_data)
         )
-        trained = used_samples(checkpoint.name, [checkpoint.provenance], samples).get("training data")
-        if trained is not None:
-            of = f"{samples.name}: {checkpoint.name} trained on {trained.sum()} of {len(samples)} samples"
-            watch.warn(f"{of}, so its confidence on new ones will be too high: give data that it has not seen")
+        if (warning := trained_on(checkpoint, samples)) is not None:
+            watch.warn(warning)
         unseen = unseen_sets(checkpoint, ood)
         if seen := [name for name in ood if name not in unseen]:
             of = f"{checkpoint.name} trained on OOD data of the kind of {', '.join(seen)}"

@@ -73,12 +73,14 @@ class Finetune:
         from hydractl.training.conditions import Training
         from hydractl.training.losses import Teachers
         from hydractl.training.trainer import fit_labels, sample_kind
-        from hydractl.training.trainset import open_training_data
+        from hydractl.training.trainset import open_training_data, repeated
 
         jobs = self._jobs(opened)
         teachers = [as_checkpoint(model) for model in as_several(self.sources.teacher)] if recipe.teacher_weight else []
         data = open_training_data(sample_kind(opened, recipe), self.train_data, self.sources, self.reading)
         tell(watch, data.notes)
+        if self.sources.val_data is not None and (warning := repeated(data)) is not None:
+            watch.warn(warning)
         training = Training(data, recipe, self.seeds, match=self.reading.match_labels)
         with (
             training_process(choose_device(execution.device), execution.precision) as accelerator,

@@ -25,7 +25,7 @@ from hydractl.reports.describe import curve_lines
 from hydractl.run_options import Compute, Force, Resume, Seed, output_option
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
 from hydractl.selection.selection_file import selection_json
-from hydractl.surgery.provenance import SEEN, samples_behind, with_provenance
+from hydractl.surgery.provenance import SEEN, samples_behind, trained_on, with_provenance
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ class Select:
             self.model, self.id_data, None, reading=self.reading, compute=self.compute, watch=watch
         )
         network = material.checkpoint
+        if (warning := trained_on(network, material.id)) is not None:
+            watch.warn(warning)
         trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
         options = remembered(self, template=material.template, **dict.fromkeys(self.candidates.unused))
         with join_ranks(material.device) as ranks, claim(output if ranks.leads else None):

@@ -101,6 +101,15 @@ def used_samples(name: str, provenances: Sequence[Mapping[str, Any]], samples: S
     return masks
 
 
+def trained_on(checkpoint: Checkpoint, samples: Samples) -> str | None:
+    """Returns a warning that counts the samples that a model trained on; None if its history remembers none."""
+    trained = used_samples(checkpoint.name, [checkpoint.provenance], samples).get("training data")
+    if trained is None:
+        return None
+    count = f"{samples.name}: {checkpoint.name} trained on {trained.sum()} of {len(samples)} samples"
+    return f"{count} and is surer of them than of new ones: give data that it has not seen"
+
+
 def exposed_to(provenance: Mapping[str, Any]) -> Iterator[str]:
     """Yields the names of OOD sets on which any network in a model's history learned to be unsure."""
     options, inputs = provenance.get("options"), provenance.get("inputs")

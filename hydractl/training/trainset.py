@@ -47,6 +47,19 @@ class TrainingData:
                 yield from samples.notes
 
 
+def repeated(data: TrainingData) -> str | None:
+    """Returns a warning that counts the validation samples that are trained on too; None if there are none."""
+    if data.validation is None:
+        return None
+    both = _shared(data.validation, data.train)
+    return (
+        f"{both} of {len(data.validation)} validation samples are training samples of {data.train.name}: name other "
+        "`val_data`, as the best step is chosen by what is memorised"
+        if both
+        else None
+    )
+
+
 def open_training_data(
     kind: Kind, data: DataLike, sources: TrainingSources, reading: Reading = EVERYTHING
 ) -> TrainingData:
@@ -84,12 +97,16 @@ def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Sam
 
 def _refuse_outliers(labelled: Samples, outliers: Samples) -> None:
     """Raises DataError if a labelled sample is an outlier too."""
-    both = int(np.isin(_drawn(outliers).content_hashes(), _drawn(labelled).content_hashes()).sum())
-    if both:
+    if both := _shared(outliers, labelled):
         raise DataError(
             f"{outliers.name}: {both} of {len(outliers)} outliers are training samples of {labelled.name}, which have "
             "a class: name other `outlier_data`"
         )
+
+
+def _shared(samples: Samples, others: Samples) -> int:
+    """Returns how many samples are among others too; of many, some are compared."""
+    return int(np.isin(_drawn(samples).content_hashes(), _drawn(others).content_hashes()).sum())
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:

@@ -70,9 +70,20 @@ def test_ood_data_that_training_saw_do_not_choose_the_score(hydractl: Command, h
     assert chosen_by("vit", "noise%2/2", "grey")[1] == {"noise", "grey"}
     assert chosen_by("exposed", "noise%2/2", "grey")[1] == {"grey"}  # a set of that name is of its kind
     assert chosen_by("exposed", "renamed=noise") == ("layers", set())  # and so are its samples
-    fit = hydractl("calibrate", "exposed", "--id-data", more, "--limit=20", "-o", "fit", "--force", code=0)
-    assert "trained on 20 of 20 samples" in fit.err
-    assert "trained on" not in hydractl("calibrate", "vit", "--id-data", more, "--limit=20", "-o", "fit", "--force").err
+
+
+def test_samples_that_were_trained_on_are_counted_wherever_they_decide(
+    hydractl: Command, here: Path, more: Path
+) -> None:
+    training = ("finetune", "vit", "--train-data", more, "--set=steps=1", "-o", "tuned", "--force", "--val-data")
+    seen = f"{len(list(more.rglob('*.png')))} of {len(list(more.rglob('*.png')))} "
+    assert f"{seen}validation samples are training samples" in hydractl(*training, more, code=0).err
+    assert "training samples" not in hydractl(*training, "pets", code=0).err
+    for command in (("calibrate",), ("select", "--random=1", "--budgets=1", "--members=1")):
+        decided = [*command, "--id-data", more, "-o", "out", "--force"]
+        for model, warned in (("tuned", True), ("vit", False)):
+            done = hydractl(decided[0], model, *decided[1:], code=0 if command[1:] else None)
+            assert (f"tuned trained on {seen}samples" in done.err) == warned, done.err
 
 
 def test_one_member_trains_too(hydractl: Command, here: Path, more: Path) -> None:
