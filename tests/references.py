@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import in_memory
 from hydractl.model.hydra import from_checkpoint
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def answers(checkpoint: Checkpoint, inputs: dict[str, Tensor], fast: bool = Fals
 
 def with_tensors(checkpoint: Checkpoint, tensors: Mapping[str, Tensor]) -> Checkpoint:
     """The checkpoint with these tensors beside, or in place of, its own."""
-    lazy = {name: LazyTensor(tuple(t.shape), t.dtype, lambda t=t: t) for name, t in tensors.items()}
+    lazy = {name: in_memory(t) for name, t in tensors.items()}
     return replace(checkpoint, tensors={**checkpoint.tensors, **lazy})
 
 

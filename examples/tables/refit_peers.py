@@ -59,7 +59,7 @@ def shifted(study: Study, pruned: Checkpoint) -> Checkpoint:
         key = f"{name}.layers.{layer}.{part}.bias"
         old = tensors[key]
         new = old.load().float() + (before @ mean - after @ mean[list(kept)]).view(old.shape)
-        tensors[key] = LazyTensor(old.shape, old.dtype, partial(Tensor.to, new.detach(), old.dtype))
+        tensors[key] = LazyTensor(old.shape, old.kind, partial(Tensor.to, new.detach(), old.dtype))
     return replace(pruned, tensors=tensors)
 
 

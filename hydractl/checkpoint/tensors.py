@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from hydractl.checkpoint.output import write_atomically
 from hydractl.errors import CheckpointError
@@ -42,32 +42,18 @@ ITEM_BYTES = {kind: int(kind.lstrip("BFIUOL") or 8) // 8 for kind in DTYPES}
 _KINDS = {name: kind for kind, name in DTYPES.items()}
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class LazyTensor:
     """A tensor whose numbers are read when `load` is called, at each call again."""
 
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    kind: str  # what a file calls its dtype, such as F32
     load: Callable[[], Tensor]
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype | str, load: Callable[[], Tensor]) -> None:
-        """
-        Args:
-            dtype: as torch has it, or what a file calls it.
-        """
-        held = {"kind": dtype} if isinstance(dtype, str) else {"dtype": dtype}
-        self.__dict__.update(held, shape=shape, load=load)
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "dtype":  # the one field that may not be set, since it loads torch
-            raise AttributeError(name)
-        return torch_dtype(self.kind)
-
     @property
-    def kind(self) -> str:
-        """The name of its dtype in a file, such as F32."""
-        held = self.__dict__
-        return str(held["kind"]) if "kind" in held else kind_of(held["dtype"])
+    def dtype(self) -> torch.dtype:
+        """Its dtype; loads torch."""
+        return torch_dtype(self.kind)
 
 
 @dataclass(frozen=True)
@@ -105,7 +91,7 @@ TensorMap = Mapping[str, LazyTensor]
 
 def in_memory(tensor: Tensor) -> LazyTensor:
     """Returns a tensor that lies in memory as one that `load` returns."""
-    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)
+    return LazyTensor(tuple(tensor.shape), kind_of(tensor.dtype), lambda: tensor)
 
 
 def selected(tensor: LazyTensor, axis: int, entries: Sequence[int]) -> LazyTensor:

@@ -114,12 +114,10 @@ def left_out_note(part: ImagePart) -> str | None:
     """Returns how many files of each class are no images that are read, or None."""
     if not part.left_out:
         return None
-    first, counts = dict[str, Path](), Counter[str]()
+    by_class: dict[str, list[Path]] = {}
     for path in part.left_out:
-        name = part.class_of(path) or "no class"
-        counts[name] += 1
-        first.setdefault(name, path)
-    listed = ", ".join(f"{count} of {name} ({first[name].name})" for name, count in sorted(counts.items()))
+        by_class.setdefault(part.class_of(path) or "no class", []).append(path)
+    listed = ", ".join(f"{len(paths)} of {name} ({paths[0].name})" for name, paths in sorted(by_class.items()))
     return f"left out {len(part.left_out)} files that are not {', '.join(FORMATS)}: {listed}"
 
 

@@ -106,9 +106,9 @@ def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTe
     if temperature == 1.0:
         return tensor
     if name == "logit_scale":  # its exponential multiplies
-        return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() - log(temperature))
+        return LazyTensor(tensor.shape, tensor.kind, lambda: tensor.load() - log(temperature))
     if "classifier." in name or name == "logit_bias":
-        return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() / temperature)
+        return LazyTensor(tensor.shape, tensor.kind, lambda: tensor.load() / temperature)
     return tensor
 
 
@@ -129,7 +129,7 @@ def _agreed(checkpoint: Checkpoint, name: str, first: LazyTensor, second: LazyTe
             )
         return torch.where(dropped[0], right, left)
 
-    return LazyTensor(first.shape, first.dtype, load)
+    return LazyTensor(first.shape, first.kind, load)
 
 
 def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:
@@ -137,8 +137,8 @@ def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:
     source, first = parts[0]
     if source.parts > 1:
         shape = (sum(tensor.shape[0] for _, tensor in parts), *first.shape[1:])
-        return LazyTensor(shape, first.dtype, lambda: torch.cat([tensor.load() for _, tensor in parts]))
+        return LazyTensor(shape, first.kind, lambda: torch.cat([tensor.load() for _, tensor in parts]))
     if source.transposed:
-        return LazyTensor(first.shape[::-1], first.dtype, lambda: first.load().T.contiguous())
+        return LazyTensor(first.shape[::-1], first.kind, lambda: first.load().T.contiguous())
     shape = (1,) * (source.axes - len(first.shape)) + first.shape
-    return LazyTensor(shape, first.dtype, lambda: first.load().reshape(shape))
+    return LazyTensor(shape, first.kind, lambda: first.load().reshape(shape))

@@ -14,7 +14,7 @@ from hydractl.checkpoint.contents import Checkpoint, shorten
 from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.slots import Slot, all_heads, slots
 from hydractl.checkpoint.spec import ModelSpec, task_of_problem
-from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, TensorMap
+from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, TensorMap, torch_dtype
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, Fields, ImageSide, config_origin, read_config
@@ -124,8 +124,6 @@ def complete_base(
     """
     if (base := family.base) is None:
         return config, tensors
-    import torch
-
     architectures = set(config.get("architectures") or family.architectures)
     if base.part is not None and config.get("model_type") != family.model_type:
         config = {"model_type": family.model_type, "architectures": list(family.architectures), base.part: config}
@@ -137,9 +135,9 @@ def complete_base(
         # Its own last layers answer another task, all but a pooler that a classifier has, too.
         poolers = {source.name for ours, source in table.items() if groups[ours].group == "pooler"}
         placed = {key: tensor for key, tensor in placed.items() if key.startswith(base.prefix) or key in poolers}
-    dtype = next((placed[source.name].dtype for source in table.values() if source.name in placed), torch.float32)
+    kind = next((placed[source.name].kind for source in table.values() if source.name in placed), "F32")
     fresh = {
-        table[ours].name: LazyTensor(slot.shape, dtype, Untrained(ours, slot, dtype))
+        table[ours].name: LazyTensor(slot.shape, kind, Untrained(ours, slot, kind))
         for ours, slot in groups.items()
         if table[ours].name not in placed
         and (slot.group in ("classifier", "pooler") or ours.rpartition(".")[0] in base.untrained)
@@ -153,7 +151,7 @@ class Untrained:
 
     name: str  # ours
     slot: Slot
-    dtype: torch.dtype
+    kind: str
 
     def __call__(self) -> torch.Tensor:
         import torch
@@ -162,7 +160,7 @@ class Untrained:
         drawn = torch.ones(self.slot.shape) if is_scale else torch.zeros(self.slot.shape)
         if not is_scale and self.slot.group == "pooler" and self.name.endswith(".weight"):
             drawn.normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
-        return drawn.to(self.dtype)
+        return drawn.to(torch_dtype(self.kind))
 
 
 def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:

@@ -173,7 +173,7 @@ def read_from(name: str, source: Source, tensor: LazyTensor) -> LazyTensor:
     if source.transposed:
         if len(tensor.shape) != 2:
             raise _misshapen(name, source, tensor, "a matrix")
-        return LazyTensor(tensor.shape[::-1], tensor.dtype, lambda: tensor.load().T.contiguous())
+        return LazyTensor(tensor.shape[::-1], tensor.kind, lambda: tensor.load().T.contiguous())
     if source.parts == 1:
         return tensor
     if not tensor.shape or tensor.shape[0] % source.parts:

@@ -104,7 +104,7 @@ def _with_its_classes(base: Checkpoint, adapter: _SavedAdapter) -> Checkpoint:
     spec, labels = replace(base.spec, classes=classes), tuple(f"LABEL_{i}" for i in range(classes))
     table = slots(spec)
     larger = {name: replace(load, slot=table[name]) for name, load in lacks.items()}
-    grown = {name: LazyTensor(load.slot.shape, load.dtype, load) for name, load in larger.items()}
+    grown = {name: LazyTensor(load.slot.shape, load.kind, load) for name, load in larger.items()}
     names = {str(i): label for i, label in enumerate(labels)}
     config = {**base.config, "id2label": names, "label2id": {label: i for i, label in enumerate(labels)}}
     labelled = base if base.spec.classes == classes else replace(base, labels=labels, config=config)

@@ -13,7 +13,7 @@ from hydractl.checkpoint.heads import Head, KeptHeads, without
 from hydractl.checkpoint.layout import KeptUnits, Layout, remaining
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, TensorMap
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap, kind_of
 from hydractl.checkpoint.tower_spec import TextEmbeddings
 from hydractl.errors import OptionError
 from hydractl.model.answering import Answering, BatchAnswers, OodHead, RawPreprocessor
@@ -420,7 +420,7 @@ def _narrowed(tensor: Tensor, stored: torch.dtype | None) -> Tensor:
 def _in_memory(tensors: Mapping[str, Tensor | LazyTensor]) -> TensorMap:
     """Returns tensors as those of a checkpoint, with their numbers in memory."""
     read = {name: tensor.load() if isinstance(tensor, LazyTensor) else tensor for name, tensor in tensors.items()}
-    return {name: LazyTensor(tuple(tensor.shape), tensor.dtype, tensor.detach().cpu) for name, tensor in read.items()}
+    return {name: LazyTensor(tuple(t.shape), kind_of(t.dtype), t.detach().cpu) for name, t in read.items()}
 
 
 def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:

@@ -14,7 +14,7 @@ from hydractl.checkpoint.layout import Division, Layout, side_by_side
 from hydractl.checkpoint.output import first_change
 from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
-from hydractl.checkpoint.tensors import LazyTensor, rounded
+from hydractl.checkpoint.tensors import LazyTensor, kind_of, rounded
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.surgery.slicing import packed, split_members, with_dtype
 from hydractl.text import composed_all
@@ -237,7 +237,7 @@ def _joined(tensors: Sequence[LazyTensor], division: Division | None) -> LazyTen
             joined.index_copy_(division.axis, torch.tensor(places, dtype=torch.long), tensor.load())
         return joined
 
-    return LazyTensor(shape, tensors[0].dtype, load)
+    return LazyTensor(shape, tensors[0].kind, load)
 
 
 def _shape(tensor: LazyTensor, division: Division) -> tuple[int, ...]:
@@ -254,7 +254,7 @@ def _mean(tensors: Sequence[LazyTensor], division: Division | None, dtype: torch
     """Returns the mean of members' tensors, and of a unit's entries over the members that keep it."""
     result = dtype or tensors[0].dtype
     if division is None or len(set(division.members)) == 1:
-        return LazyTensor(tensors[0].shape, result, lambda: rounded(_sum(tensors) / len(tensors), result))
+        return LazyTensor(tensors[0].shape, kind_of(result), lambda: rounded(_sum(tensors) / len(tensors), result))
     shape, axis = _shape(tensors[0], division), division.axis
 
     def load() -> Tensor:
@@ -264,7 +264,7 @@ def _mean(tensors: Sequence[LazyTensor], division: Division | None, dtype: torch
             counts[there.long()] += 1
         return rounded(total / counts.view(-1, *(1,) * (total.ndim - axis - 1)), result)
 
-    return LazyTensor(shape, result, load)
+    return LazyTensor(shape, kind_of(result), load)
 
 
 def _sum(tensors: Sequence[LazyTensor]) -> Tensor:

@@ -100,7 +100,7 @@ def first_difference(target: Hydra, network: Hydra, tower: str) -> int | None:
 def _stored(parameter: Tensor, before: LazyTensor) -> LazyTensor:
     """Returns a tensor of a file with new numbers."""
     numbers = rounded(parameter.double().cpu(), before.dtype).view(before.shape)
-    return LazyTensor(before.shape, before.dtype, lambda: numbers)
+    return LazyTensor(before.shape, before.kind, lambda: numbers)
 
 
 class _States(NamedTuple):

@@ -13,7 +13,7 @@ from hydractl.checkpoint.heads import Head, Unit, in_candidate_order, member_hea
 from hydractl.checkpoint.layout import Division, Layout, member_units, remaining, union
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import EMBEDDINGS, ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, rounded, selected
+from hydractl.checkpoint.tensors import LazyTensor, kind_of, rounded, selected
 from hydractl.errors import CheckpointError, OptionError
 
 
@@ -39,7 +39,7 @@ def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) ->
             raise CheckpointError(f"{where}: {name} holds numbers too large for {dtype}: choose bfloat16 or float32")
         return converted
 
-    return LazyTensor(tensor.shape, dtype, load)
+    return LazyTensor(tensor.shape, kind_of(dtype), load)
 
 
 def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:
@@ -162,12 +162,12 @@ def packed(tensors: Sequence[LazyTensor], slot: Slot, division: Division | None)
     """Joins members along their heads or units, one after the other, and stacks what is not divided into them."""
     if division is None and not slot.is_attention:
         shape = (len(tensors), *tensors[0].shape)
-        return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
+        return LazyTensor(shape, tensors[0].kind, lambda: torch.stack([tensor.load() for tensor in tensors]))
     axis = 0 if division is None else division.axis
     shape = tuple(
         sum(tensor.shape[axis] for tensor in tensors) if i == axis else n for i, n in enumerate(tensors[0].shape)
     )
-    return LazyTensor(shape, tensors[0].dtype, lambda: torch.cat([tensor.load() for tensor in tensors], axis))
+    return LazyTensor(shape, tensors[0].kind, lambda: torch.cat([tensor.load() for tensor in tensors], axis))
 
 
 def _part(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, member: int) -> LazyTensor:
@@ -187,13 +187,13 @@ def dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
     """Returns a slot's tensor of a single member with every head and unit in its place, and zeros for dropped ones."""
     division = checkpoint.layout.division(slot, checkpoint.spec)
     if division is None:
-        return LazyTensor(slot.shape, tensor.dtype, lambda: tensor.load().reshape(slot.shape))
+        return LazyTensor(slot.shape, tensor.kind, lambda: tensor.load().reshape(slot.shape))
     entries = torch.tensor(division.entries(0), dtype=torch.long)
 
     def load() -> Tensor:
         return torch.zeros(slot.shape, dtype=tensor.dtype).index_copy_(division.axis, entries, tensor.load())
 
-    return LazyTensor(slot.shape, tensor.dtype, load)
+    return LazyTensor(slot.shape, tensor.kind, load)
 
 
 Embeds = Literal["image", "text"]

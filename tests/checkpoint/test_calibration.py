@@ -22,7 +22,7 @@ from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.layout import member_units
 from hydractl.checkpoint.manifest import KEY, fingerprint, read, to_metadata, write
-from hydractl.checkpoint.tensors import LazyTensor, TensorMap
+from hydractl.checkpoint.tensors import TensorMap, in_memory
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint, to_checkpoint
@@ -34,10 +34,6 @@ from hydractl.training.network import network_checkpoint, with_new_classifier
 from tests.conftest import build_reference
 
 QUANTILES = 20
-
-
-def lazy(tensor: torch.Tensor) -> LazyTensor:
-    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)
 
 
 def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
@@ -54,7 +50,7 @@ def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
     if "profile" in tensors:
         tensors["profile"] = tensors["profile"].sort(-1).values
     tensors |= {name: tensors[name].half() for name in row.half}
-    fitted = FittedOod(OodFit(score, 1000, 0.95), {name: lazy(tensor) for name, tensor in tensors.items()})
+    fitted = FittedOod(OodFit(score, 1000, 0.95), {name: in_memory(tensor) for name, tensor in tensors.items()})
     return replace(checkpoint, calibration=Calibration(ood=fitted))
 
 
@@ -105,7 +101,7 @@ def test_a_calibration_is_one_entry_of_the_manifest(plain: Checkpoint, tmp_path:
 
 def test_statistics_are_part_of_what_determines_an_answer(plain: Checkpoint) -> None:
     one = with_ood(plain, "mahalanobis")
-    other = with_tensors(one, {**numbers(one), "center": lazy(torch.ones(1, 16))})
+    other = with_tensors(one, {**numbers(one), "center": in_memory(torch.ones(1, 16))})
     assert fingerprint(one)["weights"] == fingerprint(other)["weights"]
     assert fingerprint(one) != fingerprint(other)
 
@@ -170,14 +166,14 @@ def test_damaged_statistics_are_refused_by_name(
     fitted = with_ood(plain, score)
     tensors = {key: value for key, value in numbers(fitted).items() if key != name}
     if tensor is not None:
-        tensors[name] = lazy(tensor)
+        tensors[name] = in_memory(tensor)
     with pytest.raises(CheckpointError, match=rf"ood\.{name} "):
         write(with_tensors(fitted, tensors), tmp_path / "damaged")
 
 
 def test_numbers_that_are_not_finite_are_refused_by_name(plain: Checkpoint, tmp_path: Path) -> None:
     fitted = with_ood(plain, "mahalanobis")
-    tensors = {**numbers(fitted), "means": lazy(torch.full((1, 5, 16), torch.nan))}
+    tensors = {**numbers(fitted), "means": in_memory(torch.full((1, 5, 16), torch.nan))}
     write(with_tensors(fitted, tensors), tmp_path / "damaged")
     with pytest.raises(CheckpointError, match=r"ood\.means"):
         hydractl.load(tmp_path / "damaged")

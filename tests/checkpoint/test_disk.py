@@ -50,7 +50,7 @@ def written(path: Path) -> Path:
 
 def test_reads_what_the_library_wrote_and_the_other_way_round(tmp_path: Path) -> None:
     tensors, _ = open_weights(written(tmp_path / "theirs.safetensors"))
-    empty = LazyTensor((0, 3), torch.float32, lambda: torch.empty(0, 3))
+    empty = LazyTensor((0, 3), "F32", lambda: torch.empty(0, 3))
     write_safetensors(tmp_path / "ours", {**tensors, "none": empty}, {"key": "välue"})
     back = load_file(tmp_path / "ours")
     assert torch.equal(back["a"], torch.arange(6.0).reshape(2, 3))
@@ -130,17 +130,17 @@ def test_finite_numbers_whose_sum_is_not(tmp_path: Path) -> None:
 
 def test_what_is_read_is_this_process_own_and_of_the_file_that_was_opened(tmp_path: Path) -> None:
     first, other = torch.randn(300, 500), torch.randn(300, 500)
-    write_safetensors(tmp_path / "file", {"a": LazyTensor((300, 500), torch.float32, lambda: first)}, {})
+    write_safetensors(tmp_path / "file", {"a": LazyTensor((300, 500), "F32", lambda: first)}, {})
     lazy = open_weights(tmp_path / "file")[0]["a"]
     lazy.load().zero_()
-    write_safetensors(tmp_path / "file", {"b": LazyTensor((300, 500), torch.float32, lambda: other)}, {}, force=True)
+    write_safetensors(tmp_path / "file", {"b": LazyTensor((300, 500), "F32", lambda: other)}, {}, force=True)
     assert torch.equal(lazy.load(), first)
     assert torch.equal(open_weights(tmp_path / "file")[0]["b"].load(), other)
 
 
 def test_tensors_of_a_file_of_ours_are_aligned_whatever_their_sizes(tmp_path: Path) -> None:
     shapes = {"a": (), "b": (300, 500), "c": (7, 3), "d": (1024, 64), "e": (999,)}
-    lazy = {name: LazyTensor(s, torch.float32, lambda s=s: torch.ones(s)) for name, s in shapes.items()}
+    lazy = {name: LazyTensor(s, "F32", lambda s=s: torch.ones(s)) for name, s in shapes.items()}
     write_safetensors(tmp_path / "file", lazy, {"any": "thing"})
     tensors = open_weights(tmp_path / "file")[0]
     assert all(tensors[name].load().data_ptr() % 64 == 0 for name in ("b", "d"))

@@ -114,7 +114,7 @@ def test_labels_are_numbered_from_zero_without_a_gap(labels: dict[str, str]) -> 
 @pytest.mark.parametrize("shape", [(7, 4), (), (2, 3, 4)])
 @pytest.mark.parametrize("source", [Source("proj", 1, 3), Source("proj", transposed=True)])
 def test_a_tensor_that_cannot_be_divided_or_transposed(source: Source, shape: tuple[int, ...]) -> None:
-    tensor = LazyTensor(shape, torch.float32, lambda: torch.zeros(shape))
+    tensor = LazyTensor(shape, "F32", lambda: torch.zeros(shape))
     if source.transposed and len(shape) == 2:
         assert read_from("model", source, tensor).shape == shape[::-1]
         return

@@ -34,7 +34,7 @@ def weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
 
 def float64(checkpoint: Checkpoint) -> Checkpoint:
     tensors = {
-        name: replace(tensor, dtype=torch.float64, load=lambda t=tensor: t.load().double())
+        name: replace(tensor, kind="F64", load=lambda t=tensor: t.load().double())
         for name, tensor in checkpoint.tensors.items()
     }
     return replace(checkpoint, tensors=tensors)
