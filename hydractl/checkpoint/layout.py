@@ -139,17 +139,13 @@ def tidy(units: Mapping[str, Sequence[Kept | None]], spec: ModelSpec) -> KeptUni
 
 def side_by_side(spec: ModelSpec, layouts: Sequence[Layout], shared: frozenset[str]) -> Layout:
     """Returns the layout of several networks' members, in the order given."""
-    heads = {
-        tower: tuple(
-            tuple(chain.from_iterable(layout.heads[tower][layer] for layout in layouts)) for layer in range(len(layers))
-        )
-        for tower, layers in layouts[0].heads.items()
-    }
-    units: dict[str, list[Kept | None]] = {
-        tower.name: [
-            tuple(chain.from_iterable(kept))
-            for kept in zip(*(every_unit(each, spec, tower.name) for each in layouts), strict=True)
-        ]
+
+    def joined(kept: Iterable[Sequence[Kept]]) -> list[Kept]:
+        return [tuple(chain.from_iterable(layer)) for layer in zip(*kept, strict=True)]
+
+    heads = {tower: tuple(joined(layout.heads[tower] for layout in layouts)) for tower in layouts[0].heads}
+    units: dict[str, list[Kept]] = {
+        tower.name: joined(every_unit(layout, spec, tower.name) for layout in layouts)
         for tower in spec.towers
         if any(tower.name in layout.units for layout in layouts)
     }

@@ -81,28 +81,23 @@ def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
     e, prefix = tower.embeddings, f"{tower.name}.embeddings"
     narrow = e.width if isinstance(e, TextEmbeddings) else None
     d = narrow or tower.width
-
-    def slot(*shape: int) -> Slot:
-        return Slot(shape, "embeddings", tower.name)
-
+    position = (e.positions, d) if e.learned else None
+    shapes: dict[str, tuple[int, ...] | None]
     if isinstance(e, ImageEmbeddings):
-        yield f"{prefix}.patch.weight", slot(d, e.channels, *e.patch_size)
-        if e.patch_bias:
-            yield f"{prefix}.patch.bias", slot(d)
-        if e.class_token:
-            yield f"{prefix}.class_token", slot(d)
-        if e.distillation_token:
-            yield f"{prefix}.distillation_token", slot(d)
-        if e.registers:
-            yield f"{prefix}.registers", slot(e.registers, d)
-        if e.learned:
-            yield f"{prefix}.position", slot(e.positions, d)
+        shapes = {
+            "patch.weight": (d, e.channels, *e.patch_size),
+            "patch.bias": (d,) if e.patch_bias else None,
+            "class_token": (d,) if e.class_token else None,
+            "distillation_token": (d,) if e.distillation_token else None,
+            "registers": (e.registers, d) if e.registers else None,
+            "position": position,
+        }
     else:
-        yield f"{prefix}.word", slot(e.vocabulary, d)
-        if e.learned:
-            yield f"{prefix}.position", slot(e.positions, d)
-        if e.token_types:
-            yield f"{prefix}.token_type", slot(e.token_types, d)
+        types = (e.token_types, d) if e.token_types else None
+        shapes = {"word": (e.vocabulary, d), "position": position, "token_type": types}
+    for name, shape in shapes.items():
+        if shape is not None:
+            yield f"{prefix}.{name}", Slot(shape, "embeddings", tower.name)
     if e.norm:
         yield from _affine(f"{prefix}.norm", (d,), "norm", tower)
     if narrow is not None:
