@@ -63,14 +63,19 @@ class XlmRobertaXlConfig(PreLayerNormConfig):
         return replace(super().embeddings(), norm=False)
 
 
-class MegatronBertConfig(KinConfig):
-    """The fields of a Megatron-BERT's config.json."""
+class LargeConfig(KinConfig):
+    """The fields of kin that have the sizes of a large BERT where their config names none."""
 
-    vocab_size: read.Vocabulary = 29056
     hidden_size: read.Width = 1024
     num_hidden_layers: read.Layers = 24
     num_attention_heads: read.Heads = 16
     intermediate_size: read.MlpWidth = 4096
+
+
+class MegatronBertConfig(LargeConfig):
+    """The fields of a Megatron-BERT's config.json."""
+
+    vocab_size: read.Vocabulary = 29056
     type_vocab_size: read.TokenTypes = 2
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
@@ -153,15 +158,11 @@ class RotaryConfig(KinConfig):
         return replace(super().encoder(), rotary=Rotary(self.base if theta is None else theta))
 
 
-class JinaConfig(RotaryConfig):
+class JinaConfig(LargeConfig, RotaryConfig):
     """The fields of a Jina v3's config.json."""
 
     base = 20_000.0
     vocab_size: read.Vocabulary = 250002
-    hidden_size: read.Width = 1024
-    num_hidden_layers: read.Layers = 24
-    num_attention_heads: read.Heads = 16
-    intermediate_size: read.MlpWidth = 4096
     max_position_embeddings: read.Positions = 8194
     type_vocab_size: read.TokenTypes = 1
     layer_norm_eps: read.NormEps = 1e-5
