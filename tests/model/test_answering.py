@@ -5,9 +5,9 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.checkpoint.calibration import FittedOod, OodFit
+from hydractl.checkpoint.tensors import in_memory
 from hydractl.model.answering import OodHead
 from hydractl.ood.score import Outputs, typicality
-from tests.checkpoint.test_calibration import lazy
 
 
 def test_typicality_counts_calibration_scores() -> None:
@@ -19,7 +19,7 @@ def test_typicality_counts_calibration_scores() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_head_keeps_its_precision_and_flags_the_least_typical(dtype: torch.dtype) -> None:
     quantiles = torch.linspace(-9, 0, 19)
-    head = OodHead.of(FittedOod(OodFit("msp", 19, 0.9), {"quantiles": lazy(quantiles)}), "cpu", dtype)
+    head = OodHead.of(FittedOod(OodFit("msp", 19, 0.9), {"quantiles": in_memory(quantiles)}), "cpu", dtype)
     assert not head.state_dict()
     logits = torch.tensor([[[9.0, 0.0], [0.0, 0.0]]], dtype=dtype)
     score, typical, profile = head(Outputs(logits))
