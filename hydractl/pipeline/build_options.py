@@ -381,8 +381,7 @@ def passes(
 
         recipe = Hyperparameters(build.learning.recipe, build.learning.settings).changed_recipe()
         steps = step_count(recipe, sizes.training) * len(recipe.lr)
-        counted["finetune"] = TRAINED * steps * recipe.batch * (choice.members + 1)
-    networks = choice.members + (2 if sizes.training else 1)
-    counted["calibrate"] = networks * sizes.in_a_step(limit)
-    counted["evaluate"] = networks * _limited(sizes.measured, limit)
+        counted["finetune"] = TRAINED * steps * recipe.batch * choice.members
+    counted["calibrate"] = choice.members * sizes.in_a_step(limit)
+    counted["evaluate"] = (choice.members + (2 if sizes.training else 1)) * _limited(sizes.measured, limit)
     return counted

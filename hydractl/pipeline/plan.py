@@ -304,7 +304,7 @@ def _training(build: BuildOptions, together: bool) -> list[Stage]:
     fusion = [Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else []
     alone = replace(step, models=[_network(build)], apart=False, joint=False)
     alone = replace(alone, execution=replace(step.execution, output=ALONE))
-    return [Stage(step, tuple(trained)), *fusion, Stage(alone, (ALONE,))]
+    return [Stage(step, tuple(trained)), *fusion, Stage(alone, (ALONE,), share=1 / build.choice.members)]
 
 
 def _teachers(build: BuildOptions) -> list[Given]:

@@ -51,6 +51,7 @@ class Stage:
     # Its options; `Made` and `Given` stand among them for files of the pipeline and sources of the user.
     step: Step[Result]
     makes: tuple[str, ...]  # the files it writes, by name in the pipeline's folder
+    share: float = 1.0  # of the passes of a network that its command is counted to take
 
     @property
     def command(self) -> str:
@@ -104,9 +105,9 @@ def run_stages(stages: Sequence[Stage], folder: Path, passes: Mapping[str, float
     A pass takes another time in training, so that the time is told once what is left has run before: training, answers.
 
     Args:
-        passes: how many samples the network is run on, by command.
+        passes: how many samples the network is run on, by command; see `Stage.share`.
     """
-    counts = [passes.get(stage.command, 0.0) for stage in stages]
+    counts = [stage.share * passes.get(stage.command, 0.0) for stage in stages]
     left, done, spent = ({True: 0.0, False: 0.0} for _ in range(3))  # by whether networks are trained
     for stage, count in zip(stages, counts, strict=True):
         left[stage.trains] += 0 if stage.is_done(folder) else count
