@@ -58,7 +58,7 @@ def test_the_digits_example_runs_through(tmp_path: Path) -> None:
     build = tmp_path / "build"
     built = json.loads((build / "built" / "work" / "build.json").read_text())
     assert built["verdict"].startswith("hydra against network: ")
-    assert models(tmp_path, "built/report") == ["network", "hydra"]
+    assert models(tmp_path, "built/report") == ["network", "hydra", "trained"]
     report = json.loads((build / "report.json").read_text())
     assert list(report["models"]) == ["single", "tuned", "acc", "ood", "avg", "hydra", "unmerged", "untuned"]
     single, hydra = report["models"]["single"], report["models"]["hydra"]

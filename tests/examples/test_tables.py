@@ -97,7 +97,7 @@ def test_the_front_holds_untrained_hydras_and_an_ensemble(output: Path) -> None:
 def test_networks_from_nothing_share_their_beginning_and_become_a_hydra(output: Path) -> None:
     run("cifar10_vit", output, "--members", 2)
     assert len({(output / f"network{seed}.safetensors").read_bytes() for seed in range(3)}) == 3
-    assert list(models(output / "built" / "report" / "report.json")) == ["network", "hydra"]
+    assert list(models(output / "built" / "report" / "report.json")) == ["network", "hydra", "trained"]
     assert read_checkpoint(str(output / "built" / "hydra.safetensors")).members == 2
 
 
