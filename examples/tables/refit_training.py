@@ -2,9 +2,9 @@
 
     python tables/refit_training.py NETWORK --fit SOURCE --test SOURCE --train SOURCE --output FOLDER
 
-Each of three members loses heads at random, is refitted or not, and trains with the same seed. With `--units` members
-lose MLP units too, above a trunk, and train together as one Hydra. Each length is a training of its own, as the rate
-falls to 0 over it.
+Each of three members loses heads at random, or those of a `--circuit`, is refitted or not, and trains with the same
+seed. With `--units` members lose MLP units too, above a trunk, and train together as one Hydra. Each length is a
+training of its own, as the rate falls to 0 over it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,18 @@ def trained(study: Study, starts: Sequence[Checkpoint], form: str, steps: int) -
 
 
 def pruned_members(study: Study) -> list[Checkpoint]:
-    """Returns members without random heads; and without MLP units above a trunk, if some should go."""
+    """Returns members without random heads, or those of circuits; and without MLP units above a trunk, if some should go."""
     given = study.given
     networks = [study.network] * given.members
     if given.units:
         how = {"id_data": given.fit, "limit": given.inputs, "units": given.units, "members": given.members}
         how |= {"budget": 0, "trunk": given.trunk, "scope": "layer"}
         networks = hydractl.prune(study.network, method="deviation", **how).checkpoints
+    if given.circuit:
+        return [
+            hydractl.prune(each, method="circuit", circuit=circuit, budget=given.heads[0]).checkpoint
+            for each, circuit in zip(networks, given.circuit, strict=True)
+        ]
     how = {"budget": given.heads[0], "trunk": given.trunk, "scope": "layer" if given.units else None}
     return [hydractl.prune(each, method="random", seed=seed, **how).checkpoint for seed, each in enumerate(networks)]
 
