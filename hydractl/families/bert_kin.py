@@ -149,13 +149,15 @@ class RotaryConfig(KinConfig):
     type_vocab_size: read.TokenTypes
     classifier_dropout: read.Rate = None
     rope_parameters: RotaryFields | None = None
+    rope_theta: read.Base | None = None  # of older configs
+    rope_scaling: None = None
 
     def embeddings(self) -> TextEmbeddings:
         return replace(super().embeddings(), token_types=self.type_vocab_size, learned=False)
 
     def encoder(self) -> TowerSpec:
-        theta = None if self.rope_parameters is None else self.rope_parameters.rope_theta
-        return replace(super().encoder(), rotary=Rotary(self.base if theta is None else theta))
+        named = (self.rope_parameters and self.rope_parameters.rope_theta, self.rope_theta, self.base)
+        return replace(super().encoder(), rotary=Rotary(next(theta for theta in named if theta is not None)))
 
 
 class JinaConfig(LargeConfig, RotaryConfig):

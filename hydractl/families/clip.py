@@ -61,10 +61,10 @@ def complete(config: Any) -> Any:
 
 
 def _part(config: dict[str, Any], key: str) -> Any:
-    # Early configs repeat each part under `..._config_dict`, and that copy wins in transformers.
-    copies = [config[name] for name in (key, f"{key}_dict") if config.get(name) is not None]
-    wrong = next((part for part in copies if not isinstance(part, dict)), None)
-    return {name: value for part in copies for name, value in part.items()} if wrong is None else wrong
+    # Early configs repeat each part under `..._config_dict`. In transformers that copy wins as a whole: a field that it
+    # lacks has its default, whatever the other says.
+    copies = (config.get(name) for name in (f"{key}_dict", key))
+    return next((copy for copy in copies if copy is not None), {})
 
 
 class PartsConfig(read.ArchitectureConfig):

@@ -15,6 +15,7 @@ class RotaryFields(read.Fields):
     """The fields of one kind of layer under `rope_parameters`."""
 
     rope_type: Literal["default"] = "default"
+    type: Literal["default"] = "default"  # as older configs spell it
     rope_theta: read.Base | None = None
 
 

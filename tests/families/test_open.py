@@ -1,5 +1,6 @@
+import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from tests.conftest import build_reference
 from tests.damage import edit_json
-from tests.references import Reference, architectures
+from tests.references import Reference, answers, architectures
 
 State = dict[str, Tensor]
 
@@ -157,6 +158,8 @@ BAD_CONFIGS = {
     "a null label": ("bert", {"id2label": {"0": None, "1": "b"}}, "id2label"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),
+    "scaled turning": ("nomic-bert", {"rope_scaling": {"type": "linear", "factor": 4.0}}, "rope_scaling"),
+    "turning of another type": ("jina-v3", {"rope_parameters": {"type": "linear"}}, "rope_parameters.type"),
     "convolution": ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size"),
 }
 
@@ -170,12 +173,36 @@ def test_bad_configs(case: str, tmp_path: Path) -> None:
         read_checkpoint(folder)
 
 
+def without_an_activation(config: dict[str, Any]) -> dict[str, Any]:
+    part = config["text_config"]
+    return {"text_config_dict": {name: part[name] for name in part if name != "hidden_act"}}
+
+
+#: A network, and what older files have in its config.
+OLDER: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "a base of turning": ("nomic-bert", lambda _: {"rope_parameters": None, "rope_theta": 50.0}),
+    "a base beside": ("jina-v3", lambda _: {"rope_parameters": {"rope_type": "default"}, "rope_theta": 5.0}),
+    "a copy of a part, which wins with its defaults": ("clip-gelu", without_an_activation),
+}
+
+
+@pytest.mark.parametrize("case", OLDER)
+def test_older_configs_mean_what_transformers_reads(case: str, tmp_path: Path) -> None:
+    name, change = OLDER[case]
+    reference = build_reference(name)
+    folder = reference.save(tmp_path)
+    edit_json(folder / "config.json", **change(json.loads((folder / "config.json").read_text())))
+    theirs = replace(reference, model=type(reference.model).from_pretrained(folder, dtype=torch.float64).eval())
+    assert not torch.allclose(theirs.logits(), reference.logits(), rtol=0, atol=1e-8)
+    assert_close(answers(read_checkpoint(folder), reference.inputs)[0], theirs.logits(), rtol=0, atol=1e-10)
+
+
 CONFIGS = [
     pytest.param(*pair, id=pair[1].__name__) for architecture in architectures() for pair in architecture.configs
 ]
 REMOVED = {  # by transformers, from configs that older files still have
     "position_embedding_type",
-    *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "rope_scaling"),
+    *("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta", "rope_scaling", "rope_theta"),
 }
 #: By transformers, if missing.
 COMPUTED = {"head_dim", "layer_types", "rope_parameters", "projection_size", "pooler_hidden_size"}
