@@ -245,7 +245,8 @@ def _load(
         return _chosen_rows(rows, request, spec.source)
     options: dict[str, Any] = {} if features is None else {"features": features}
     if loader == "csv":
-        options = csv_options(spec.source, first, "\t" if endings == {".tsv"} else ",", on_note) | options
+        read = [file for name in requested for file in files[name]]
+        options = csv_options(spec.source, read, "\t" if endings == {".tsv"} else ",", on_note) | options
     if loader == "conll":
         options["column_names"] = conll_columns(first)
     return _chosen_rows(datasets.load_dataset(loader, data_files=requested, **options), request, spec.source)

@@ -24,7 +24,7 @@ BATCH = 1000  # lines of JSON that are read together
 EXCEL = "sep="  # with which a first line of Excel names the separator
 
 
-def csv_options(source: str, file: str, usual: str, on_note: Callable[[str], None]) -> dict[str, Any]:
+def csv_options(source: str, files: Sequence[str], usual: str, on_note: Callable[[str], None]) -> dict[str, Any]:
     """Returns how `datasets` reads the CSV files of a source: by the separator of the first, every column as text.
 
     Args:
@@ -32,9 +32,13 @@ def csv_options(source: str, file: str, usual: str, on_note: Callable[[str], Non
         on_note: called with the separator if it is another one.
 
     Raises:
-        DataError: the header has cells between semicolons, tabs or bars, and some rows have more or fewer.
+        DataError: a header has cells between semicolons, tabs or bars, and some rows have more or fewer; or a first
+            row has more cells than its header.
     """
+    file, *others = files
     separator, skipped = find_separator(source, file, usual)
+    for other in others:
+        find_separator(source, other, separator)
     if separator != usual:
         on_note(f"{source}: has {SEPARATORS[separator]} between its cells")
     options = {**CSV_OPTIONS, "sep": separator, "skiprows": skipped}
@@ -48,7 +52,8 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
     It is the usual one, unless the header has no such separator and another one divides it and all rows alike.
 
     Raises:
-        DataError: another one divides the header and only some rows alike, or the file is in UTF-16.
+        DataError: another one divides the header and only some rows alike, the first row has more cells than the
+            header, of which pandas would make names of rows, or the file is in UTF-16.
     """
     with _opened(file) as text:
         first = text.readline().strip().strip('"')
@@ -56,7 +61,9 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
             raise DataError(f"{source}: has zero bytes, as text in UTF-16 has: save it as UTF-8")
         if first.startswith(EXCEL) and first.removeprefix(EXCEL) in SEPARATORS:
             return first.removeprefix(EXCEL), 1
-        if len(_cells(text, usual, 1)[0]) > 1:
+        header, *rows = _cells(text, usual, 2)
+        if len(header) > 1:
+            _require_no_more_cells(source, header, rows, usual)
             return usual, 0
         for separator in (mark for mark in SEPARATORS if mark != usual):
             header, *rows = _cells(text, separator, 1 + SAMPLED)
@@ -65,11 +72,25 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
                 continue
             if not odd:
                 return separator, 0
-            counts = (
-                f"{len(header)} names with {SEPARATORS[separator]} between, row {odd[0]} has {len(rows[odd[0] - 1])}"
-            )
-            raise DataError(f"{source}: the header has {counts} cells: put texts that hold {separator!r} in quotes")
+            raise _uneven(source, header, rows, odd[0], separator)
+        header, *rows = _cells(text, usual, 2)
+        _require_no_more_cells(source, header, rows, usual)
     return usual, 0
+
+
+def _require_no_more_cells(source: str, header: Sequence[str], rows: Sequence[Sequence[str]], separator: str) -> None:
+    if rows and len(rows[0]) > len(header):
+        raise _uneven(source, header, rows, 1, separator)
+
+
+def _uneven(
+    source: str, header: Sequence[str], rows: Sequence[Sequence[str]], number: int, separator: str
+) -> DataError:
+    names = f"{len(header)} names with {SEPARATORS[separator]} between" if len(header) > 1 else "1 name"
+    counts = f"{names}, row {number} has {len(rows[number - 1])} cells"
+    return DataError(
+        f"{source}: the header has {counts}: put texts that hold {separator!r} in quotes, and name each column"
+    )
 
 
 def _opened(file: str) -> IO[str]:

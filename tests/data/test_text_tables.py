@@ -107,6 +107,17 @@ def test_only_what_divides_every_row_separates_cells(content: str, columns: list
     assert samples.table is not None and samples.table.column_names == columns
 
 
+@pytest.mark.parametrize("content", ["text\nbad, very\ngood\n", "text,label\nbad, very,x\ngood,y\n"])
+def test_a_first_row_longer_than_the_header_is_an_error(content: str, tmp_path: Path) -> None:
+    for name in ("a.csv", "split/test.csv"):  # pandas would make row names of what is too much
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "split" / "train.csv").write_text("text,label\ngood,y\n" if "label" in content else "text\ngood\n")
+    for source in ("a.csv", "split:test"):
+        with pytest.raises(DataError, match=r"row 1 has . cells: put texts that hold ',' in quotes"):
+            open_samples(f"{tmp_path}/{source}", "text")
+
+
 def test_a_separator_that_divides_some_rows_otherwise_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text;label\ngood film;x\nbad; film;y\n")
     with pytest.raises(DataError, match="row 2 has 3 cells"):
