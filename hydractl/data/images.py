@@ -58,10 +58,14 @@ def read_image(value: object, where: str = "", folder: Path | None = Path()) -> 
 
 
 def is_one_image(value: object) -> bool:
-    """Returns whether a value is an image and not several; a text may be a path, or not."""
+    """Returns whether a value is an image and not several; a text may be a path, or not.
+
+    Channels come first or last; of three axes that allow both, an array is one image.
+    """
     if isinstance(value, np.ndarray) or ("torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)):
         pixels = np.asarray(value)
-        return pixels.dtype.kind in "biuf" and (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in CHANNELS))
+        of_one = pixels.ndim == 2 or (pixels.ndim == 3 and (pixels.shape[2] in CHANNELS or pixels.shape[0] in CHANNELS))
+        return of_one and pixels.dtype.kind in "biuf"
     return isinstance(value, Image.Image | bytes | bytearray | Path)
 
 

@@ -76,7 +76,8 @@ def open_samples(
         reading: the columns and the limit, which spreads the samples evenly over the data.
         strict: whether a named column must be there; otherwise detection takes over.
         skip_bad: leave out unreadable images and empty texts (decodes every image once now) and list them in a note.
-        keep_bad: leave unreadable images and empty texts in their places; reading such an image raises DataError.
+        keep_bad: leave unreadable images and empty texts in their places; reading such an image raises DataError. No
+            label is read, so that two strings could be a pair of texts as well as a text and its class: DataError.
         name: of values that have none of their own.
 
     Raises:
@@ -229,7 +230,11 @@ def _of_values(values: Indexed, request: _Request) -> Samples:
         raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`")
     if not len(values):
         raise DataError(f"{where}: holds no samples: give at least one")
-    read = _Values(values, _is_pair(_read(values, 0, where)), request)
+    first = _read(values, 0, where)
+    if request.keep_bad and request.modality == "text" and _is_pair(first) and all(isinstance(x, str) for x in first):
+        two = "is two texts, a pair or a text and its label"
+        raise DataError(f"{where}: sample 0 {two}: give ((text, text), None) for a pair, (text, None) for one text")
+    read = _Values(values, _is_pair(first), request)
     places = spread_places(len(values), request.reading.limit)
     inputs: Sequence[Any] = Lazy(places, read.input)
     samples = Samples(where, request.modality, inputs if request.modality == "image" else list(inputs))

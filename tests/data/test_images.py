@@ -8,7 +8,7 @@ from PIL import Image
 from transformers.image_transforms import convert_to_rgb
 from transformers.image_utils import load_image
 
-from hydractl.data.images import EncodedImages, read_image, with_channels
+from hydractl.data.images import EncodedImages, is_one_image, read_image, with_channels
 from hydractl.errors import DataError
 from tests.data.conftest import image_table, noise, over_white, picture
 
@@ -33,6 +33,7 @@ def test_a_photo_shows_the_same_whatever_it_came_as(kind: str, tmp_path: Path) -
     for one in (content, path, str(path), {"bytes": None, "path": str(path)}, Image.open(path), *pixels):
         np.testing.assert_array_equal(np.asarray(with_channels(one, 3)), theirs)
         np.testing.assert_array_equal(np.asarray(with_channels(read_image(one), 3)), theirs)
+    assert [is_one_image(one) for one in pixels] == [True] * 4  # and not three grey images
 
 
 def test_a_sideways_tiff_of_one_channel_is_upright(tmp_path: Path) -> None:

@@ -170,6 +170,8 @@ def test_texts_pairs_of_texts_and_their_labels() -> None:
     samples = open_samples([(("a", "b"), "yes"), (["c", "d"], "no")], "text")
     assert (samples.inputs, samples.labels.tolist()) == ([("a", "b"), ("c", "d")], [1, 0])
     assert open_samples([(("a", "b"), None)], "text").label_problem == "holds no labels"
+    with pytest.raises(DataError, match="a pair or a text and its label"):  # where labels are not read
+        open_samples([("a", "b")], "text", keep_bad=True)
 
 
 def test_inputs_alone_and_odd_labels_will_do_for_ood_data() -> None:
