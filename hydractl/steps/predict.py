@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl.data.files import FILE_FORMATS
-from hydractl.data.reading import Reading, SkipBad
+from hydractl.data.files import FILE_FORMATS, files_below
+from hydractl.data.reading import Reading, SkipBad, parse_data_spec
 from hydractl.errors import DataError, OptionError
 from hydractl.inputs.bulk import Bulk, BulkPredictions
 from hydractl.inputs.models import Model, as_checkpoint
@@ -191,7 +191,11 @@ class Predict:
         identity = (
             fingerprint(as_checkpoint(self.model)) if isinstance(hydra, Hydra) else {"onnx": hydra.graph.file.sha256}
         )
-        conditions = {"model": identity, "options": options}
+        conditions = {
+            "model": identity,
+            "options": options,
+            "data": [*_versions([*several(self.inputs), *several(self.data)])],
+        }
         answer = partial(self._answered, reader)
         counts = Bulk(output, self.resume, self.force).write(entries, conditions, answer, watch)
         return BulkPredictions(output, counts, promise_of(hydra.calibration))
@@ -288,6 +292,18 @@ def several(sources: Any) -> Sequence[Any]:
     """Returns the paths or names in a list, or else what was given, which is one data set."""
     listed = isinstance(sources, list | tuple) and all(isinstance(source, str | Path) for source in sources)
     return sources if listed else [sources]
+
+
+def _versions(sources: Iterable[Any]) -> Iterator[str]:
+    """Yields what tells each table from one made again under its name, whose rows have the same names."""
+    for source in sources:
+        if not isinstance(source, str | Path):
+            yield from [source._fingerprint] if hasattr(source, "_fingerprint") else []  # of a table in memory
+        elif _is_data(str(source)):
+            place = Path(parse_data_spec(source).source)
+            files = [place / name for name in sorted(files_below(place))] if place.is_dir() else [place]
+            tables = (file.stat() for file in files if file.suffix.lower() in FILE_FORMATS and file.exists())
+            yield from (f"{status.st_size} bytes of {status.st_mtime_ns}" for status in tables)
 
 
 def _names(names: Names) -> list[str]:

@@ -20,6 +20,7 @@ from hydractl.inputs.rows import DataRows
 from hydractl.systems.networks import NetworkSystem
 from hydractl.watch import LOG
 from tests.cli.conftest import Command
+from tests.factories import images as drawn_images
 
 FORMS = ("csv", "jsonl", "parquet")
 
@@ -90,6 +91,19 @@ def test_an_interrupted_run_goes_on(vit: Path, images: Path, calls: list[int], f
     assert calls == [2] and found.counts.inputs == 12
     assert Path(f"out.{form}").read_bytes() == Path(f"whole.{form}").read_bytes()
     assert not Path(f"out.{form}.state").exists()
+
+
+def test_a_table_made_again_is_another(vit: Path, calls: list[int]) -> None:
+    def write(seed: int) -> None:  # rows of the same names
+        drawn_images(np.random.default_rng(seed), 12).to_parquet("images.parquet")
+
+    write(0)
+    calls[:] = [-1]
+    with pytest.raises(KeyboardInterrupt):
+        library.predict(vit, "images.parquet", output="out.csv")
+    write(1)
+    with pytest.raises(ArtifactError, match="another data"):
+        library.predict(vit, "images.parquet", output="out.csv", resume=True)
 
 
 @pytest.mark.parametrize("form", FORMS)
