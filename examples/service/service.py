@@ -49,9 +49,9 @@ class Service:
             logging.warning("ALARM: inputs have changed: hydractl monitor MODEL --merge %s", STATES / "*.json")
         if time.monotonic() > self.saved + SECONDS:
             self.save()
+        row = found.row(0)
         return {
-            "label": found.labels[0],
-            "confidence": found.msp.item(),
+            **({"label": row["label"], "confidence": row["msp"]} if "msp" in row else row),
             "typicality": None if found.typicality is None else found.typicality.item(),
             "ood": None if found.ood is None else found.ood.item(),
         }
