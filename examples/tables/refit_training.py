@@ -36,7 +36,7 @@ def trained(study: Study, starts: Sequence[Checkpoint], form: str, steps: int) -
 
 
 def pruned_members(study: Study) -> list[Checkpoint]:
-    """Returns members without random heads, or those of circuits; and without MLP units above a trunk, if some should go."""
+    """Returns members without random heads or those of circuits, and without MLP units above a trunk."""
     given = study.given
     networks = [study.network] * given.members
     if given.units:
