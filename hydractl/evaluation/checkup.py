@@ -305,7 +305,7 @@ def check_up(
 
 
 def _unseen(name: str, system: System, data: EvaluationData) -> tuple[EvaluationData, list[str]]:
-    """Returns the data without ID samples that made the system, and sentences on samples that are there twice."""
+    """Returns the data without ID samples that made the system, and sentences on samples that it or others know."""
     samples = data.id
     hashes = samples.content_hashes()
     masks = used_samples(name, system.histories, samples)
@@ -329,6 +329,11 @@ def _unseen(name: str, system: System, data: EvaluationData) -> tuple[Evaluation
         quick = key.role == "ood" and max(len(others), len(hashes)) <= QUICK
         if quick and (shared := int(np.isin(others.content_hashes(), hashes).sum())):
             findings.append(f"{shared} of {len(others)} samples of OOD data {key.name} are ID samples too")
+        if key.role == "ood" and (seen := used_samples(name, system.histories, others)):
+            count = f"{np.any([*seen.values()], axis=0).sum()} of {len(others)} samples of OOD data {key.name}"
+            findings.append(
+                f"{count} were used to make {name} (as {', '.join(seen)}): new ones may be detected less well"
+            )
     sets = {key: samples if key.role == "id" else others for key, others in data.sets.items()}
     return replace(data, sets=sets), findings
 

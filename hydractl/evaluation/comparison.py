@@ -29,7 +29,7 @@ from hydractl.evaluation.system_numbers import (
 )
 from hydractl.metrics.arrays import FloatArray
 from hydractl.surgery.provenance import exposed_to
-from hydractl.systems.saved import SavedAnswers, about_json, answer_conditions
+from hydractl.systems.saved import SavedAnswers, SavedPredictions, about_json, answer_conditions
 from hydractl.systems.system import Answering, Description, EvaluationData, KnownLeak, OnBatch, Running, SetKey, System
 from hydractl.tasks.embeddings import EmbeddingTable, kept_neighbours
 from hydractl.watch import Watcher
@@ -86,6 +86,10 @@ def open_comparison(
     data = None if open_data is None else open_data(next(iter(modalities)))
     for _, system in systems:
         system.check(data)
+    if data is None:
+        first, *others = (system for _, system in systems if isinstance(system, SavedPredictions))
+        for other in others:
+            other.check_beside(first)
     return Comparison(systems, data, settings, procedure)
 
 

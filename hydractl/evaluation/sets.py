@@ -110,7 +110,12 @@ def open_sets(
     for note in form_notes(data.id, (samples for key, samples in sets.items() if key.role == "ood")):
         on_note(note)
     for kind, severity in sources.corruptions:
-        sets[SetKey("shift", kind.name, severity=severity)] = corrupted(data.id, kind, severity, seed)
+        key = SetKey("shift", kind.name, severity=severity)
+        if key in sets:
+            raise OptionError(
+                f"`corrupt` {kind.name}:{severity}: `shift_data` has a set {key.path}: give it another name"
+            )
+        sets[key] = corrupted(data.id, kind, severity, seed)
     return data
 
 

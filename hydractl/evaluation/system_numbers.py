@@ -215,10 +215,10 @@ def resamples(requested: int | None, predictions: SystemPredictions, on_note: Ca
 
 
 def estimated(task: Task, table: Any, draws: int, seed: int) -> dict[str, tuple[float, Interval]]:
-    """Returns every number of a table of labelled samples with its interval."""
+    """Returns every number of a table of labelled samples with its interval, if each draw has the number."""
     numbers = {name: value for name, value in task.metrics(table).items() if value is not None}
     drawn = task.replicates(table, draws, seed) if numbers else {}
-    return {name: (value, _interval(_Estimate(drawn[name], value))) for name, value in numbers.items()}
+    return {name: (value, _interval(_Estimate(drawn[name], value))) for name, value in numbers.items() if name in drawn}
 
 
 def resample(

@@ -156,7 +156,9 @@ class RotaryConfig(KinConfig):
         return replace(super().embeddings(), token_types=self.type_vocab_size, learned=False)
 
     def encoder(self) -> TowerSpec:
-        named = (self.rope_parameters and self.rope_parameters.rope_theta, self.rope_theta, self.base)
+        named = [self.rope_theta, self.base]
+        if self.rope_parameters is not None:
+            named.insert(0, self.rope_parameters.rope_theta)
         return replace(super().encoder(), rotary=Rotary(next(theta for theta in named if theta is not None)))
 
 

@@ -254,8 +254,8 @@ class Calibrate:
     `predict` answers with the labels above their thresholds.
 
     For a regression, `interval` is the share of intervals around its numbers that hold the right one, by split
-    conformal prediction: every second sample fits how the error grows with the members' spread, the others the width.
-    One logit with a sigmoid gets a temperature by labels of 0 and 1, or intervals by other numbers.
+    conformal prediction: a random half of the samples fits how the error grows with the members' spread, the others
+    the width. One logit with a sigmoid gets a temperature by labels of 0 and 1, or intervals by other numbers.
 
     For a model that labels words, the temperature minimises the NLL of words, and `accuracy` is that of spans.
 

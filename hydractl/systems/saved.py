@@ -197,6 +197,37 @@ class SavedPredictions:
             if key.has_labels and self.labels is not None:
                 self._check_labels(key, match_labels(samples, self.labels, data.match).labels)
 
+    def check_beside(self, other: SavedPredictions) -> None:
+        """Raises DataError unless both are of the same samples, in order: differences are of each sample.
+
+        Where there is no data to compare with, sets, numbers of samples and labels tell.
+        """
+        here, there = self._measured, other._measured
+        if odd := sorted(here.keys() ^ there.keys()):
+            has, lacks = (self, other) if odd[0] in here else (other, self)
+            raise DataError(
+                f"{lacks.folder}: has no predictions for {odd[0]}, which {has.folder} has: save the same sets of both"
+            )
+        for place, key in here.items():
+            ours, theirs = read_answers(self.files[key], key), read_answers(other.files[there[place]], there[place])
+            if len(ours) != len(theirs):
+                raise DataError(
+                    f"{self.folder}: has predictions for {len(ours)} samples of {place}, but {other.folder} for "
+                    f"{len(theirs)}: save both on the same data"
+                )
+            if ours.truth is None or theirs.truth is None or self.labels != other.labels:
+                continue
+            if not np.array_equal(ours.truth, theirs.truth):
+                raise DataError(
+                    f"{self.folder}: the labels saved for {place} are not those of {other.folder}, in order: save both "
+                    "on the same data"
+                )
+
+    @property
+    def _measured(self) -> dict[str, SetKey]:
+        """The sets that are measured, by place."""
+        return {key.path: key for key in self.files if key.role != "calibration"}
+
     def _check_labels(self, key: SetKey, labels: NDArray[np.int64] | None) -> None:
         saved = read_answers(self.files[self._own(key)], key)
         if saved.member_logits is None:

@@ -148,7 +148,7 @@ class Numbers(Task):
     def trials(self, answers: Answers) -> Iterator[Trials]:
         intervals, fit, table = answers.calibration.intervals, answers.calibration.fit, self.table(answers)
         if intervals is not None and fit is not None and isinstance(table, NumberTable):
-            chance = by_ranks(fit.samples // 2, intervals.share)  # every second sample fits the width
+            chance = by_ranks(fit.samples // 2, intervals.share)  # half of the samples fit the width
             for held, name in zip(_held(table).T, answers.names, strict=True):
                 yield Trials("interval", intervals.share, held, name if len(answers.names) > 1 else "", chance)
 
@@ -282,8 +282,8 @@ def _ranks(values: FloatArray) -> FloatArray:
 def fit_intervals(values: FloatArray, spread: FloatArray, labels: FloatArray, share: float) -> FittedIntervals:
     """Returns the intervals that hold the right number in a share of samples like these.
 
-    Every second sample fits the deviation by maximum likelihood, the others its multiple by split conformal prediction,
-    so that the promise holds for exchangeable samples whatever the errors are like.
+    Half of the samples, drawn at random, fit the deviation by maximum likelihood, the others its multiple by split
+    conformal prediction, so that the promise holds for exchangeable samples whatever their errors and order are like.
 
     Args:
         values: [N,C], as the spread and the labels.
@@ -298,9 +298,11 @@ def fit_intervals(values: FloatArray, spread: FloatArray, labels: FloatArray, sh
     if rank > held:
         least = 2 * ceil(share / (1 - share) - 1e-9)
         raise DataError(f"{len(errors)} samples are too few for intervals of {100 * share:g} %: give {least} or more")
-    scale, floor = np.array([_deviation(*pair) for pair in zip(errors[::2].T, spread[::2].T, strict=True)]).T
+    order = np.random.default_rng(0).permutation(len(errors))
+    fit, measure = order[held:], order[:held]
+    scale, floor = np.array([_deviation(*pair) for pair in zip(errors[fit].T, spread[fit].T, strict=True)]).T
     deviation = np.hypot(spread * scale, floor)
-    width = np.sort(np.abs(errors[1::2]) / deviation[1::2], axis=0)[rank - 1]
+    width = np.sort(np.abs(errors[measure]) / deviation[measure], axis=0)[rank - 1]
     plain = np.hypot(np.sqrt(np.square(errors).mean(axis=0)), floor * LEAST)
     before, after = (float(gaussian_nll(errors, deviations).mean()) for deviations in (plain, deviation))
     intervals = Intervals(share, *map(tuple, np.stack([scale, floor, width]).tolist()))

@@ -59,6 +59,7 @@ REFUSED = f"""
 2 | --calib-data                            | {EVALUATE} --temperature=fit
 2 | NAME/SEVERITY=                          | {EVALUATE} --shift-data=fog=pets
 2 | blizzard                                | evaluate m0 --id-data=pets --corrupt=blizzard
+2 | a set shift/fog/3                       | {EVALUATE} --shift-data=fog/3=pets --corrupt=fog:3
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
 2 | pass both                               | {EVALUATE} --resume
 2 | no other system                         | {EVALUATE} --compare=vit

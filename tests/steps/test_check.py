@@ -71,8 +71,19 @@ def test_samples_that_made_the_model_are_left_out(place: Path) -> None:
     )
     checkup = library.check(place / "model", id_data=both, probes=0).checkup
     assert checkup.samples == 120 and any("120 of 240 samples" in finding for finding in checkup.findings)
+    odd = library.check(place / "model", id_data=place / "fresh", ood_data={"o": place / "known"}, probes=0).checkup
+    assert any("120 of 120 samples of OOD data o were used to make model" in finding for finding in odd.findings)
     with pytest.raises(DataError, match="all 120"):
         library.check(place / "model", id_data=place / "known")
+
+
+def test_a_number_that_some_draws_lack_is_left_out(tmp_path: Path) -> None:
+    texts = [f"cat {'dog ' * at}owl" for at in range(40)]  # a draw without the odd label has no correlation of ranks
+    model = library.calibrate(NUMBERS.save(tmp_path / "m"), id_data=[(text, float(len(text))) for text in texts])
+    quality = library.check(
+        model, id_data=[(text, float(text == texts[3])) for text in texts], probes=0
+    ).checkup.quality
+    assert "mse" in quality and "spearman" not in quality
 
 
 def test_oddities_of_the_data_are_told(place: Path) -> None:

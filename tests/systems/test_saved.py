@@ -132,6 +132,26 @@ def test_a_file_may_be_named_in_another_unicode_form(tmp_path: Path) -> None:
     assert SavedPredictions(tmp_path).samples(SetKey("ood", "\u00e9t\u00e9")) == 5
 
 
+def test_only_predictions_of_the_same_samples_are_compared(tmp_path: Path) -> None:
+    def save(name: str, labels: np.ndarray[Any, Any], *sets: str) -> SavedPredictions:
+        (tmp_path / name / "ood").mkdir(parents=True)
+        np.savez(tmp_path / name / "id.npz", logits=LOGITS[:, : len(labels)], labels=labels)
+        for each in sets:
+            np.savez(tmp_path / name / "ood" / f"{each}.npz", logits=LOGITS)
+        return SavedPredictions(tmp_path / name)
+
+    first = save("first", LABELS, "far")
+    save("same", LABELS, "far").check_beside(first)
+    for name, labels, sets, message in (
+        ("fewer", LABELS[:5], ["far"], "for 5 samples of id, but .*first for 6"),
+        ("turned", LABELS[::-1], ["far"], "labels saved for id are not those of .*first"),
+        ("lacking", LABELS, [], "lacking: has no predictions for ood/far"),
+        ("more", LABELS, ["far", "near"], "first: has no predictions for ood/near"),
+    ):
+        with pytest.raises(DataError, match=message):
+            save(name, labels, *sets).check_beside(first)
+
+
 def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         _ = SavedPredictions(tmp_path / "x").sets
