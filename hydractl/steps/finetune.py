@@ -113,10 +113,11 @@ class Finetune:
         if output is None:
             return [_Job(name, checkpoint) for name, checkpoint in networks]
         paths = output_paths(output, [name for name, _ in networks])
+        inputs = [*as_several(self.models), *as_several(self.sources.teacher)]
         if str(output).endswith("/"):
             make_folder(Path(str(output)))
         return [
-            _Job(*network, path, is_done(path, resume, force, self.models))
+            _Job(*network, path, is_done(path, resume, force, inputs))
             for network, path in zip(networks, paths, strict=True)
         ]
 

@@ -197,7 +197,7 @@ class Prune:
         if cut.units is not None:
             options["units"] = units_leaving(cut.units, checkpoint)
         named = options if self.refitting.refit is None else options | {"refit": ""}
-        paths = self._paths(checkpoint, cut.members, telling_name(checkpoint, named))
+        paths = self._paths(checkpoint, cut.members, telling_name(checkpoint, named), self._inputs(method.artifact))
         from hydractl.surgery.slicing import drop_heads, drop_units
 
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
@@ -245,7 +245,14 @@ class Prune:
         tell(watch, headless(pruned))
         return pruned
 
-    def _paths(self, network: Checkpoint, count: int | None, name: str = "") -> Sequence[Path | None]:
+    def _inputs(self, artifact: Artifact | None) -> list[object]:
+        """Returns the files that are read: the model, or the one that the artifact names, and the artifact."""
+        if artifact is None:
+            return [self.model]
+        named = None if artifact.model is None else artifact.model.reference
+        return [artifact.name, named if self.model is None else self.model]
+
+    def _paths(self, network: Checkpoint, count: int | None, name: str, inputs: list[object]) -> Sequence[Path | None]:
         """Returns the file of each member; a folder gets `name` if there is one network."""
         if self.output is None:
             return [None] * (count or 1)
@@ -255,7 +262,7 @@ class Prune:
         if str(self.output).endswith("/"):
             make_folder(Path(self.output))
         for path in paths:
-            refuse_existing(path, self.force, self.model)
+            refuse_existing(path, self.force, inputs)
         return paths
 
     def _pruning(

@@ -17,7 +17,7 @@ from hydractl.circuit.objective import Material
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.members import Limits, existing_members, named_circuits
-from hydractl.inputs.models import Model, ModelLike, as_member
+from hydractl.inputs.models import Model, ModelLike, as_member, as_several
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import function, option, remembered
@@ -163,10 +163,7 @@ class Select:
     def run(self, watch: Watcher) -> Selected:
         if self.resume and self.output is None:
             raise OptionError("`resume` needs an `output`: the state of a selection lies beside its file")
-        output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
-        for path in (output, hydra):
-            if path is not None:
-                refuse_existing(path, self.force, self.model)
+        output, hydra = self._paths()
         members = parse_members(self.members)
         from hydractl.data.ranks import join_ranks
         from hydractl.selection.greedy import require_enough
@@ -206,6 +203,22 @@ class Select:
                 selected.write(self.force)
                 run.remove_state()
         return selected
+
+    def _paths(self) -> tuple[Path | None, Path | None]:
+        """Returns the files of the record and of the fused members.
+
+        Raises:
+            OptionError: both are the same file.
+            OutputError: one is an input, or exists and `force` is not set.
+        """
+        output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
+        if output is not None and hydra is not None and output.resolve() == hydra.resolve():
+            raise OptionError(f"`output` and `hydra` are both {hydra}: name two files")
+        inputs = [self.model, *as_several(self.candidates.files), *as_several(self.candidates.circuit)]
+        for path in (output, hydra):
+            if path is not None:
+                refuse_existing(path, self.force, inputs)
+        return output, hydra
 
     def _check_task(self) -> None:
         """Raises OptionError for a network that embeds."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import hydractl as library
+from hydractl.checkpoint.contents import identity
 from hydractl.cli.app import COMMANDS
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
@@ -44,6 +45,12 @@ REFUSED = f"""
 1 | model.safetensors: is an input          | prune vit --method=random --budget=1 -o vit/model.safetensors --force
 1 | m0: is an input of this command         | select m0 --id-data=pets --random=3 --hydra=m0 --force
 1 | m0: is an input of this command         | finetune m0 --train-data=pets --steps=3 -o m0 --resume
+1 | m1: is an input of this command         | finetune m0 --train-data=pets --steps=3 --teacher=m1 -o m1 --force
+1 | m1: is an input of this command         | select vit m0 m1 --id-data=pets --hydra=m1 --force
+1 | c.json: is an input of this command     | {SELECT} --circuit=c.json -o c.json --force
+2 | --output and --hydra are both same      | select vit m0 m1 --id-data=pets --hydra=same -o ./same
+1 | c.json: is an input of this command     | prune vit --method=circuit --circuit=c.json --budget=1 -o c.json --force
+1 | m0: is an input of this command         | prune --method=circuit --circuit=of-m0.json --budget=1 -o m0 --force
 2 | neither steps nor epochs                 | {FINETUNE}
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
 2 | --joint                                 | {FINETUNE} --steps=3 --joint --apart
@@ -127,6 +134,7 @@ def folder(
     texts = {"empty.csv": "image,label\n", "empty.txt": "\n", "classes": "cat\n", "r.json": "{"}
     texts["suite.toml"] = "[tasks.pets]\nid_data = 'pets'\n"
     save_circuit(here / "c.json", (0, 0), (0, 1))
+    save_circuit(here / "of-m0.json", (1, 0), model={"reference": "m0", "sha256": identity(members[0].checkpoint)})
     for name, text in texts.items():
         (here / name).write_text(text)
     (here / "latin1.txt").write_bytes("é".encode("latin-1"))
