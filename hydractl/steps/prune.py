@@ -36,7 +36,7 @@ from hydractl.surgery.prune_methods import (
     choose_heads,
     notes,
 )
-from hydractl.watch import Watcher, tell
+from hydractl.watch import LOG, Watcher, tell
 
 Budget = Any  #: a number, or a share as in 33%
 
@@ -205,8 +205,11 @@ class Prune:
         members, (dropped, shares) = [], choose_cut(method, pruning, cut)
         with self.refitting.opened(checkpoint, self.reading, self.compute, watch) as refitter:
             for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
-                if number and method.seeded and method.id_data is None:  # each member draws heads of its own
-                    dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=self.seed + number))
+                if number and method.seeded and (method.id_data is None or cut.heads_alone):
+                    again = replace(self, seed=self.seed + number)  # each member draws heads or samples of its own
+                    if method.id_data is not None:
+                        pruning, seen = again._pruning(method, checkpoint, leaving, LOG)
+                    dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=again.seed))
                 made = _Made(drop_units(drop_heads(checkpoint, dropped), units), checkpoint, refitter)
                 of_member = options | {"search_data": seen} | ({} if cut.members is None else {"member": number})
                 members.append(PrunedMember(self._write(made, of_member, path, watch), dropped, path, units))

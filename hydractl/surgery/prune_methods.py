@@ -99,6 +99,11 @@ class UnitCut:
         if self.budget_macs is not None and self.budget_macs >= 1:
             raise OptionError(f"`budget_macs` {self.budget_macs:g}x: pruning only removes: choose a value below 1x")
 
+    @property
+    def heads_alone(self) -> bool:
+        """True if no MLP units go."""
+        return self.units is None and self.budget_macs is None
+
 
 @dataclass(frozen=True, eq=False)
 class Pruning:
@@ -381,7 +386,7 @@ def choose_cut(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Hea
         ArtifactError, DataError: see `choose_heads`.
         OptionError: there too; the method has no scores of units, less can go than wanted, or members would be alike.
     """
-    if cut.members is not None and cut.units is None and cut.budget_macs is None and not method.seeded:
+    if cut.members is not None and cut.heads_alone and not method.seeded:
         raise OptionError(
             f"`members` {cut.members}: all would be the same by {method.name}: draw from a `pool` of a circuit, or "
             "give `units`"

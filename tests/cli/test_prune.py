@@ -118,6 +118,18 @@ def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit:
     assert "6 of 12 samples were used" in hydractl("evaluate", "m1", "--id-data", images).err
 
 
+@pytest.mark.parametrize("method", ["taylor", "taylor-oneshot", "deviation"])
+def test_each_member_draws_its_samples_as_a_run_with_that_seed(vit: Path, images: Path, method: str) -> None:
+    options: dict[str, Any] = {"method": method, "id_data": str(images), "samples": 2, "budget": 3}
+    made = hydractl.prune(vit, **options, members=4, seed=5).members
+    alone = [hydractl.prune(vit, **options, seed=seed) for seed in range(5, 9)]
+    assert [member.dropped for member in made] == [single.dropped for single in alone]
+    seen = [[network.checkpoint.provenance["search_data"] for network in networks] for networks in (made, alone)]
+    assert seen[0] == seen[1] and seen[0][0] != seen[0][1]
+    dealt = hydractl.prune(vit, **options, units=4, members=2, seed=5).members  # units are dealt out by one score
+    assert dealt[0].dropped == dealt[1].dropped and dealt[0].units != dealt[1].units
+
+
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_prune_by_taylor_at_once_is_pruning_by_the_scores_of_the_whole_model(
     hydractl: Command, here: Path, vit: Path, images: Path, scope: str
