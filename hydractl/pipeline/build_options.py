@@ -14,9 +14,11 @@ import tomli_w
 from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.manifest import fingerprint
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
+from hydractl.inputs.models import as_checkpoint
 from hydractl.inputs.refitting import ENOUGH
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
 from hydractl.options import Option, declared, flat, make, option, with_options
@@ -237,7 +239,7 @@ def begun(build: B, folder: Path) -> B | None:
     """Returns the build that began in a folder, with the plan it began with; None if none did.
 
     Raises:
-        OutputError: it began with other options, or its record is damaged.
+        OutputError: it began with other options or networks, or its record is damaged.
     """
     record = folder / BEGUN
     if not lexists(record):
@@ -256,13 +258,29 @@ def begun(build: B, folder: Path) -> B | None:
                 f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give the "
                 "same again"
             )
+    networks = fields.get("networks", {})  # which a record of an older version lacks
+    if not isinstance(networks, dict):
+        raise origin.refusal("is not a record of a build")
+    for place, hashes in _networks(build, folder).items() if networks else ():
+        if networks.get(place) != hashes:
+            raise OutputError(
+                f"{folder}: began with another network in {path_seen_from(place, '.', str(folder))}: name another "
+                "folder as `output`, or put the network back"
+            )
     return with_options(build, planned)
+
+
+def _networks(build: BuildOptions, folder: Path) -> dict[str, dict[str, str]]:
+    """Returns hashes of the network and of the teachers, by their paths seen from a folder."""
+    networks = [str(network) for network in (build.model, *build.learning.teacher)]
+    return {path_seen_from(name, str(folder)): fingerprint(as_checkpoint(name)) for name in networks}
 
 
 def record(build: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:
     """Returns the record of a build that begins."""
     values = flat(planned)
-    content = {"options": _options_of(build, folder), "plan": {name: values[name] for name in PLANNED}}
+    plan = {name: values[name] for name in PLANNED}
+    content = {"options": _options_of(build, folder), "networks": _networks(build, folder), "plan": plan}
     return f"{json.dumps(content, indent=2)}\n".encode()
 
 

@@ -16,19 +16,21 @@ from typing import Annotated
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 import hydractl as library
 from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.output import mark
+from hydractl.errors import OutputError
 from hydractl.families.load import read_checkpoint
 from hydractl.inputs.members import Limits
 from hydractl.inputs.result import Result
-from hydractl.options import Option
+from hydractl.options import Option, make
 from hydractl.pipeline import stages as pipeline
-from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.build_options import BuildOptions, begun
 from hydractl.pipeline.stages import Given, Made, Stage, makefile
 from hydractl.pipeline.thinning import cost, families
-from hydractl.steps.build import cautions
+from hydractl.steps.build import Build, cautions
 from hydractl.text import printable
 from hydractl.watch import Watcher
 from tests.cli.conftest import LABELS, Command, save_vit
@@ -168,6 +170,20 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     assert (refused.code, "began with --seed not given, now it is 1" in refused.err) == (1, True)
     assert hydractl(*ARGUMENTS, "--quiet").code == 0
     assert (here / "built" / "hydra.safetensors").read_bytes() == whole
+
+
+@pytest.mark.parametrize("replaced", ["vit", "teacher"])
+def test_it_does_not_go_on_with_another_network_under_the_same_path(here: Path, replaced: str) -> None:
+    save_vit(here / "teacher")
+    build = make(Build, {"model": "vit", "teacher": ["teacher"], "id_data": "pets", "output": "built"})
+    build._begin(build)
+    assert begun(build, Path("built")) is not None
+    file = here / replaced / "model.safetensors"
+    weights = load_file(file)
+    name = min(weights)
+    save_file({**weights, name: weights[name] + 1}, file, {"format": "pt"})
+    with pytest.raises(OutputError, match=f"^built: began with another network in {replaced}: .*`output`"):
+        begun(build, Path("built"))
 
 
 def test_the_lines_of_a_dry_run_do_what_the_build_does(hydractl: Command, here: Path) -> None:
