@@ -13,7 +13,6 @@ from torch import Tensor
 
 from hydractl.errors import DataError
 from hydractl.ood.score import FitSamples, OodScore, Outputs, State, as_state, flagged, typicality
-from hydractl.ood.statistics import rank_in_class
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -58,8 +57,10 @@ class Fitting:
     def fold(self) -> IntArray:
         """The fold of each sample, `[N]`: evenly by class, or at random without labels."""
         labels = self.inside.labels
-        order = np.random.default_rng(0).permutation(self.inside.samples) if labels is None else rank_in_class(labels)
-        return order % FOLDS
+        if labels is None:
+            return np.random.default_rng(0).permutation(self.inside.samples) % FOLDS
+        # Going on from class to class: many classes of few samples would otherwise all start with fold 0.
+        return np.argsort(np.argsort(labels, kind="stable")) % FOLDS
 
     @property
     def folds(self) -> int:

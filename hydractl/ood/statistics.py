@@ -1,4 +1,4 @@
-"""Statistics that fits share: shrunk covariances, and ranks within classes."""
+"""Statistics that fits share: shrunk covariances, distances and lengths."""
 
 from __future__ import annotations
 
@@ -89,19 +89,3 @@ def unit_length(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     import numpy as np
 
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float64).tiny))
-
-
-def rank_in_class(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns how many samples of its class come before each, `[N]`.
-
-    >>> import numpy as np
-    >>> rank_in_class(np.array([3, 1, 3, 3, 1])).tolist()
-    [0, 0, 1, 2, 1]
-    """
-    import numpy as np
-
-    order = np.argsort(labels, kind="stable")
-    ordered = labels[order]
-    ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[order] = np.arange(len(labels)) - np.searchsorted(ordered, ordered, "left")
-    return ranks

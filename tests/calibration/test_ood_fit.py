@@ -12,6 +12,7 @@ from hydractl.checkpoint.calibration import Calibration
 from hydractl.errors import DataError
 from hydractl.metrics.arrays import FloatArray, IntArray
 from hydractl.model.answering import OodHead
+from hydractl.ood.fit import Fitting
 from hydractl.ood.ood_scores import OOD_SCORES, find_ood_score
 from hydractl.ood.score import Outputs
 from hydractl.tasks.all_tasks import find_task
@@ -107,6 +108,21 @@ def test_a_handful_of_samples_is_fitted_or_refused(score: str, count: int) -> No
     except DataError:
         return  # in one line, as every error that a user can cause
     assert found.accepted.samples == count
+
+
+@pytest.mark.parametrize("score", ["msp", "layers"])
+def test_classes_of_one_sample_each_spread_over_the_folds(score: str) -> None:
+    many = replace(answers(120, 0), truth=np.random.default_rng(0).permutation(120))
+    assert 100 < fit_ood(Held(many, {}, {}), Wanted(score, 0.95), lambda text: None).accepted.kept < 120
+
+
+@pytest.mark.parametrize("classes", [1, 7, 90, 400])
+def test_folds_are_balanced_in_all_and_in_each_class(classes: int) -> None:
+    labels = np.random.default_rng(1).integers(0, classes, 333)
+    fitting = Fitting(find_ood_score("msp"), replace(answers(333, 0), truth=labels).to_score())
+    for part in (fitting.fold, *(fitting.fold[labels == label] for label in range(classes))):
+        counts = np.bincount(part, minlength=20)
+        assert len(counts) == 20 and np.ptp(counts) <= 1
 
 
 def test_a_profile_says_which_layer_is_odd() -> None:
