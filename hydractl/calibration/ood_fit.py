@@ -146,7 +146,7 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
         tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome[:-1]]))
     if not all(tensor.isfinite().all() for tensor in tensors.values()):
         raise DataError(f"the OOD score {row.name} has no finite fit to these samples: give samples that differ more")
-    accepted = _accepted(result, request.accept)
+    accepted = _accepted(result, held, request.accept)
     fit = OodFit(row.name, accepted.samples, request.accept)
     sets = None
     if held.inside.truth is not None and (request.fixed or held.inside.places is not None):
@@ -173,14 +173,15 @@ def _ascending(values: FloatArray) -> torch.Tensor:
     return torch.from_numpy(values).float()
 
 
-def _accepted(fit: _Fit, accept: float) -> Accepted:
+def _accepted(fit: _Fit, held: Held, accept: float) -> Accepted:
     """Returns the share of ID samples that fits and quantiles accept which do not know them.
 
     Raises:
         DataError: it is not the share that is promised, beyond all chance.
     """
     count = fit.fitting.inside.samples
-    kept = Accepted(count, fit.fitting.accepted(accept))
+    shifted = [answers.to_score() for answers in held.shifted.values()]
+    kept = Accepted(count, fit.fitting.accepted(accept, shifted))
     low, high = kept.interval(BROKEN)
     if not fit.shifted and not low <= accept <= high:
         flags = "flags too many inputs" if kept.share < accept else "would hardly flag anything"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -106,16 +106,21 @@ class Fitting:
     def _within(self, folds: IntArray | int) -> FitSamples:
         return self.inside.subset(np.flatnonzero(np.isin(self.fold, folds)))
 
-    def accepted(self, accept: float) -> int:
+    def accepted(self, accept: float, shifted: Sequence[FitSamples] = ()) -> int:
         """Returns how many of the ID samples are not flagged by fits and quantiles that do not know them.
 
         What the stored fit and quantiles do to new samples, seen on old ones: a fifth is new to the others.
+
+        Args:
+            shifted: samples whose scores join the quantiles, as they do in the file.
         """
         kept = 0
         for number in range(min(CHECKS, self.folds)):
             fresh = np.arange(number, self.folds, CHECKS)
-            scores = torch.from_numpy(totals(self.scores(self.state(*fresh), self._within(fresh))))
-            typical = typicality(scores, torch.from_numpy(np.sort(self._quantiles(fresh))))
+            state = self.state(*fresh)
+            scores = torch.from_numpy(totals(self.scores(state, self._within(fresh))))
+            welcome = [self._quantiles(fresh), *(totals(self.scores(state, samples)) for samples in shifted)]
+            typical = typicality(scores, torch.from_numpy(np.sort(np.concatenate(welcome))))
             kept += int((~flagged(typical, accept)).sum())
         return kept
 

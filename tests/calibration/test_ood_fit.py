@@ -141,6 +141,12 @@ def test_shifted_samples_count_as_usual() -> None:
     found = fit_ood(replace(held(200, 0), shifted=shifted), Wanted("layers", 0.9), lambda text: None)
     before, after = found.shift["b"]
     assert before > 0.9 and after < 0.35
+    # Fewer ID samples are flagged by these quantiles: the share that is printed is what the file does.
+    fresh = torch_answers(answers(2000, 9))
+    stored = OodHead.of(found.fitted, "cpu", torch.float64)
+    share = 1 - stored.flags(stored(fresh).typicality).double().mean().item()
+    low, high = found.accepted.interval(0.99)
+    assert share > 0.95 and low <= share <= high
 
 
 def test_a_promise_that_is_not_kept_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
