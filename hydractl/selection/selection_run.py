@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order, without
+from hydractl.checkpoint.manifest import fingerprint
 from hydractl.checkpoint.output import StateFolder, write_bytes
 from hydractl.circuit.objective import Material, ScoringData
 from hydractl.circuit.replay import Hidden, embed
@@ -340,7 +340,7 @@ class SelectionRun:
     @property
     def conditions(self) -> dict[str, Any]:
         """The model and the samples that every state depends on."""
-        return {"model": identity(self.material.checkpoint), **self.material.data_identity()}
+        return {"model": fingerprint(self.material.checkpoint), **self.material.data_identity()}
 
     def store(self, pool: CandidatePool) -> Store | None:
         """Returns the folder of the logits: beside the selection; None on ranks that do not lead."""
@@ -349,7 +349,7 @@ class SelectionRun:
         conditions = {
             **self.conditions,
             "candidates": [list(map(list, in_candidate_order(candidate.dropped))) for candidate in pool.dropped],
-            "files": [identity(member) for member in pool.files],
+            "files": [fingerprint(member) for member in pool.files],
             **{name: self.options.get(name) for name in ("batch_size", "dtype", "template")},
         }
         folder = self.selection.with_name(f"{self.selection.name}.state")

@@ -127,6 +127,7 @@ class ExtractCircuit:
     force: Force = False
 
     def run(self, watch: Watcher) -> Extracted:
+        from hydractl.checkpoint.manifest import fingerprint
         from hydractl.data.ranks import join_ranks
         from hydractl.tasks.all_tasks import find_task
 
@@ -142,7 +143,7 @@ class ExtractCircuit:
         search = Search(candidates, budget)
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
-        conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
+        conditions = {"model": fingerprint(tasks.first.checkpoint), **tasks.data_identity(), **options}
         journal = None if self.output is None else SearchJournal(state_file(Path(self.output), objectives), conditions)
         with join_ranks(tasks.first.device) as ranks, claim(journal.path if journal and ranks.leads else None):
             data = tasks.scoring_data(self.compute.batch_size, ranks)

@@ -15,7 +15,6 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch, Batches
 from hydractl.errors import NotFiniteError, TrainingError
@@ -43,6 +42,7 @@ from hydractl.training.losses import (
     pair_logits,
 )
 from hydractl.training.network import (
+    as_written,
     build_network,
     build_optimizer,
     build_schedule,
@@ -106,9 +106,8 @@ def validate(model: Hydra, batches: Batches) -> Validation:
         parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
     logits = torch.cat([part.member_logits for part in parts], 1)
     labels = torch.cat([part.labels for part in parts if part.labels is not None])
-    task, temperature = model.task, Calibration(model.calibration.temperature)
-    answers = Answers(task=task, member_logits=logits.numpy(), truth=labels.numpy(), calibration=temperature)
-    return Validation.of(task.metrics(task.table(answers)))
+    answers = Answers(task=model.task, member_logits=logits.numpy(), truth=labels.numpy())
+    return Validation.of(model.task.metrics(model.task.table(answers)))
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:
@@ -354,7 +353,8 @@ def _train(run: Run, parts: Sequence[ShuffledSamples], on_step: Callable[[Progre
 def _validate(run: Run, batches: Batches) -> None:
     recipe = run.training.recipe
     check = validate_pairs if recipe.loss == "contrastive" else validate
-    result = check(run.network, batches)
+    with as_written(run.network, run.checkpoint):
+        result = check(run.network, batches)
     run.note({name: value for name, value in asdict(result).items() if value is not None})
     if result.better_than(run.best):
         run.best, run.best_step = result, run.step

@@ -1,6 +1,7 @@
 """A checkpoint as a network that trains in place, and back: its classifier, the tensors that train, their optimiser."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import ceil
 from typing import Any, Literal
@@ -30,11 +31,15 @@ FUSED = ("adam", "adamw")
 
 
 def build_network(checkpoint: Checkpoint, recipe: Recipe) -> Hydra:
-    """Returns the network on the CPU, in float32 or wider, with the recipe's dropout; only what trains is unfrozen."""
+    """Returns the network on the CPU, in float32 or wider, with the recipe's dropout; only what trains is unfrozen.
+
+    It is not calibrated, as its result is not.
+    """
     spec = checkpoint.spec
     if recipe.dropout >= 0:
         spec = replace(spec, towers=tuple(replace(tower, dropout=recipe.dropout) for tower in spec.towers))
-    model = load_checkpoint(replace(checkpoint, spec=spec), "cpu", training_dtype(checkpoint))
+    plain = replace(checkpoint, spec=spec, calibration=NOT_CALIBRATED)
+    model = load_checkpoint(plain, "cpu", training_dtype(checkpoint))
     chosen = trained_names(checkpoint.spec, recipe.train_only, recipe.freeze_below)
     for name, parameter in model.named_parameters():
         # A layer without heads has tensors without numbers, which no gradient reaches.
@@ -65,6 +70,21 @@ def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
     numbers = model.state_dict()
     tensors = {name: in_memory(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
     return replace(checkpoint, tensors=tensors, calibration=NOT_CALIBRATED)
+
+
+@contextmanager
+def as_written(model: Hydra, checkpoint: Checkpoint) -> Iterator[None]:
+    """Gives a network the numbers that its file will have, of fewer bits than those that train, for a while."""
+    trained = [
+        (parameter, parameter.data, checkpoint.tensors[name].dtype) for name, _, parameter in trained_parameters(model)
+    ]
+    try:
+        for parameter, numbers, dtype in trained:
+            parameter.data = numbers if dtype == numbers.dtype else numbers.to(dtype).to(numbers.dtype)
+        yield
+    finally:
+        for parameter, numbers, _ in trained:
+            parameter.data = numbers
 
 
 def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below: int = 0) -> frozenset[str]:
@@ -103,7 +123,8 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
 
 def decays(name: str, slot: Slot) -> bool:
     """Returns whether weight decay applies to a tensor: not to biases, norms and a scale."""
-    return not name.endswith(".bias") and slot.group != "norm" and len(slot.shape) > 0
+    part, _, kind = name.rpartition(".")
+    return kind != "bias" and slot.group != "norm" and not part.endswith("norm") and len(slot.shape) > 0
 
 
 def _is_part(part: str, name: str, slot: Slot) -> bool:
