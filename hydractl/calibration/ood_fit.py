@@ -139,8 +139,7 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
     else:
         result = _fit(find_ood_score(DEFAULT if request.score == AUTO else request.score), held, request)
     row, state = result.fitting.row, result.fitting.whole
-    kinds = {name: torch.float16 if name in row.half else torch.float32 for name in row.stored}
-    tensors = {name: tensor.to(kinds[name]) for name, tensor in state.items()}
+    tensors = {name: _halved(tensor) if name in row.half else tensor.float() for name, tensor in state.items()}
     tensors[QUANTILES] = _ascending(thinned(totals(result.welcome)))
     if row.parts is not None:
         tensors[PROFILE] = _ascending(np.stack([thinned(layer) for layer in result.welcome[:-1]]))
@@ -167,6 +166,17 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
     shift, recalled = _shift(result, request.accept), measure_recall(answers)
     return FoundOod(fitted, choice, accepted, shift, sets=sets, recall=recall, recalled=recalled)
+
+
+def _halved(whitening: torch.Tensor) -> torch.Tensor:
+    """Returns what divides vectors of length 1 in float16, or in float32 where they hardly differ.
+
+    It is infinite where the samples differ by no more than float32 rounds such vectors.
+    """
+    half, least = whitening.half(), torch.finfo(torch.float32).eps
+    if half.isfinite().all():
+        return half
+    return torch.where(whitening.abs() < 1 / least, whitening, torch.inf).float()
 
 
 def _ascending(values: FloatArray) -> torch.Tensor:

@@ -171,3 +171,18 @@ def test_samples_that_are_all_alike_are_refused() -> None:
     alike = replace(one.inside, hidden=[np.ones_like(layer) for layer in one.inside.hidden])
     with pytest.raises(DataError, match="differ more"):
         fit_ood(replace(one, inside=alike), Wanted("layers", 0.9), lambda text: None)
+
+
+def test_samples_that_differ_little_are_fitted_in_float32() -> None:
+    def close(samples: Answers) -> Answers:
+        return replace(samples, hidden=[100 + layer / 1e3 for layer in samples.hidden])
+
+    fitted = fit_ood(held(200, 0).change(close), Wanted("layers", 0.9), lambda text: None).fitted
+    assert fitted.tensors["hidden_whiten"].kind == "F32" and fitted.tensors["last_whiten"].kind == "F16"
+    stored, odd = OodHead.of(fitted, "cpu", torch.float64), 9.0 * np.arange(WIDTH)
+    fresh = answers(300, 9)
+    moved = replace(fresh, hidden=[layer + odd for layer in fresh.hidden])
+    usual, away = (
+        stored.flags(stored(torch_answers(close(each))).typicality).double().mean() for each in (fresh, moved)
+    )
+    assert 0.03 < usual < 0.2 and away > 0.95
