@@ -89,13 +89,16 @@ class LabelledAnswers:
         return np.asarray(self.best == self.labels)
 
     @property
-    def promised(self) -> tuple[FloatArray, BoolArray, IntArray]:
-        """The MSP of the answers that may be sure, whether they are right, and their classes; spans have class 0."""
+    def promised(self) -> tuple[FloatArray, BoolArray, IntArray, IntArray | None]:
+        """The MSP of the answers that may be sure, whether they are right, their classes, and sentences of spans.
+
+        Spans have class 0.
+        """
         msp = self.probabilities.max(-1)
         if self.sentences is None:
-            return msp, self.right, self.best
+            return msp, self.right, self.best, None
         spans = find_spans(self.names, self.sentences, self.best, msp, labels=self.labels)
-        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
+        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64), spans.sentences
 
 
 def fit_sets(answers: LabelledAnswers, promises: WantedPromises) -> PromisedSets | None:
@@ -131,7 +134,7 @@ def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float,
     accuracy = promises.accuracy
     if accuracy is None:
         return None
-    msp, right, best = answers.promised
+    msp, right, best, samples = answers.promised
     groups = {"": np.ones(len(best), bool)}
     if promises.by_class:
         groups = {name: best == number for number, name in enumerate(answers.names)}
@@ -139,7 +142,10 @@ def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float,
     share = f"{100 * accuracy:g} %"
     if min(counts.values()) < enough:
         raise _too_few(f"`accuracy` {share}", counts, enough, "answers", by_class=promises.by_class)
-    bounds = {name: sure_from(msp[group], right[group], accuracy) for name, group in groups.items()}
+    bounds = {
+        name: sure_from(msp[group], right[group], accuracy, None if samples is None else samples[group])
+        for name, group in groups.items()
+    }
     lacking = [name for name, least in bounds.items() if least is None]
     if lacking:
         of = f" of class {lacking[0]!r}" if promises.by_class else ""
@@ -153,7 +159,7 @@ def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float,
 
 def measure_sure(answers: LabelledAnswers, fit: OodFit) -> Sure | None:
     """Returns how sure answers do, or spans of words; None if a file promises nothing of them, or there are none."""
-    msp, right, best = answers.promised
+    msp, right, best, _ = answers.promised
     sure = fit.sure(msp, best)
     if sure is None or fit.accuracy is None or not len(sure):
         return None

@@ -100,12 +100,13 @@ def _recalled(answers: Answers) -> Iterator[Trials]:
 def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> CheckedPromise:
     fit, cases = answers.calibration.fit, len(trials.kept)
     fitted = trials.fitted or ceil((0 if fit is None else fit.samples) * cases / samples)
-    chance, level = trials.chance or _of_bound(fitted, trials.promised), LEVEL / promises
-    allowed = _allowed(cases, *chance, level)
-    failed = float((1.0 - trials.kept).sum())
+    chance, level = trials.chance or _of_bound(ceil(fitted / trials.effect), trials.promised), LEVEL / promises
+    independent = cases / trials.effect
+    allowed = _allowed(ceil(independent), *chance, level)
+    failed = float((1.0 - trials.kept).sum()) / trials.effect
     needed = _needed(1 - trials.promised, *chance, level)
-    state: State = "kept" if needed is not None and cases >= needed else "too few to tell"
-    seen = exact_share(cases - failed, cases)
+    state: State = "kept" if needed is not None and independent >= needed else "too few to tell"
+    seen = exact_share(independent - failed, independent)
     assert seen is not None
     return CheckedPromise(
         trials.promise,
@@ -113,9 +114,9 @@ def _judged(trials: Trials, samples: int, answers: Answers, promises: int) -> Ch
         trials.promised,
         cases=cases,
         seen=seen,
-        least=1 - allowed / cases,
+        least=1 - allowed / independent,
         state="broken" if failed >= allowed + 1 - 1e-6 else state,
-        needed=None if needed is None else ceil(needed * samples / cases),
+        needed=None if needed is None else ceil(needed * samples / independent),
     )
 
 

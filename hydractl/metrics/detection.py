@@ -174,7 +174,38 @@ def least_answers(accuracy: float) -> int:
     return ceil(round(log(0.05) / log(accuracy), 9))
 
 
-def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> float | None:
+def design_effects(correct: BoolArray, samples: IntArray) -> FloatArray:
+    """Returns by how much the share of wrong answers among the first 1, 2, ... varies more than a binomial's, `[N]`.
+
+    Answers of one sample are alike. The variance is that of a ratio of sums over samples (Kish 1965), 1 at least.
+
+    Args:
+        correct: [N].
+        samples: [N], the sample of each answer.
+
+    >>> design_effects(np.array([True, True, False, False]), np.array([0, 0, 1, 1])).round(2).tolist()
+    [1.0, 1.0, 2.67, 4.0]
+    """
+    order = np.argsort(samples, kind="stable")
+    wrong, starts = (~correct[order]).astype(np.float64), np.r_[True, np.diff(samples[order]) != 0]
+    first = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
+    sums = np.cumsum(wrong)
+    before, count = sums - wrong - (sums - wrong)[first], np.arange(len(order)) - first + 1.0
+    # What each answer adds to the sums over samples of wrong^2, wrong * count and count^2, and to their number.
+    added = np.stack([wrong * (2 * before + 1), before + wrong * count, 2 * count - 1, starts])
+    totals = np.empty_like(added)
+    totals[:, order] = added
+    squares, products, counts, sizes = totals.cumsum(-1)
+    answered = np.arange(1, len(order) + 1)
+    share = np.cumsum(~correct) / answered
+    spread = squares - 2 * share * products + share**2 * counts
+    variance = np.maximum(answered * share * (1 - share), 1e-12)
+    return np.asarray(np.maximum(sizes / np.maximum(sizes - 1, 1) * spread.clip(min=0) / variance, 1))
+
+
+def sure_from(
+    confidence: FloatArray, correct: BoolArray, accuracy: float, samples: IntArray | None = None
+) -> float | None:
     """Returns the lowest confidence from which answers are right as often as wanted; None if there is none.
 
     Counts a share of right answers by its one-sided 95 % bound (Clopper & Pearson 1934), not as seen on the samples.
@@ -183,6 +214,7 @@ def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> fl
         confidence: [N].
         correct: [N].
         accuracy: above 0 and below 1.
+        samples: [N], the sample of each answer, where samples have several: these count by their design effect.
 
     >>> sure_from(np.repeat([0.1, 0.9], 100), np.repeat([False, True], 100), 0.97)
     0.9
@@ -192,8 +224,12 @@ def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> fl
     levels, ranks = np.unique(-confidence, return_inverse=True)
     answered = np.bincount(ranks).cumsum()
     wrong = np.bincount(ranks, weights=~correct).cumsum()
+    effects: FloatArray | float = 1.0
+    if samples is not None:
+        order = np.argsort(-confidence, kind="stable")
+        effects = design_effects(correct[order], samples[order])[answered - 1]
     with np.errstate(invalid="ignore"):  # no right answer: a bound of nothing
-        bounds = betaincinv(answered - wrong, wrong + 1, 0.05)
+        bounds = betaincinv((answered - wrong) / effects, wrong / effects + 1, 0.05)
     enough = np.flatnonzero(bounds >= accuracy)
     return float(-levels[enough[-1]]) if enough.size else None
 

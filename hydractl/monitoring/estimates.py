@@ -81,7 +81,7 @@ def _around(value: float, variance: float) -> ShareEstimate:
     return ShareEstimate(*(min(max(bound, 0.0), 1.0) for bound in (value, value - wide, value + wide)))
 
 
-def exact_share(count: float, of: int) -> ShareEstimate | None:
+def exact_share(count: float, of: float) -> ShareEstimate | None:
     """Returns a share with its 95 % interval by Clopper and Pearson (1934); None of nothing."""
     if not of:
         return None

@@ -31,6 +31,7 @@ from hydractl.metrics.classification import (
     numbers_of_classes,
     tabulate,
 )
+from hydractl.metrics.detection import design_effects
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 from hydractl.ood.ood_scores import DEFAULT
 from hydractl.tasks.task import (
@@ -125,11 +126,17 @@ class Classes(Task):
         logits, labels = answers.labelled
         p = mean_probabilities(logits, answers.calibration.divisor).astype(logits.dtype)
         if fit is not None and fit.accuracy is not None:
-            msp, right, best = self.claims(p, answers)
+            msp, right, best, sentences = self.claims(p, answers)
             sure = fit.sure(msp, best)
             for label, of in _groups(answers.names, fit.confidences):
                 if sure is not None:
-                    yield Trials("accuracy", fit.accuracy, right[sure & ((best == label) | (label is None))], of)
+                    cases = sure & ((best == label) | (label is None))
+                    effect = (
+                        1.0
+                        if sentences is None or not cases.any()
+                        else float(design_effects(right[cases], sentences[cases])[-1])
+                    )
+                    yield Trials("accuracy", fit.accuracy, right[cases], of, effect=effect)
         if sets is not None:
             covered = class_sets(p, sets.least)[np.arange(len(labels)), labels]
             counts = None if fit is None or fit.baseline is None else fit.baseline.labels
@@ -138,14 +145,16 @@ class Classes(Task):
                 cases = covered[(labels == label) | (label is None)]
                 yield Trials("sets", sets.coverage, cases, of, by_ranks(samples, sets.coverage))
 
-    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray]:
+    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray, IntArray | None]:
         """Returns the confidence of what may be sure, whether it is right, and its class; see `OodFit.sure`.
+
+        The last is the sample of each, None where every sample has one.
 
         Args:
             p: the probabilities of the answers.
         """
         best = p.argmax(-1)
-        return p.max(-1), best == answers.truth, best
+        return p.max(-1), best == answers.truth, best, None
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns labels, probabilities `[N,C]`, MSP, entropy and mutual information `[N]`, and what is promised."""

@@ -114,6 +114,7 @@ class Trials(NamedTuple):
         chance: a and b of the beta distribution of the share that fails, over calibration sets, where it follows from
             ranks; None where a one-sided 95 % bound was fitted.
         fitted: how many cases a bound was fitted on; None for as many a sample as here.
+        effect: by how much the share kept varies more than that of independent cases.
     """
 
     promise: str
@@ -122,6 +123,7 @@ class Trials(NamedTuple):
     of: str = ""
     chance: tuple[float, float] | None = None
     fitted: int | None = None
+    effect: float = 1.0
 
 
 def by_ranks(samples: int, share: float) -> tuple[float, float]:

@@ -98,11 +98,11 @@ class Words(Classes):
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return word_replicates(table, draws, seed)
 
-    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray]:
-        """Returns the confidence of spans, whether they are right, and zeros: one bound is for all of them."""
+    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray, IntArray | None]:
+        """Returns the confidence of spans, whether they are right, zeros (one bound is for all), and sentences."""
         assert answers.places is not None and answers.truth is not None
         spans = find_spans(answers.names, answers.places[:, 0], p.argmax(-1), p.max(-1), labels=answers.truth)
-        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64)
+        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64), spans.sentences
 
     def true_parts(self, answers: Answers) -> TrueParts:
         assert answers.places is not None and answers.truth is not None

@@ -59,6 +59,15 @@ def test_sure_answers_are_right_as_promised(by_class: bool) -> None:
     assert np.mean(broken) < 0.08
 
 
+def test_four_spans_of_a_text_that_are_right_together_count_as_one() -> None:
+    # 380 of 400 show nine in ten, 95 of 100 do not.
+    p, right = np.full((400, 2), [0.1, 0.9]), np.repeat(np.arange(100) >= 5, 4)
+    labels, names, wanted = right.astype(np.int64), ("O", "B-X"), WantedPromises(accuracy=0.9)
+    assert fit_sure(LabelledAnswers(p, labels, names, np.arange(400)), wanted) == (0.9,)
+    with pytest.raises(DataError, match="no confidence threshold"):
+        fit_sure(LabelledAnswers(p, labels, names, np.repeat(np.arange(100), 4)), wanted)
+
+
 def test_too_few_samples_are_refused_with_the_number_it_takes() -> None:
     known = drawn(60, 0)
     owls = int((known.labels == 2).sum())

@@ -70,6 +70,15 @@ def test_intervals_of_good_numbers_are_kept() -> None:
     assert alarms <= SPLITS // 20
 
 
+def test_cases_that_come_in_fours_count_as_one() -> None:
+    answers, _ = drawn(400, seed=0)
+    trials = Trials("accuracy", 0.9, np.arange(400) >= 56, fitted=4000, effect=4.0)
+    alike = Trials("accuracy", 0.9, np.arange(100) >= 14, fitted=1000)
+    [each], [alone] = (promises_of(replace(answers, truth=None), [cases]) for cases in (trials, alike))
+    assert alone == replace(each, cases=100)
+    assert promises_of(replace(answers, truth=None), [trials._replace(effect=1.0)])[0].state == "broken" != each.state
+
+
 def test_with_endless_calibration_samples_chance_is_binomial() -> None:
     answers, _ = drawn(400, seed=0)
     kept = np.arange(400) >= 29
