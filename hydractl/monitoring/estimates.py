@@ -155,8 +155,11 @@ def class_shares(rows: Sequence[Likely], labels: Sequence[int]) -> tuple[FloatAr
         if np.abs(shares - before).max() < CLOSE:
             break
     slope = ratio / (ratio @ shares)[:, None]
-    # Shares sum to 1: only directions within that plane are free.
-    free = np.linalg.svd(np.ones((1, len(labels))))[2][1:].T
-    known_by = free.T @ slope.T @ slope @ free + LEAST * np.eye(len(labels) - 1)
-    covariance = free @ np.linalg.inv(known_by) @ free.T
-    return shares, NORMAL * np.sqrt(np.maximum(covariance.diagonal(), 0))
+    # Shares sum to 1: only directions within that plane are free. The inputs know some, LEAST is known of all of them.
+    slope -= slope.mean(1, keepdims=True)
+    _, sizes, directions = np.linalg.svd(slope, full_matrices=False)
+    kept = sizes > sizes.max(initial=0) * len(labels) * np.finfo(np.float64).eps
+    squares, parts = np.square(sizes[kept, None]), np.square(directions[kept])
+    unknown = 1 - 1 / len(labels) - parts.sum(0)
+    variance = np.where(unknown > 1e-12, unknown, 0) / LEAST + (parts / (squares + LEAST)).sum(0)
+    return shares, NORMAL * np.sqrt(variance)

@@ -68,3 +68,17 @@ def test_shares_that_answers_say_nothing_of_have_wide_intervals() -> None:
 def test_of_many_classes_the_likely_ones_are_kept() -> None:
     assert likely(np.array([0.00009, 0.7, 0.29991])) == ((1, 0.7), (2, 0.2999))
     assert len(likely(np.full(100, 0.01))) == 10
+
+
+@pytest.mark.parametrize(("classes", "count"), [(3, 200), (40, 100), (60, 20)])
+def test_widths_are_those_of_the_curvature_among_all_classes(classes: int, count: int) -> None:
+    rows = np.random.default_rng(0).dirichlet(np.full(classes, 0.2), count)
+    shares, wide = class_shares([likely(row) for row in rows], [20] * classes)
+    kept = np.zeros_like(rows)
+    for at, row in enumerate(rows):
+        places, values = zip(*likely(row), strict=True)
+        kept[at, list(places)] = values
+    slope = kept / (kept @ shares)[:, None]
+    free = np.linalg.svd(np.ones((1, classes)))[2][1:].T
+    covariance = free @ np.linalg.inv(free.T @ slope.T @ slope @ free + 1e-6 * np.eye(classes - 1)) @ free.T
+    np.testing.assert_allclose(wide, NORMAL * np.sqrt(covariance.diagonal()), rtol=1e-6)
