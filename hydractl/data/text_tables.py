@@ -72,7 +72,7 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
                 continue
             if not odd:
                 return separator, 0
-            raise _uneven(source, header, rows, odd[0], separator)
+            raise _uneven(source, [header, *rows], odd[0], separator)
         header, *rows = _cells(text, usual, 2)
         _require_no_more_cells(source, header, rows, usual)
     return usual, 0
@@ -80,14 +80,13 @@ def find_separator(source: str, file: str, usual: str) -> tuple[str, int]:
 
 def _require_no_more_cells(source: str, header: Sequence[str], rows: Sequence[Sequence[str]], separator: str) -> None:
     if rows and len(rows[0]) > len(header):
-        raise _uneven(source, header, rows, 1, separator)
+        raise _uneven(source, [header, *rows], 1, separator)
 
 
-def _uneven(
-    source: str, header: Sequence[str], rows: Sequence[Sequence[str]], number: int, separator: str
-) -> DataError:
-    names = f"{len(header)} names with {SEPARATORS[separator]} between" if len(header) > 1 else "1 name"
-    counts = f"{names}, row {number} has {len(rows[number - 1])} cells"
+def _uneven(source: str, rows: Sequence[Sequence[str]], number: int, separator: str) -> DataError:
+    """Returns the error of a row with more or fewer cells than the header, which is the first."""
+    names = f"{len(rows[0])} names with {SEPARATORS[separator]} between" if len(rows[0]) > 1 else "1 name"
+    counts = f"{names}, row {number} has {len(rows[number])} cells"
     return DataError(
         f"{source}: the header has {counts}: put texts that hold {separator!r} in quotes, and name each column"
     )

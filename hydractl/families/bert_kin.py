@@ -156,10 +156,9 @@ class RotaryConfig(KinConfig):
         return replace(super().embeddings(), token_types=self.type_vocab_size, learned=False)
 
     def encoder(self) -> TowerSpec:
-        named = [self.rope_theta, self.base]
-        if self.rope_parameters is not None:
-            named.insert(0, self.rope_parameters.rope_theta)
-        return replace(super().encoder(), rotary=Rotary(next(theta for theta in named if theta is not None)))
+        theta = None if self.rope_parameters is None else self.rope_parameters.rope_theta
+        theta = self.rope_theta if theta is None else theta
+        return replace(super().encoder(), rotary=Rotary(self.base if theta is None else theta))
 
 
 class JinaConfig(LargeConfig, RotaryConfig):
