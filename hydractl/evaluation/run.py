@@ -116,7 +116,9 @@ def predict_sets(
             measured[key] = _measure(answers_to_set, scorer)
             if key.role == "id":
                 of_id = _measured_promises(answers_to_set, predictor, chosen)
-                of_id |= _measured_classes(answers_to_set, measured[key], head)
+                # Quantiles of a score of logits belong to the file's temperature, as its promises do.
+                moved = reads == "logits" and answers_to_set.ood_score is None and chosen.wanted_temperature is not None
+                of_id |= _measured_classes(answers_to_set, measured[key], None if moved else head)
     return SystemPredictions(
         predictor.task,
         calibration,
@@ -166,7 +168,7 @@ def _calibrate(
     requested, calibration = settings.wanted_temperature, predictor.calibration
     if requested is not None:  # the file's promises belong to its temperature
         temperature = calibration.temperature if requested == "fit" else requested
-        calibration = replace(calibration, temperature=temperature, sets=None, recall=None)
+        calibration = replace(calibration, temperature=temperature, thresholds=None, sets=None, recall=None)
     wanting = list(settings.fits(score))
     if not wanting:
         assert scorer is not None

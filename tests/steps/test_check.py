@@ -53,6 +53,15 @@ def test_good_data_keep_the_promises_and_each_probe_has_a_row(hydractl: Command,
         library.check(place / "model", id_data=place / "fresh", report=page)
 
 
+def test_quantiles_of_logits_tell_nothing_at_another_temperature(place: Path) -> None:
+    systems = {
+        score: library.calibrate(place / "vit", id_data=place / "known", ood_score=score) for score in ("msp", "layers")
+    }
+    for temperature, promised in ((None, ["msp", "layers"]), (2.0, ["layers"])):
+        report = library.evaluate(systems, id_data=place / "fresh", bootstrap=0, temperature=temperature)
+        assert [name for name, entry in report.models.items() if "typicality" in entry] == promised
+
+
 def test_a_broken_promise_ends_with_1_after_the_page(hydractl: Command, place: Path, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(place / "model")
     sets = checkpoint.calibration.sets

@@ -173,7 +173,9 @@ def test_every_form_of_a_file_answers_the_same_labels(labelled: Path, file: Path
     entry = report.models["a"]
     assert entry["recall"]["promised"] == 0.8 and entry["recall"]["kept"] == pytest.approx(np.mean(shares))
     assert f"Answers of a hold {100 * np.mean(shares):.1f} % (95 %" in str(report)
-    assert "recall" not in hydractl.evaluate(file, **data, bootstrap=0, temperature=2.0).models[file.stem]
+    others = [hydractl.evaluate({"a": file}, **data, bootstrap=0, temperature=t).models["a"] for t in (2.0, 20.0)]
+    assert "recall" not in others[0]  # thresholds were fitted at the temperature of the file
+    assert others[0]["id"]["micro_f1"] == others[1]["id"]["micro_f1"]
     checkup = hydractl.check(file, **data, probes=2).checkup
     judged = [each for each in checkup.promises if each.name == "recall"]
     assert [each.of for each in judged] == (["", *LABELS][:1] if len(promise.least) == 1 else [*LABELS])
