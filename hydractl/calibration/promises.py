@@ -177,6 +177,11 @@ def fit_recall(answers: Answers, promises: WantedPromises) -> PromisedRecall | N
     share, parts = promises.recall, None if promises.recall is None else answers.task.true_parts(answers)
     if share is None or parts is None:
         return None
+    if answers.places is not None and answers.truncated:
+        raise DataError(
+            f"`recall` counts all true spans, but {answers.truncated} of {len(answers)} calibration texts have words "
+            "with labels behind the last that the model reads: divide the texts, as those that it will answer"
+        )
     if not len(parts.right):
         raise DataError("`recall` needs true labels or spans, but no calibration sample has one: give data with labels")
     groups = parts.groups(answers.names if promises.by_class else None)

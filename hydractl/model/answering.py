@@ -175,7 +175,8 @@ def joined(
 
     Args:
         parts: on the CPU, in float32 or float64, in any order.
-        truth: the labels of the samples, `[N,W]` of words.
+        truth: the labels of the samples, `[N,W]` of words, -1 behind the last. Sentences that lost words with labels
+            count as truncated.
 
     Raises:
         DataError: a sentence has no word with an answer.
@@ -187,7 +188,7 @@ def joined(
         tensors = [tensor for batch in batches if (tensor := getattr(batch, name)) is not None]
         return np.take(torch.cat(tensors, axis).numpy(), order, axis) if tensors else None
 
-    places = None
+    places, truncated = None, 0
     if batches[0].places is None:
         logits = column("member_logits", axis=1)
     else:
@@ -195,7 +196,12 @@ def joined(
         in_text = np.lexsort((places[:, 1], places[:, 0]))
         logits = np.take(torch.cat([batch.member_logits for batch in batches], 1).numpy(), in_text, 1)
         places = places[in_text]
-        truth = None if truth is None else truth[places[:, 0], places[:, 1]]
+        if truth is not None:
+            last = np.full(len(truth), -1)
+            np.maximum.at(last, places[:, 0], places[:, 1])
+            behind = np.arange(truth.shape[1]) > last[:, None]
+            truncated = int((behind & (truth >= 0)).any(1).sum())
+            truth = truth[places[:, 0], places[:, 1]]
         if len(bare := np.setdiff1d(order, places[:, 0])):
             raise no_word(int(bare[0]))
     layers = zip(*(batch.hidden for batch in batches), strict=True)
@@ -211,6 +217,7 @@ def joined(
         ood_score=column("ood_score"),
         typicality=column("typicality"),
         profile=column("profile"),
+        truncated=truncated,
     )
 
 

@@ -235,6 +235,7 @@ def test_what_cannot_be_promised_is_refused_with_a_remedy(labelled: Path, tagged
     few = table.remove_columns("tags").add_column("tags", rare, feature=table.features["tags"])
     words = datasets.load_dataset("parquet", data_files=f"{tagged}/train.parquet", split="train")
     outside = words.remove_columns("tags").add_column("tags", [["O"] * len(row) for row in words["tokens"]])
+    long = words.map(lambda row: {name: row[name] * 40 for name in ("tokens", "tags")})
     vit, tuned = labelled / "vit", tagged / "tuned"
     by_class, there = {"id_data": words, "by_class": True}, sum(map(bool, table["tags"]))
     for error, words_of_it, model, options in (
@@ -248,6 +249,7 @@ def test_what_cannot_be_promised_is_refused_with_a_remedy(labelled: Path, tagged
          {"id_data": few, "label_column": "tags", "by_class": True}),
         (DataError, "no calibration sample has one", vit, {"id_data": empty, "label_column": "tags"}),
         (DataError, "no calibration sample has one", tuned, {"id_data": outside}),
+        (DataError, "of .* calibration texts have words with labels behind the last", tuned, {"id_data": long}),
     ):  # fmt: skip
         with pytest.raises(error, match=words_of_it):
             hydractl.calibrate(model, **{"recall": "90%", **options})
