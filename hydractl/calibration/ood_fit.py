@@ -27,6 +27,7 @@ from hydractl.ood.score import PROFILE, QUANTILES, OodScore, Reads, flagged, typ
 from hydractl.tasks.task import Answers
 
 AUTO = "auto"
+PARTS = 5  # of the samples of several labels, each judged by thresholds of the others
 #: How sure a broken promise must be before it is an error: one in a thousand files that keep it would be refused.
 BROKEN, SHOWN = 0.999, 0.95
 
@@ -161,7 +162,9 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
     answers = replace(held.inside, calibration=replace(held.inside.calibration, recall=recall))
     if answers.calibration.thresholds is not None and answers.truth is not None:
         table = answers.task.table(answers)
-        baseline = _baseline(table.required_outcomes().correct, table.msp, table.prediction.sum(0))
+        by_score = request.promises.accuracy is None and recall is None
+        right = _right_when_new(answers) if by_score else table.required_outcomes().correct
+        baseline = _baseline(right, table.msp, table.prediction.sum(0))
         fit = replace(fit, accuracy=request.promises.accuracy, baseline=baseline)
     fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
     shift, recalled = _shift(result, request.accept), measure_recall(answers)
@@ -210,6 +213,20 @@ def _shift(fit: _Fit, accept: float) -> dict[str, tuple[float, float]]:
         return float(flagged(typical, accept).double().mean())
 
     return {name: (share(scores, fit.inside), share(scores, fit.welcome)) for name, scores in fit.shifted.items()}
+
+
+def _right_when_new(answers: Answers) -> BoolArray:
+    """Returns whether each set of labels is right by thresholds that were fitted without its part of the samples."""
+    part = np.random.default_rng(0).permutation(len(answers)) % PARTS
+    right, truth = np.zeros(len(answers), dtype=bool), answers.labelled[1]
+    for number in np.unique(part):
+        others, new = (
+            replace(answers, member_logits=answers.logits[:, mask], truth=truth[mask], ood_score=None, typicality=None)
+            for mask in (part != number, part == number)
+        )
+        fitted = answers.task.fit(others).calibration(answers.calibration)
+        right[part == number] = answers.task.table(replace(new, calibration=fitted)).required_outcomes().correct
+    return right
 
 
 def _baseline(correct: BoolArray, msp: FloatArray, counts: IntArray) -> Baseline:

@@ -186,3 +186,25 @@ def test_samples_that_differ_little_are_fitted_in_float32() -> None:
         stored.flags(stored(torch_answers(close(each))).typicality).double().mean() for each in (fresh, moved)
     )
     assert 0.03 < usual < 0.2 and away > 0.95
+
+
+def test_the_accuracy_of_several_labels_is_of_thresholds_that_do_not_know_the_sample() -> None:
+    task, shares = find_task("multi-label-image-classification"), []
+
+    def drawn(count: int, seed: int) -> Answers:
+        draw = np.random.default_rng(seed)
+        logits, features = 4 * draw.normal(size=(1, count, 20)) - 7, draw.normal(size=(1, count, 8))
+        truth = (draw.random((count, 20)) < 1 / (1 + np.exp(-logits[0]))).astype(np.int64)
+        return Answers(task=task, member_logits=logits, truth=truth, features=features, hidden=[features])
+
+    for seed in range(5):
+        samples = drawn(200, seed)
+        fitted = replace(samples, calibration=task.fit(samples).calibration(Calibration()))
+        baseline = fit_ood(
+            Held(fitted, {}, {}), Wanted("layers", 0.95, fixed=False), lambda text: None
+        ).fitted.fit.baseline
+        fresh = replace(drawn(2000, 100 + seed), calibration=fitted.calibration)
+        seen, new = (task.table(each).required_outcomes().correct.mean() for each in (fitted, fresh))
+        shares.append((baseline.accuracy, seen, new))
+    told, seen, new = np.mean(shares, axis=0)
+    assert abs(told - new) < 0.03 < seen - new - 0.03
