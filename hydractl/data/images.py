@@ -60,7 +60,7 @@ def read_image(value: object, where: str = "", folder: Path | None = Path()) -> 
 def is_one_image(value: object) -> bool:
     """Returns whether a value is an image and not several; a text may be a path, or not.
 
-    Channels come first or last; of three axes that allow both, an array is one image.
+    Channels come first or last: `[3,H,W]` is one image in colour, not three in grey.
     """
     if isinstance(value, np.ndarray) or ("torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor)):
         pixels = np.asarray(value)

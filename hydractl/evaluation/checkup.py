@@ -306,7 +306,7 @@ def check_up(
 
 
 def _unseen(name: str, system: System, data: EvaluationData) -> tuple[EvaluationData, list[str]]:
-    """Returns the data without ID samples that made the system, and sentences on samples that it or others know."""
+    """Returns the data without ID samples that made the system, and sentences on copies and OOD data that made it."""
     samples = data.id
     hashes = samples.content_hashes()
     masks = used_samples(name, system.histories, samples)

@@ -258,10 +258,10 @@ def begun(build: B, folder: Path) -> B | None:
                 f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give the "
                 "same again"
             )
-    networks = fields.get("networks", {})  # which a record of an older version lacks
+    networks = fields.get("networks")
     if not isinstance(networks, dict):
         raise origin.refusal("is not a record of a build")
-    for place, hashes in _networks(build, folder).items() if networks else ():
+    for place, hashes in _networks(build, folder).items():
         if networks.get(place) != hashes:
             raise OutputError(
                 f"{folder}: began with another network in {path_seen_from(place, '.', str(folder))}: name another "

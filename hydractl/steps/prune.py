@@ -252,8 +252,8 @@ class Prune:
         """Returns the files that are read: the model, or the one that the artifact names, and the artifact."""
         if artifact is None:
             return [self.model]
-        named = None if artifact.model is None else artifact.model.reference
-        return [artifact.name, named if self.model is None else self.model]
+        reference = None if artifact.model is None else artifact.model.reference
+        return [artifact.name, reference if self.model is None else self.model]
 
     def _paths(self, network: Checkpoint, count: int | None, name: str, inputs: list[object]) -> Sequence[Path | None]:
         """Returns the file of each member; a folder gets `name` if there is one network."""
