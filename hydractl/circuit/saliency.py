@@ -85,36 +85,40 @@ def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[
     """Returns the sum over samples and tokens of |a dL/da| for each head and each MLP unit.
 
     The activation a of a unit is what its layer's last map reads, that of a head its output: a dL/da is a sum over its
-    K entries. Both estimate, to first order, how much the losses change without it, so they may be compared.
+    K entries. Both estimate, to first order, how much the losses change without it, so they may be compared. The
+    samples of a zero-shot model's text tower are the class prompts, and L is the loss of all images, which share them.
 
     Args:
         model: of one member.
     """
-    device, prompts = next(model.parameters()).device, data.all_prompts
-    pieces = _pieces(model)
-    readers, kept = pieces.readers, pieces.kept
+    device, pieces = next(model.parameters()).device, _pieces(model)
+    prompts = [{name: tensor.to(device) for name, tensor in batch.items()} for batch in data.prompts]
+    with torch.no_grad():
+        embedded = [model.embed_texts(**batch) for batch in prompts]  # [G,C,P] each
+    classes = [torch.cat(embedded, 1).requires_grad_()] if embedded else []
+    of_texts = set(model.text.modules()) if embedded else set()
+    readers = [module for module in pieces.kept if module not in of_texts]
 
     def of_batch(number: int) -> Tensor:
-        with torch.enable_grad():
-            read = dict.fromkeys(readers, torch.zeros(()))
-            hooks = [module.register_forward_pre_hook(partial(_follow, read)) for module in read]
-            try:
-                loss = cross_entropies(model, data.id[number], prompts, device).sum()
-            finally:
-                for hook in hooks:
-                    hook.remove()
-            slopes = torch.autograd.grad(loss, list(read.values()))
-        sums = []
-        for a, slope, (pieces, width) in zip(read.values(), slopes, kept, strict=True):
-            products = (a * slope).unflatten(-1, (len(pieces), width)).sum(-1)
-            sums.append(products.abs().flatten(0, -2).sum(0, dtype=torch.float64))
-        return torch.cat(sums)
+        losses = partial(cross_entropies, model, data.id[number], {}, device)
+        return torch.cat(_products(pieces, readers, losses, others=classes))
 
     mine = range(data.ranks.rank, len(data.id), data.ranks.size)
-    sizes = [len(pieces) for pieces, _ in kept]
+    sizes = [len(pieces.kept[module][0]) for module in readers] + [tensor.numel() for tensor in classes]
     zeros = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
-    # One batch after the other: hooks belong to the model.
-    return pieces.scores(data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split(sizes))
+    model.class_embeddings, before = next(iter(classes), None), model.class_embeddings
+    try:  # One batch after the other: hooks belong to the model.
+        sums = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split(sizes)
+    finally:
+        model.class_embeddings = before
+    values = dict(zip(readers, sums, strict=False))
+    if classes:
+        slopes = sums[-1].view_as(classes[0]).to(classes[0]).split([part.shape[1] for part in embedded], 1)
+        readers = [module for module in pieces.kept if module in of_texts]
+        for batch, slope in zip(prompts, slopes, strict=True):
+            parts = _products(pieces, readers, partial(model.embed_texts, **batch), slope)
+            values |= {module: values.get(module, 0) + part for module, part in zip(readers, parts, strict=True)}
+    return pieces.scores([values[module] for module in pieces.kept])
 
 
 def deviations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict[Unit, float]]:
@@ -127,12 +131,12 @@ def deviations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict
         model: of one member.
     """
     device, prompts, pieces = next(model.parameters()).device, data.all_prompts, _pieces(model)
-    sizes = [len(each) * width for each, width in pieces.kept]
+    sizes = [len(each) * width for each, width in pieces.kept.values()]
 
     def of_batch(number: int) -> Tensor:
         inputs = {name: tensor.to(device) for name, tensor in [*data.id[number].inputs.items(), *prompts.items()]}
         read: dict[torch.nn.Module, Tensor] = {}
-        hooks = [module.register_forward_pre_hook(partial(_keep, read)) for module in pieces.readers]
+        hooks = [module.register_forward_pre_hook(partial(_keep, read)) for module in pieces.kept]
         try:
             with torch.inference_mode():
                 model(**inputs)
@@ -141,7 +145,7 @@ def deviations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict
                 hook.remove()
         mask = inputs.get("attention_mask")
         sums = []
-        for module in pieces.readers:
+        for module in pieces.kept:
             x = read[module][0].double()
             counts = mask.bool() if mask is not None and mask.shape == x.shape[:-1] else ...
             rows = x[counts].flatten(0, -2)
@@ -152,7 +156,7 @@ def deviations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict
     zeros = torch.zeros(sum(1 + 2 * size for size in sizes), dtype=torch.float64, device=device)
     total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split([n for s in sizes for n in (1, s, s)])
     values = []
-    for place, (module, (each, width)) in enumerate(zip(pieces.readers, pieces.kept, strict=True)):
+    for place, (module, (each, width)) in enumerate(pieces.kept.items()):
         count, sums, squares = total[3 * place : 3 * place + 3]
         variance = (squares / count - (sums / count).square()).clamp(min=0)
         weight = module.get_parameter("weight").double()  # [D,R]
@@ -166,15 +170,15 @@ class _Pieces:
 
     model: Hydra
     places: Sequence[tuple[str, int]]  # tower and layer, of each map of attention
-    readers: Sequence[torch.nn.Module]
-    kept: Sequence[tuple[Sequence[int], int]]  # which pieces each reads, and how many entries each has
+    # Which pieces each map reads, and how many entries each has.
+    kept: Mapping[torch.nn.Module, tuple[Sequence[int], int]]
 
     def scores(self, values: Sequence[Tensor]) -> tuple[dict[Head, float], dict[Unit, float]]:
         """Returns the values of all maps by head and by unit."""
         attention, layers = values[: len(self.places)], values[len(self.places) :]
         of_heads = {
             Head(*place, head): value
-            for place, (pieces, _), of_layer in zip(self.places, self.kept, attention, strict=False)
+            for place, (pieces, _), of_layer in zip(self.places, self.kept.values(), attention, strict=False)
             for head, value in zip(pieces, of_layer.tolist(), strict=True)
         }
         return of_heads, _by_unit(self.model.layout, self.model.spec, dict(zip(self.places, layers, strict=True)))
@@ -186,7 +190,40 @@ def _pieces(model: Hydra) -> _Pieces:
     heads = [(layer[0], tower.head_width) for tower in towers for layer in model.heads[tower.name]]
     units = [(layer[0], 1) for tower in towers for layer in every_unit(model.layout, model.spec, tower.name)]
     parts = [f"{tower}.layers.{layer}.{part}" for part in ("attention.o", "mlp.fc2") for tower, layer in places]
-    return _Pieces(model, places, [model.get_submodule(part) for part in parts], [*heads, *units])
+    readers = map(model.get_submodule, parts)
+    return _Pieces(model, places, dict(zip(readers, [*heads, *units], strict=True)))
+
+
+def _products(
+    pieces: _Pieces,
+    readers: Sequence[torch.nn.Module],
+    answer: Callable[[], Tensor],
+    slope: Tensor | None = None,
+    others: Sequence[Tensor] = (),
+) -> list[Tensor]:
+    """Returns the sum over samples and tokens of |a da| by piece that each map reads, then the gradients of `others`.
+
+    Args:
+        slope: the gradient of the loss by the answer; None where the answer is the losses.
+        others: leaves that the answer depends on.
+    """
+    read = dict.fromkeys(readers, torch.zeros(()))
+    hooks = [module.register_forward_pre_hook(partial(_follow, read)) for module in readers]
+    with torch.enable_grad():
+        try:
+            answers = answer()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        slopes = torch.autograd.grad(
+            answers, [*read.values(), *others], torch.ones_like(answers) if slope is None else slope
+        )
+    sums = []
+    for (module, a), gradient in zip(read.items(), slopes, strict=False):
+        each, width = pieces.kept[module]
+        products = (a * gradient).unflatten(-1, (len(each), width)).sum(-1)
+        sums.append(products.abs().flatten(0, -2).sum(0, dtype=torch.float64))
+    return sums + [gradient.double().flatten() for gradient in slopes[len(readers) :]]
 
 
 def _keep(read: dict[torch.nn.Module, Tensor], module: torch.nn.Module, inputs: tuple[Tensor]) -> None:
