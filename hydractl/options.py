@@ -7,8 +7,9 @@ are options too.
 """
 
 import inspect
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from math import inf
@@ -28,7 +29,7 @@ from typing import (
     get_type_hints,
 )
 
-from hydractl.errors import OptionError, UnreadableError, naming_extras
+from hydractl.errors import OptionError, OutputError, UnreadableError, naming_extras
 from hydractl.text import shortened
 from hydractl.watch import LOG, Watcher
 
@@ -364,7 +365,12 @@ def _plain_json(value: Any) -> Any:
 
 
 def run_step(step: Step[R_co], watch: Watcher = LOG) -> R_co:
-    """Runs a command; a missing package of an extra is named with its extra, a bad sample with the option for it."""
+    """Runs a command; a missing package of an extra is named with its extra, a bad sample with the option for it.
+
+    Raises:
+        OutputError: see `refuse_read`, and whatever the command raises.
+    """
+    refuse_read(declared(type(step)), flat(step))
     try:
         with naming_extras():
             return step.run(watch)
@@ -372,6 +378,25 @@ def run_step(step: Step[R_co], watch: Watcher = LOG) -> R_co:
         if any(option.name == "skip_bad" for option in declared(type(step))):
             error.args = (f"{error}, or pass `skip_bad`, which leaves such samples out",)
         raise
+
+
+def refuse_read(options: Sequence[Declared], values: Mapping[str, Any]) -> None:
+    """Raises OutputError if a file to write is one that the command reads, whether it may be replaced or not."""
+    places = {option.name: values.get(option.name) for option in options if option.option.heading == "Output"}
+    outputs = [Path(place) for place in places.values() if isinstance(place, str | Path) and Path(place).is_file()]
+    for path in outputs:
+        for value in (values.get(option.name) for option in options if option.name not in places):
+            if any(is_read(path, source) for source in (value if isinstance(value, list | tuple) else [value])):
+                raise OutputError(f"{path}: is an input of this command: name another output")
+
+
+def is_read(path: Path, source: object) -> bool:
+    """Returns whether an existing file is an input, a part of its spelling, or the weights in a folder that is one."""
+    if not isinstance(source, str | Path):
+        return False
+    places = [place for place in {str(source), *re.split("[=+%?:,]", str(source))} if os.path.exists(place)]
+    weights = path.match("*model*.safetensors")
+    return any(os.path.samefile(place, path.parent if weights and os.path.isdir(place) else path) for place in places)
 
 
 def function(step: type[Step[R_co]]) -> Callable[..., R_co]:

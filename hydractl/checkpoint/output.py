@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard, cast
 
 from hydractl.errors import ArtifactError, OptionError, OutputError
+from hydractl.options import is_read
 from hydractl.schema import Origin, read_json
 from hydractl.text import shortened
 
@@ -61,11 +62,11 @@ def output_paths(output: str | Path, names: Sequence[str]) -> list[Path]:
     return [path]
 
 
-def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
+def refuse_existing(path: Path, force: bool, inputs: Sequence[object] = ()) -> None:
     """Checks that `path` can become an output, before long work starts.
 
     Args:
-        inputs: what the command reads, one or several; `force` does not replace these.
+        inputs: what the command reads, where its options do not name the output; `force` does not replace these.
 
     Raises:
         OutputError: it exists and `force` is not set, is an input or no regular file, or its folder is missing
@@ -77,7 +78,7 @@ def refuse_existing(path: Path, force: bool, inputs: object = ()) -> None:
     if os.path.lexists(path):
         if path.exists() and not path.is_file():
             raise OutputError(f"{path}: is not a regular file: name another output")
-        if any(_is_read(path, source) for source in (inputs if isinstance(inputs, list | tuple) else [inputs])):
+        if path.exists() and any(is_read(path, source) for source in inputs):
             raise OutputError(f"{path}: is an input of this command: name another output")
         if not force:
             raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
@@ -103,15 +104,6 @@ def require_folder_of(path: Path, parents: bool = False) -> None:
         TemporaryFile(dir=folder).close()
     if folder != path.parent and not parents:
         raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
-
-
-def _is_read(path: Path, source: object) -> bool:
-    """Returns whether a file is an input, or the weights in a folder that is one."""
-    if not isinstance(source, str | Path) or not path.exists() or not os.path.exists(source):
-        return False
-    if os.path.isdir(source):
-        return path.match("*model*.safetensors") and os.path.samefile(source, path.parent)
-    return os.path.samefile(source, path)
 
 
 @contextmanager

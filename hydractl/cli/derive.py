@@ -20,7 +20,7 @@ from hydractl.cli.help import STDOUT, help_text, metavar, respelled
 from hydractl.cli.signals import Signals
 from hydractl.errors import HydractlError, OptionError
 from hydractl.inputs.result import Result
-from hydractl.options import Declared, Option, declared, flags_of, make, run_step
+from hydractl.options import Declared, Option, declared, flags_of, make, refuse_read, run_step
 
 STEPS = Path(__file__).parents[1] / "steps"
 FORMS = ("json", "csv")
@@ -222,6 +222,7 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Des
     values.update(dict.fromkeys(printed))
     files = {form: Path(values[form]) for form in FORMS if form not in of_step and values.get(form) is not None}
     _refuse_places(options_of(command), values)
+    refuse_read(options_of(command), values)
     for file in files.values():
         from hydractl.checkpoint.output import refuse_existing
 

@@ -310,7 +310,7 @@ class Calibrate:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
         output = None if self.output is None else Path(self.output)
         if output is not None:
-            refuse_existing(output, self.force, self.model)
+            refuse_existing(output, self.force)
         checkpoint = as_checkpoint(self.model)
         from hydractl.calibration.network_fit import calibrated, missing_to_fit
         from hydractl.data.ranks import join_ranks, local_device

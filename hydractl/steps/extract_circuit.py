@@ -166,7 +166,7 @@ class ExtractCircuit:
             return {}
         paths = circuit_files(Path(self.output), objectives)
         for path in paths.values():
-            refuse_existing(path, self.force, self.model)
+            refuse_existing(path, self.force, [self.model])
         return paths
 
 

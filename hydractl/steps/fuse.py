@@ -82,7 +82,7 @@ class Fuse:
 
     def run(self, watch: Watcher) -> Fused:
         if self.output is not None:
-            refuse_existing(Path(self.output), self.force, self.models)
+            refuse_existing(Path(self.output), self.force)
         from hydractl.families.load import write_checkpoint
         from hydractl.surgery.fusion import parse_separate
 

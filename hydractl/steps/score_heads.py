@@ -101,7 +101,7 @@ class ScoreHeads:
         output = None if self.output is None else Path(self.output)
         self.picture.check()
         if output is not None:
-            refuse_existing(output, self.picture.force, self.model)
+            refuse_existing(output, self.picture.force)
         checkpoint = as_member(self.model)
         require_heads(checkpoint.heads, checkpoint.name)
         from hydractl.data.ranks import join_ranks

@@ -17,7 +17,7 @@ from hydractl.circuit.objective import Material
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.inputs.members import Limits, existing_members, named_circuits
-from hydractl.inputs.models import Model, ModelLike, as_member, as_several
+from hydractl.inputs.models import Model, ModelLike, as_member
 from hydractl.inputs.result import Result
 from hydractl.inputs.search_data import LabelledData, open_material, origin_of
 from hydractl.options import function, option, remembered
@@ -209,15 +209,14 @@ class Select:
 
         Raises:
             OptionError: both are the same file.
-            OutputError: one is an input, or exists and `force` is not set.
+            OutputError: one exists and `force` is not set.
         """
         output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
         if output is not None and hydra is not None and output.resolve() == hydra.resolve():
             raise OptionError(f"`output` and `hydra` are both {hydra}: name two files")
-        inputs = [self.model, *as_several(self.candidates.files), *as_several(self.candidates.circuit)]
         for path in (output, hydra):
             if path is not None:
-                refuse_existing(path, self.force, inputs)
+                refuse_existing(path, self.force)
         return output, hydra
 
     def _check_task(self) -> None:

@@ -133,7 +133,7 @@ def run_folder(output: Path) -> Path:
     return output.with_name(f"{output.name}.training")
 
 
-def is_done(output: Path, resume: bool, force: bool, inputs: object) -> bool:
+def is_done(output: Path, resume: bool, force: bool, inputs: Sequence[object]) -> bool:
     """Returns whether a run to resume has finished already.
 
     Raises:

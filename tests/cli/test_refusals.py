@@ -48,6 +48,10 @@ REFUSED = f"""
 1 | m1: is an input of this command         | finetune m0 --train-data=pets --steps=3 --teacher=m1 -o m1 --force
 1 | m1: is an input of this command         | select vit m0 m1 --id-data=pets --hydra=m1 --force
 1 | c.json: is an input of this command     | {SELECT} --circuit=c.json -o c.json --force
+1 | m0: is an input of this command         | evaluate dense=m0 --id-data=pets --json=m0 --force
+1 | r.json: is an input of this command     | report r.json --json=r.json --force
+1 | m0: is an input of this command         | export m0 -o m0 --force
+1 | empty.csv: is an input of this command  | predict vit empty.csv?label=x --csv=empty.csv --force
 2 | --output and --hydra are both same      | select vit m0 m1 --id-data=pets --hydra=same -o ./same
 1 | c.json: is an input of this command     | prune vit --method=circuit --circuit=c.json --budget=1 -o c.json --force
 1 | m0: is an input of this command         | prune --method=circuit --circuit=of-m0.json --budget=1 -o m0 --force
