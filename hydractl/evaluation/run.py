@@ -117,7 +117,7 @@ def predict_sets(
             if key.role == "id":
                 of_id = _measured_promises(answers_to_set, predictor, chosen)
                 # Quantiles of a score of logits belong to the file's temperature, as its promises do.
-                moved = reads == "logits" and answers_to_set.ood_score is None and chosen.wanted_temperature is not None
+                moved = reads == "logits" and answers_to_set.ood_score is None and _moves(chosen, predictor)
                 of_id |= _measured_classes(answers_to_set, measured[key], None if moved else head)
     return SystemPredictions(
         predictor.task,
@@ -130,6 +130,11 @@ def predict_sets(
         own_confidence=predictor.own_confidence,
         own_fit=None if head is None else head.fit,
     )
+
+
+def _moves(settings: Settings, predictor: System) -> bool:
+    """Returns whether the temperature of the evaluation is another than the system's own."""
+    return settings.wanted_temperature not in (None, predictor.calibration.divisor)
 
 
 def _score(predictor: System, settings: Settings, head: OodHead | None) -> OodScore:
@@ -166,8 +171,8 @@ def _calibrate(
     row = score or find_ood_score(BASELINE)
     scorer = _of_answers(row) if row.fit is None else None
     requested, calibration = settings.wanted_temperature, predictor.calibration
-    if requested is not None:  # the file's promises belong to its temperature
-        temperature = calibration.temperature if requested == "fit" else requested
+    if _moves(settings, predictor):  # the file's promises belong to its temperature
+        temperature = requested if isinstance(requested, float) else calibration.temperature
         calibration = replace(calibration, temperature=temperature, thresholds=None, sets=None, recall=None)
     wanting = list(settings.fits(score))
     if not wanting:
@@ -214,7 +219,7 @@ def _measured_promises(answers: Answers, predictor: System, settings: Settings) 
     """Returns how the prediction sets, sure answers and recall do on the in-distribution data, as fields."""
     promised, sets, sure = answers.calibration.sets, None, None
     fit = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
-    if fit is not None and fit.least and settings.wanted_temperature is None:
+    if fit is not None and fit.least and not _moves(settings, predictor):
         sure = measure_sure(LabelledAnswers.of(answers), fit)
     if promised is not None:
         labelled = LabelledAnswers.of(answers)
