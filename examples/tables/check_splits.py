@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hydractl.calibration.promises import LabelledAnswers, fit_recall, fit_sets, fit_sure, measure_recall
+from hydractl.calibration.promises import fit_recall, fit_sets, fit_sure, measure_recall
 from hydractl.checkpoint.calibration import FittedOod, OodFit
 from hydractl.data.open import open_samples
 from hydractl.data.ranks import Ranks, batch_workers, local_device
@@ -72,8 +72,7 @@ def judged(
     """
     calibration = held.task.fit(held).calibration(held.calibration)
     held, wanted = replace(held, calibration=calibration), promises.wanted
-    labelled = None if wanted.accuracy is None and wanted.sets is None else LabelledAnswers.of(held)
-    sure, sets = (None, None) if labelled is None else (fit_sure(labelled, wanted), fit_sets(labelled, wanted))
+    sure, sets = fit_sure(held, wanted), fit_sets(held, wanted)
     fitting = Fitting(find_ood_score(DEFAULT), held.to_score())
     usual = np.sort(totals(fitting.held_out()))
     fit = OodFit(DEFAULT, len(held), promises.accept_share, wanted.accuracy, None if sure is None else sure[0])

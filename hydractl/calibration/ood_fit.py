@@ -8,7 +8,6 @@ import torch
 from scipy.stats import binomtest
 
 from hydractl.calibration.promises import (
-    LabelledAnswers,
     Recalled,
     WantedPromises,
     fit_recall,
@@ -150,12 +149,13 @@ def fit_ood(held: Held, request: Wanted, on_note: Callable[[str], None]) -> Foun
     fit = OodFit(row.name, accepted.samples, request.accept)
     sets = None
     if held.inside.truth is not None and (request.fixed or held.inside.places is not None):
-        labelled, promises = LabelledAnswers.of(held.inside), request.promises
-        sure, sets = fit_sure(labelled, promises), fit_sets(labelled, promises)
+        inside, promises = held.inside, request.promises
+        sure, sets = fit_sure(inside, promises), fit_sets(inside, promises)
         fit = replace(fit, accuracy=promises.accuracy)
         if request.fixed:
-            counts = np.bincount(labelled.labels, minlength=len(labelled.names))
-            fit = replace(fit, baseline=_baseline(labelled.right, labelled.probabilities.max(-1), counts))
+            counts = np.bincount(held.inside.truth, minlength=len(inside.names))
+            right = inside.mean_p.argmax(-1) == held.inside.truth
+            fit = replace(fit, baseline=_baseline(right, inside.mean_p.max(-1), counts))
         if sure is not None:
             fit = replace(fit, confidences=sure) if promises.by_class else replace(fit, confidence=sure[0])
     recall = None if held.inside.truth is None else fit_recall(held.inside, request.promises)

@@ -2,20 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.checkpoint.calibration import OodFit, PromisedRecall, PromisedSets
 from hydractl.errors import DataError
-from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, mean_probabilities
+from hydractl.metrics.arrays import FloatArray
 from hydractl.metrics.bootstrap import draw_places, percentile_interval
 from hydractl.metrics.detection import least_answers, sure_from
 from hydractl.metrics.scaling import least_probability, least_samples
 from hydractl.systems.system import Share
 from hydractl.tasks.task import Answers, TrueParts
-from hydractl.tasks.words import find_spans
 
 
 @dataclass(frozen=True)
@@ -61,47 +58,7 @@ class WantedPromises:
     by_class: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledAnswers:
-    """Answers to labelled samples, as `predict` computes them: what a fit finds should be true there too."""
-
-    probabilities: NDArray[Any]  # `[N,C]`, in the precision of the logits
-    labels: IntArray  # `[N]`
-    names: Sequence[str]  # `[C]`
-    sentences: IntArray | None = None  # `[N]`, the sentence of each word, where words are labelled
-
-    @classmethod
-    def of(cls, answers: Answers) -> "LabelledAnswers":
-        """Returns the answers at their temperature."""
-        logits, labels = answers.labelled
-        p = mean_probabilities(logits, answers.calibration.divisor).astype(logits.dtype)
-        sentences = None if answers.places is None else answers.places[:, 0]
-        return cls(p, labels, answers.names, sentences)
-
-    @property
-    def best(self) -> IntArray:
-        """The class that is answered, `[N]`."""
-        return np.asarray(self.probabilities.argmax(-1))
-
-    @property
-    def right(self) -> BoolArray:
-        """True where an answer is right, `[N]`."""
-        return np.asarray(self.best == self.labels)
-
-    @property
-    def promised(self) -> tuple[FloatArray, BoolArray, IntArray, IntArray | None]:
-        """The MSP of the answers that may be sure, whether they are right, their classes, and sentences of spans.
-
-        Spans have class 0.
-        """
-        msp = self.probabilities.max(-1)
-        if self.sentences is None:
-            return msp, self.right, self.best, None
-        spans = find_spans(self.names, self.sentences, self.best, msp, labels=self.labels)
-        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64), spans.sentences
-
-
-def fit_sets(answers: LabelledAnswers, promises: WantedPromises) -> PromisedSets | None:
+def fit_sets(answers: Answers, promises: WantedPromises) -> PromisedSets | None:
     """Returns the probabilities from which classes are in a set; None if no sets are wanted.
 
     Raises:
@@ -110,10 +67,11 @@ def fit_sets(answers: LabelledAnswers, promises: WantedPromises) -> PromisedSets
     coverage = promises.sets
     if coverage is None:
         return None
-    probabilities = answers.probabilities[np.arange(len(answers.labels)), answers.labels]
+    _, labels = answers.labelled
+    probabilities = answers.mean_p[np.arange(len(labels)), labels]
     groups = {"": probabilities}
     if promises.by_class:
-        groups = {name: probabilities[answers.labels == number] for number, name in enumerate(answers.names)}
+        groups = {name: probabilities[labels == number] for number, name in enumerate(answers.names)}
     least = [least_probability(group, coverage) for group in groups.values()]
     bounds = [bound for bound in least if bound is not None]
     if len(bounds) < len(least):
@@ -123,7 +81,7 @@ def fit_sets(answers: LabelledAnswers, promises: WantedPromises) -> PromisedSets
     return PromisedSets(coverage, len(probabilities), tuple(bounds))
 
 
-def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float, ...] | None:
+def fit_sure(answers: Answers, promises: WantedPromises) -> tuple[float, ...] | None:
     """Returns the MSP from which answers are right as often as wanted, one for all classes or `[C]`; None if not.
 
     Where words are labelled, it is the confidence of spans.
@@ -134,7 +92,7 @@ def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float,
     accuracy = promises.accuracy
     if accuracy is None:
         return None
-    msp, right, best, samples = answers.promised
+    msp, right, best, samples = answers.task.claims(answers)
     groups = {"": np.ones(len(best), bool)}
     if promises.by_class:
         groups = {name: best == number for number, name in enumerate(answers.names)}
@@ -157,9 +115,9 @@ def fit_sure(answers: LabelledAnswers, promises: WantedPromises) -> tuple[float,
     return tuple(least for least in bounds.values() if least is not None)
 
 
-def measure_sure(answers: LabelledAnswers, fit: OodFit) -> Sure | None:
+def measure_sure(answers: Answers, fit: OodFit) -> Sure | None:
     """Returns how sure answers do, or spans of words; None if a file promises nothing of them, or there are none."""
-    msp, right, best, _ = answers.promised
+    msp, right, best, _ = answers.task.claims(answers)
     sure = fit.sure(msp, best)
     if sure is None or fit.accuracy is None or not len(sure):
         return None

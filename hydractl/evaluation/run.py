@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hydractl.calibration.promises import LabelledAnswers, Recalled, Sure, measure_recall, measure_sure
+from hydractl.calibration.promises import Recalled, Sure, measure_recall, measure_sure
 from hydractl.checkpoint.calibration import Calibration, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.settings import Settings
@@ -220,11 +220,10 @@ def _measured_promises(answers: Answers, predictor: System, settings: Settings) 
     promised, sets, sure = answers.calibration.sets, None, None
     fit = None if predictor.own_confidence else predictor.calibration.fit  # whatever score is chosen
     if fit is not None and fit.least and not _moves(settings, predictor):
-        sure = measure_sure(LabelledAnswers.of(answers), fit)
+        sure = measure_sure(answers, fit)
     if promised is not None:
-        labelled = LabelledAnswers.of(answers)
-        p, labels, names = labelled.probabilities, labelled.labels, labelled.names
-        sets = prediction_sets(p, labels, promised.least, promised.coverage, classes=names)
+        _, labels = answers.labelled
+        sets = prediction_sets(answers.mean_p, labels, promised.least, promised.coverage, classes=answers.names)
     return {"sets": sets, "sure": sure, "recall": measure_recall(answers)}
 
 

@@ -16,11 +16,9 @@ from hydractl.errors import OptionError
 from hydractl.metrics.arrays import (
     BoolArray,
     FloatArray,
-    IntArray,
     label_log_probabilities,
     log_doubt,
     mean_over_members,
-    mean_probabilities,
     member_probabilities,
 )
 from hydractl.metrics.bootstrap import classification_replicates
@@ -36,6 +34,7 @@ from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 from hydractl.ood.ood_scores import DEFAULT
 from hydractl.tasks.task import (
     Answers,
+    Claims,
     Judged,
     Maps,
     Matcher,
@@ -123,10 +122,9 @@ class Classes(Task):
 
     def trials(self, answers: Answers) -> Iterator[Trials]:
         fit, sets = answers.calibration.fit, answers.calibration.sets
-        logits, labels = answers.labelled
-        p = mean_probabilities(logits, answers.calibration.divisor).astype(logits.dtype)
+        _, labels = answers.labelled
         if fit is not None and fit.accuracy is not None:
-            msp, right, best, sentences = self.claims(p, answers)
+            msp, right, best, sentences = self.claims(answers)
             sure = fit.sure(msp, best)
             for label, of in _groups(answers.names, fit.confidences):
                 if sure is not None:
@@ -138,29 +136,23 @@ class Classes(Task):
                     )
                     yield Trials("accuracy", fit.accuracy, right[cases], of, effect=effect)
         if sets is not None:
-            covered = class_sets(p, sets.least)[np.arange(len(labels)), labels]
+            covered = class_sets(answers.mean_p, sets.least)[np.arange(len(labels)), labels]
             counts = None if fit is None or fit.baseline is None else fit.baseline.labels
             for label, of in _groups(answers.names, sets.least if len(sets.least) > 1 else None):
                 samples = sets.samples if label is None or counts is None else counts[label]
                 cases = covered[(labels == label) | (label is None)]
                 yield Trials("sets", sets.coverage, cases, of, by_ranks(samples, sets.coverage))
 
-    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray, IntArray | None]:
-        """Returns the confidence of what may be sure, whether it is right, and its class; see `OodFit.sure`.
-
-        The last is the sample of each, None where every sample has one.
-
-        Args:
-            p: the probabilities of the answers.
-        """
+    def claims(self, answers: Answers) -> Claims:
+        p, (_, labels) = answers.mean_p, answers.labelled
         best = p.argmax(-1)
-        return p.max(-1), best == answers.truth, best, None
+        return Claims(p.max(-1), best == labels, best)
 
     def columns(self, answers: Answers) -> Mapping[str, Any]:
         """Returns labels, probabilities `[N,C]`, MSP, entropy and mutual information `[N]`, and what is promised."""
         calibration = answers.calibration
         table = tabulate(answers.logits, None, calibration.divisor)
-        p = mean_probabilities(answers.logits, calibration.divisor).astype(answers.logits.dtype)
+        p = answers.mean_p
         msp = table.msp.astype(p.dtype)
         return {
             "labels": [answers.names[best] for best in table.prediction.tolist()],

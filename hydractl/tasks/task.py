@@ -132,6 +132,22 @@ def by_ranks(samples: int, share: float) -> tuple[float, float]:
     return samples + 1 - rank, rank
 
 
+class Claims(NamedTuple):
+    """The n answers or spans that may be sure.
+
+    Attributes:
+        confidence: `[n]`.
+        right: `[n]`, whether they are right.
+        classes: `[n]`, what is answered; zeros of spans, for which one bound is fitted.
+        samples: `[n]`, the number of the sample of each; None where every sample has one answer.
+    """
+
+    confidence: FloatArray
+    right: BoolArray
+    classes: IntArray
+    samples: IntArray | None = None
+
+
 class TrueParts(NamedTuple):
     """The labels that answers may hold, or the kinds of spans that words may be part of: K for each of n rows.
 
@@ -434,6 +450,10 @@ class Task(Protocol):
         """Yields the cases of what calibration promises, in labelled answers."""
         yield from ()
 
+    def claims(self, answers: Answers) -> Claims:
+        """Returns what may be sure in labelled answers, see `OodFit.sure`; nothing where none is one class."""
+        return Claims(np.zeros(0), np.zeros(0, bool), np.zeros(0, np.int64))
+
     def true_parts(self, answers: Answers) -> TrueParts | None:
         """Returns the labels or parts of spans in labelled answers, true or not; None of answers without."""
         return None
@@ -549,6 +569,11 @@ class Answers:
             predicted = mean_probabilities(logits, self.calibration.divisor).argmax(-1)
         labels = self.truth if one_class else None
         return FitSamples(logits, features, labels, hidden=self.hidden, predicted=predicted)
+
+    @cached_property
+    def mean_p(self) -> NDArray[Any]:
+        """The mean of the members' probabilities, `[N,C]` in the dtype of the logits."""
+        return mean_probabilities(self.logits, self.calibration.divisor).astype(self.logits.dtype)
 
     @property
     def labelled(self) -> tuple[Logits, NDArray[Any]]:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.metrics.arrays import BoolArray, FloatArray, IntArray, Logits, mean_probabilities
 from hydractl.metrics.bootstrap import draw_places
@@ -24,7 +23,7 @@ from hydractl.metrics.classification import (
     tabulate,
 )
 from hydractl.tasks.classes import Classes, unsureness
-from hydractl.tasks.task import FINE, Answers, Maps, Matcher, OneAnswer, TrueParts
+from hydractl.tasks.task import FINE, Answers, Claims, Maps, Matcher, OneAnswer, TrueParts
 from hydractl.text import unnumbered
 
 if TYPE_CHECKING:
@@ -98,11 +97,11 @@ class Words(Classes):
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
         return word_replicates(table, draws, seed)
 
-    def claims(self, p: NDArray[Any], answers: Answers) -> tuple[NDArray[Any], BoolArray, IntArray, IntArray | None]:
-        """Returns the confidence of spans, whether they are right, zeros (one bound is for all), and sentences."""
-        assert answers.places is not None and answers.truth is not None
-        spans = find_spans(answers.names, answers.places[:, 0], p.argmax(-1), p.max(-1), labels=answers.truth)
-        return spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64), spans.sentences
+    def claims(self, answers: Answers) -> Claims:
+        assert answers.places is not None
+        p, (_, labels) = answers.mean_p, answers.labelled
+        spans = find_spans(answers.names, answers.places[:, 0], p.argmax(-1), p.max(-1), labels=labels)
+        return Claims(spans.confidence, spans.correct, np.zeros(len(spans.correct), np.int64), spans.sentences)
 
     def true_parts(self, answers: Answers) -> TrueParts:
         assert answers.places is not None and answers.truth is not None
@@ -129,7 +128,7 @@ class Words(Classes):
         assert answers.places is not None
         temperature, dtype, fit = answers.calibration.divisor, answers.logits.dtype, answers.calibration.fit
         table = tabulate_words(answers.logits, None, temperature, answers.places, names=None)
-        p = mean_probabilities(answers.logits, temperature).astype(dtype)
+        p = answers.mean_p
         words, spans = _told(answers, table, p.max(-1), None if fit is None else fit.confidence)
         unsure = fit is None or fit.confidence is None
         return {

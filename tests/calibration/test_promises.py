@@ -1,30 +1,45 @@
 """What a file promises of its answers holds on fresh samples, in all and by class."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from hydractl.calibration.promises import LabelledAnswers, Sure, WantedPromises, fit_sets, fit_sure, measure_sure
+from hydractl.calibration.promises import Sure, WantedPromises, fit_sets, fit_sure, measure_sure
 from hydractl.checkpoint.calibration import OodFit
 from hydractl.errors import DataError
 from hydractl.metrics.scaling import prediction_sets
+from hydractl.tasks.all_tasks import find_task
+from hydractl.tasks.task import Answers
 
 NAMES = ("cat", "dog", "owl")
 DRAWS, FRESH = 400, 200
 
 
-def drawn(count: int, seed: int) -> LabelledAnswers:
+def answered(p: NDArray[Any], labels: NDArray[np.int64], sentences: NDArray[np.int64] | None = None) -> Answers:
+    """Answers with these probabilities; to words, where they have sentences."""
+    if sentences is None:
+        return Answers(
+            task=find_task("image-classification"), member_logits=np.log(p)[None], truth=labels, classes=NAMES
+        )
+    places = np.stack([sentences, np.arange(len(p))], -1)
+    task, names = find_task("token-classification"), ("O", "B-PER")
+    return Answers(task=task, member_logits=np.log(p)[None], truth=labels, classes=names, places=places)
+
+
+def drawn(count: int, seed: int) -> Answers:
     """Answers of a network that knows dogs well and owls hardly, to samples of which few are owls."""
     random = np.random.default_rng(seed)
     labels = random.choice(3, count, p=[0.5, 0.3, 0.2])
     logits = random.normal(size=(count, 3))
     logits[np.arange(count), labels] += np.array([1.5, 3.0, 1.0])[labels]
     p = np.exp(logits)
-    return LabelledAnswers((p / p.sum(-1, keepdims=True)).astype(np.float32), labels, NAMES)
+    return answered((p / p.sum(-1, keepdims=True)).astype(np.float32), labels)
 
 
-def pairs(count: int) -> Iterator[tuple[LabelledAnswers, LabelledAnswers]]:
+def pairs(count: int) -> Iterator[tuple[Answers, Answers]]:
     for seed in range(DRAWS):
         yield drawn(count, seed), drawn(FRESH, 10_000 + seed)
 
@@ -36,7 +51,7 @@ def test_sets_cover_fresh_samples_as_promised(coverage: float, by_class: bool) -
     for known, fresh in pairs(200):
         sets = fit_sets(known, WantedPromises(sets=coverage, by_class=by_class))
         assert sets is not None and (sets.samples, len(sets.least)) == (200, 3 if by_class else 1)
-        found = prediction_sets(fresh.probabilities, fresh.labels, sets.least, coverage, NAMES)
+        found = prediction_sets(fresh.mean_p, fresh.labelled[1], sets.least, coverage, NAMES)
         shares.append([found.coverage, *(found.by_class[name].coverage for name in NAMES)])
     means, errors = np.mean(shares, axis=0), np.std(shares, axis=0) / DRAWS**0.5
     kept = means > coverage - 4 * errors
@@ -47,14 +62,14 @@ def test_sets_cover_fresh_samples_as_promised(coverage: float, by_class: bool) -
 
 @pytest.mark.parametrize("by_class", [False, True])
 def test_sure_answers_are_right_as_promised(by_class: bool) -> None:
-    fresh, broken = drawn(20_000, 10_000), list[bool]()
-    msp = fresh.probabilities.max(-1)
+    broken, fresh = list[bool](), drawn(20_000, 10_000)
+    msp, right, best, _ = fresh.task.claims(fresh)
     for seed in range(DRAWS):
         sure = fit_sure(drawn(900, seed), WantedPromises(accuracy=0.6, by_class=by_class))
         assert sure is not None
         for one, least in enumerate(sure):
-            chosen = (msp >= least) & (fresh.best == one if by_class else True)
-            broken.append(fresh.right[chosen].mean() < 0.6)
+            chosen = (msp >= least) & (best == one if by_class else True)
+            broken.append(right[chosen].mean() < 0.6)
     # One in twenty by the bound, a little more as the confidence is chosen among many.
     assert np.mean(broken) < 0.08
 
@@ -62,15 +77,15 @@ def test_sure_answers_are_right_as_promised(by_class: bool) -> None:
 def test_four_spans_of_a_text_that_are_right_together_count_as_one() -> None:
     # 380 of 400 show nine in ten, 95 of 100 do not.
     p, right = np.full((400, 2), [0.1, 0.9]), np.repeat(np.arange(100) >= 5, 4)
-    labels, names, wanted = right.astype(np.int64), ("O", "B-X"), WantedPromises(accuracy=0.9)
-    assert fit_sure(LabelledAnswers(p, labels, names, np.arange(400)), wanted) == (0.9,)
+    labels, wanted = right.astype(np.int64), WantedPromises(accuracy=0.9)
+    assert fit_sure(answered(p, labels, np.arange(400)), wanted) == pytest.approx((0.9,))
     with pytest.raises(DataError, match="no confidence threshold"):
-        fit_sure(LabelledAnswers(p, labels, names, np.repeat(np.arange(100), 4)), wanted)
+        fit_sure(answered(p, labels, np.repeat(np.arange(100), 4)), wanted)
 
 
 def test_too_few_samples_are_refused_with_the_number_it_takes() -> None:
     known = drawn(60, 0)
-    owls = int((known.labels == 2).sum())
+    owls = int((known.labelled[1] == 2).sum())
     assert owls < 19
     assert fit_sets(known, WantedPromises(sets=0.95)) is not None
     with pytest.raises(DataError, match=rf"at least 19 .* of each class, but there are {owls} of class 'owl'"):
@@ -86,8 +101,8 @@ def test_too_few_samples_are_refused_with_the_number_it_takes() -> None:
 
 
 def test_words_without_a_span_have_no_share_of_sure_ones() -> None:
-    fit, names = OodFit("msp", 9, 0.95, accuracy=0.9, confidence=0.6), ("O", "B-PER")
+    fit = OodFit("msp", 9, 0.95, accuracy=0.9, confidence=0.6)
     outside, span = np.float32([[0.7, 0.3]] * 3), np.float32([[0.7, 0.3], [0.2, 0.8], [0.4, 0.6]])
     labels = sentences = np.array([0, 1, 1])
-    assert measure_sure(LabelledAnswers(outside, labels, names, sentences), fit) is None
-    assert measure_sure(LabelledAnswers(span, labels, names, sentences), fit) == Sure(0.9, 1.0, 1.0)
+    assert measure_sure(answered(outside, labels, sentences), fit) is None
+    assert measure_sure(answered(span, labels, sentences), fit) == Sure(0.9, 1.0, 1.0)

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import log_softmax
 from scipy.stats import binom
 
-from hydractl.calibration.promises import LabelledAnswers, WantedPromises, fit_sets, fit_sure
+from hydractl.calibration.promises import WantedPromises, fit_sets, fit_sure
 from hydractl.checkpoint.calibration import Calibration, FittedOod, OodFit
 from hydractl.evaluation.checkup import CheckedPromise, accepted, promises_of
 from hydractl.metrics.arrays import FloatArray
@@ -32,11 +32,10 @@ def judged(
     """The promises of a calibration set on fresh answers."""
     answers, scores = drawn(fitted, seed)
     wanted = WantedPromises(accuracy=0.9, sets=0.9, by_class=by_class)
-    labelled = LabelledAnswers.of(answers)
-    least = fit_sure(labelled, wanted)
+    least = fit_sure(answers, wanted)
     assert least is not None
     fit = OodFit("msp", fitted, 0.95, 0.9, *((None, None, least) if by_class else (least[0],)))
-    calibration = Calibration(sets=fit_sets(labelled, wanted), ood=FittedOod(fit, {}))
+    calibration = Calibration(sets=fit_sets(answers, wanted), ood=FittedOod(fit, {}))
     answers, others = drawn(fresh, seed + 10**6, noise)
     typical = (1 + (scores >= others[:, None]).sum(-1)) / (fitted + 1)
     flags = typical < 0.05 - 1e-6
