@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from hashlib import file_digest
 from pathlib import Path
 from unicodedata import normalize
 
@@ -111,3 +112,14 @@ def files_below(folder: Path, subfolder: str = "", above: frozenset[tuple[int, i
             yield from files_below(folder, relative, above | {here})
         else:
             yield relative
+
+
+def hashes_of_tables(place: Path) -> list[str]:
+    """Returns the SHA-256 of the table at a path, or of those below it; nothing where there is none."""
+    files = [place / name for name in sorted(files_below(place))] if place.is_dir() else [place]
+    hashes = []
+    for file in files:
+        if file.suffix.lower() in FILE_FORMATS and file.is_file():
+            with file.open("rb") as content:
+                hashes.append(file_digest(content, "sha256").hexdigest())
+    return hashes

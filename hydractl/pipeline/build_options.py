@@ -15,6 +15,7 @@ from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.manifest import fingerprint
+from hydractl.data.files import hashes_of_tables
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
@@ -239,7 +240,7 @@ def begun(build: B, folder: Path) -> B | None:
     """Returns the build that began in a folder, with the plan it began with; None if none did.
 
     Raises:
-        OutputError: it began with other options or networks, or its record is damaged.
+        OutputError: it began with other options, networks or tables, or its record is damaged.
     """
     record = folder / BEGUN
     if not lexists(record):
@@ -258,29 +259,36 @@ def begun(build: B, folder: Path) -> B | None:
                 f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give the "
                 "same again"
             )
-    networks = fields.get("networks")
-    if not isinstance(networks, dict):
+    inputs = fields.get("inputs")
+    if not isinstance(inputs, dict):
         raise origin.refusal("is not a record of a build")
-    for place, hashes in _networks(build, folder).items():
-        if networks.get(place) != hashes:
+    for place, hashes in _inputs(build, folder).items():
+        if inputs.get(place) != hashes:
+            what = "another network" if isinstance(hashes, dict) else "other data"
             raise OutputError(
-                f"{folder}: began with another network in {path_seen_from(place, '.', str(folder))}: name another "
-                "folder as `output`, or put the network back"
+                f"{folder}: began with {what} in {path_seen_from(place, '.', str(folder))}: name another folder as "
+                "`output`, or put the old back"
             )
     return with_options(build, planned)
 
 
-def _networks(build: BuildOptions, folder: Path) -> dict[str, dict[str, str]]:
-    """Returns hashes of the network and of the teachers, by their paths seen from a folder."""
+def _inputs(build: BuildOptions, folder: Path) -> dict[str, dict[str, str] | list[str]]:
+    """Returns hashes of the network, of the teachers, and of tables, by their paths seen from a folder."""
+    data = build.data
+    sources = [data.id_data, *data.ood_data, data.train_data, data.eval_data, *data.eval_ood_data]
+    places = [parse_data_spec(str(source), True).source for source in sources if source]
     networks = [str(network) for network in (build.model, *build.learning.teacher)]
-    return {path_seen_from(name, str(folder)): fingerprint(as_checkpoint(name)) for name in networks}
+    return {
+        **{path_seen_from(name, str(folder)): fingerprint(as_checkpoint(name)) for name in networks},
+        **{path_seen_from(place, str(folder)): hashes_of_tables(Path(place)) for place in places},
+    }
 
 
 def record(build: BuildOptions, planned: BuildOptions, folder: Path) -> bytes:
     """Returns the record of a build that begins."""
     values = flat(planned)
     plan = {name: values[name] for name in PLANNED}
-    content = {"options": _options_of(build, folder), "networks": _networks(build, folder), "plan": plan}
+    content = {"options": _options_of(build, folder), "inputs": _inputs(build, folder), "plan": plan}
     return f"{json.dumps(content, indent=2)}\n".encode()
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl.data.files import FILE_FORMATS, files_below
+from hydractl.data.files import FILE_FORMATS, hashes_of_tables
 from hydractl.data.reading import Reading, SkipBad, parse_data_spec
 from hydractl.errors import DataError, OptionError
 from hydractl.inputs.bulk import Bulk, BulkPredictions
@@ -300,10 +300,7 @@ def _versions(sources: Iterable[Any]) -> Iterator[str]:
         if not isinstance(source, str | Path):
             yield from [source._fingerprint] if hasattr(source, "_fingerprint") else []  # of a table in memory
         elif _is_data(str(source)):
-            place = Path(parse_data_spec(source).source)
-            files = [place / name for name in sorted(files_below(place))] if place.is_dir() else [place]
-            tables = (file.stat() for file in files if file.suffix.lower() in FILE_FORMATS and file.exists())
-            yield from (f"{status.st_size} bytes of {status.st_mtime_ns}" for status in tables)
+            yield from hashes_of_tables(Path(parse_data_spec(source).source))
 
 
 def _names(names: Names) -> list[str]:

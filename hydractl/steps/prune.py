@@ -291,6 +291,12 @@ class Prune:
             by_loss=True,
         )
         if method.samples is not None:
+            cut, count = self.unit_cut, len(material.id)
+            if cut.members is not None and cut.heads_alone and method.samples >= count:
+                raise OptionError(
+                    f"`samples` {method.samples}: {cut.members} members would all be pruned on the same {count} "
+                    "samples, alike: draw fewer"
+                )
             material = replace(material, id=material.id.draw(method.samples, self.seed))
         # Scores of two towers differ in scale. By default only the one that reads samples is pruned.
         towers = towers or [checkpoint.spec.towers[0].name]

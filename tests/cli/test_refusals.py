@@ -21,6 +21,7 @@ EVALUATE = "evaluate vit --id-data=pets"
 CALIBRATE = "calibrate vit --id-data=pets -o x"
 TASK = "extract-circuit vit --budget=1 --task=pets=pets,noise"
 SELECT = "select vit --id-data=pets --budgets=1"
+TAYLOR = "prune vit --method=taylor --id-data=pets --budget=1"
 BUILD = "build vit --id-data=pets --ood-data=noise --budgets=1 --device=cpu -o x"
 FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 #: Exit code, the words that name what is wrong, the command.
@@ -29,6 +30,7 @@ REFUSED = f"""
 2 | --graphs                                | analyse speed vit --graphs --device=cpu
 2 | --limit                                 | prune vit --method=random --budget=1 --limit=5
 2 | MODEL is missing                        | prune --method=random --budget=1
+2 | --samples 99: 2 members                 | {TAYLOR} --samples=99 --members=2 -o x{{member}}
 2 | both: has 2 members                     | prune both --method=random --budget=1
 2 | both: has 2 members                     | score-heads both --method=magnitude
 2 | --plot heads.txt                        | score-heads vit --id-data=pets --method=taylor --plot=heads.txt
