@@ -22,6 +22,7 @@ from hydractl.serve import load_onnx
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
+from tests.damage import edit_json
 from tests.data.tokenizers_and_processors import TOKENIZERS
 from tests.factories import TAGS, save_tagger, sentences
 from tests.families import bert, modernbert
@@ -105,6 +106,7 @@ def test_pipelines_of_transformers_find_the_same_spans(tagged: Path, tmp_path: P
         return [(one["entity_group"], one["start"], one["end"]) for one in spans]
 
     bare = save_tagger(tmp_path / "bare", seed=3)  # untrained: its spans are all kinds
+    edit_json(bare / "config.json", problem_type="regression")  # transformers reads it for other tasks alone
     for model in (bare, tagged / "tuned"):
         predicted = hydractl.load(model).predict(TEXTS)
         for name, kind in (("stock", {}), ("hydra", {"as_hydra": True})):
