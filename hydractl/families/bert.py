@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import AliasChoices, Field
+
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import RANGES, Activation, Disentangled, Relative, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
@@ -164,9 +166,10 @@ class DistilBertConfig(read.Labelled):
 
     vocab_size: read.Vocabulary = 30522
     max_position_embeddings: read.Positions = 512
-    n_layers: read.Layers = 6
-    n_heads: read.Heads = 12
-    dim: read.Width = 768
+    # Their first names are those of other encoders, by which transformers' own config reads them too.
+    n_layers: Annotated[read.Layers, Field(validation_alias=AliasChoices("num_hidden_layers", "n_layers"))] = 6
+    n_heads: Annotated[read.Heads, Field(validation_alias=AliasChoices("num_attention_heads", "n_heads"))] = 12
+    dim: Annotated[read.Width, Field(validation_alias=AliasChoices("hidden_size", "dim"))] = 768
     hidden_dim: read.MlpWidth = 3072
     dropout: read.Rate = 0.1
     attention_dropout: read.Rate = 0.1

@@ -182,6 +182,7 @@ def without_an_activation(config: dict[str, Any]) -> dict[str, Any]:
 OLDER: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "a base of turning": ("nomic-bert", lambda _: {"rope_parameters": None, "rope_theta": 50.0}),
     "a base beside": ("jina-v3", lambda _: {"rope_parameters": {"rope_type": "default"}, "rope_theta": 5.0}),
+    "common names": ("distilbert", lambda old: {"num_attention_heads": 2, "hidden_size": old["dim"], "dim": 9}),
     "a copy of a part, which wins with its defaults": ("clip-gelu", without_an_activation),
 }
 
