@@ -197,9 +197,9 @@ class _Sides(Fields):
 class _Processor(Fields):
     """The settings of an image processor that decide the size of its images."""
 
-    do_resize: bool = True
+    do_resize: bool | None = True  # null is off, as to transformers
     size: Annotated[_Sides, BeforeValidator(_by_side)] | None = None
-    do_center_crop: bool = True
+    do_center_crop: bool | None = True
     crop_size: Annotated[_Sides, BeforeValidator(_by_side)] | None = None
 
 

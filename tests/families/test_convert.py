@@ -49,9 +49,11 @@ def test_every_family_that_interpolates_is_tested() -> None:
         ({"crop_size": {"height": 4, "width": 6}, "size": {"shortest_edge": 9}}, (4, 6)),
         ({"crop_size": 4, "do_center_crop": True, "size": 9}, (4, 4)),
         ({"crop_size": 4, "do_center_crop": False, "size": 9}, (9, 9)),
+        ({"crop_size": 4, "do_center_crop": None, "size": [4, 6]}, (4, 6)),  # as fast processors of 4.5x write it
         ({"size": [4, 6]}, (4, 6)),
         ({"size": {"shortest_edge": 9}}, None),
         ({"size": 9, "do_resize": False}, None),
+        ({"size": 9, "do_resize": None}, None),
         ({"size": "large"}, None),
         ({}, None),
     ],
