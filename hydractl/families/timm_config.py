@@ -77,14 +77,26 @@ class TimmConfig(read.Labelled):
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
     """Returns timm's own config.json, with the present classes."""
     ours = {"structure", "norm_name", "attention_names", "mlp_names", "scale_names", "relative_names"}
-    ours |= {"id2label", "label2id"}
-    theirs = {name: value for name, value in config.items() if name not in ours}
+    ours |= {"id2label", "label2id", "model_type", "num_labels"}
+    theirs = nested({name: value for name, value in config.items() if name not in ours})
     count = len(labels or ())
     theirs["num_classes"] = count
     theirs["model_args"] = {**(theirs.get("model_args") or {}), "num_classes": count}
     if labels and any(label != f"LABEL_{i}" for i, label in enumerate(labels)):
         theirs["label_names"] = list(labels)
-    return {name: value for name, value in theirs.items() if name not in ("model_type", "num_labels")}
+    return theirs
+
+
+def nested(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config in timm's present form; the oldest has all settings in one place, and class names as `labels`.
+
+    Source: timm's `_parse_model_cfg`.
+    """
+    if "pretrained_cfg" in config:
+        return dict(config)
+    settings = {"label_names" if name == "labels" else name: value for name, value in config.items()}
+    above = ("architecture", "num_features", "label_names")
+    return {name: settings.pop(name) for name in above if name in settings} | {"pretrained_cfg": settings}
 
 
 FUSED = [*(f"attn.qkv[{part}/3]" for part in range(3)), "attn.proj"]

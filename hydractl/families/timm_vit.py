@@ -8,7 +8,7 @@ from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tower_spec import Activation, ImageEmbeddings, Pool, Relative, Rotary, TowerSpec, Unbiased
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
-from hydractl.families.timm_config import FAMILY, Foreign
+from hydractl.families.timm_config import FAMILY, Foreign, nested
 
 ACTIVATIONS: dict[str, Activation] = {
     "GELU": "gelu",
@@ -54,7 +54,7 @@ def describe(name: str, folder: Path, config: Mapping[str, Any]) -> dict[str, An
         CheckpointError: a field has the wrong type or is out of range, timm does not know the architecture, or it has
             parts that are not supported.
     """
-    foreign = read.read_config(name, {**config, "pretrained_cfg": _pretrained(config)}, Foreign)
+    foreign = read.read_config(name, {**config, **nested(config)}, Foreign)
     module = _built(name, folder, foreign.architecture)
     if obstacle := next(_reasons_against(module), None):
         raise CheckpointError(f"{name}: timm's {foreign.architecture} {obstacle}, which is not supported")
@@ -102,12 +102,7 @@ def _label_names(config: Foreign) -> Mapping[int, str]:
 
 def timm_preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of timm's transforms in the form of transformers' image processor."""
-    return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": _pretrained(config)}
-
-
-def _pretrained(config: Mapping[str, Any]) -> Any:
-    # The oldest configs have all settings in one place.
-    return config.get("pretrained_cfg", config)
+    return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": nested(config)["pretrained_cfg"]}
 
 
 def _reasons_against(model: Any) -> Iterator[str]:

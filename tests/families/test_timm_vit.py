@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 from timm.data import create_transform, resolve_data_config
@@ -72,6 +73,17 @@ def test_labels_are_those_the_config_names(tmp_path: Path) -> None:
     assert read_checkpoint(folder).labels == tuple(f"LABEL_{i}" for i in range(CLASSES))
     edit_json(folder / "config.json", label_names=list("abcde"))
     assert read_checkpoint(folder).labels == ("a", "b", "c", "d", "e")
+
+
+def test_the_oldest_configs_name_their_classes_and_go_back_to_timm(tmp_path: Path) -> None:
+    save_timm(make_timm("test_vit", num_classes=2), tmp_path / "old")
+    settings = json.loads((tmp_path / "old" / "config.json").read_text())["pretrained_cfg"]
+    settings |= {"architecture": "test_vit", "fixed_input_size": True, "labels": ["cat", "dog"]}
+    (tmp_path / "old" / "config.json").write_text(json.dumps(settings))
+    hydractl.export(tmp_path / "old", format="hf", output=tmp_path / "back")
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'back'}", pretrained=True)
+    assert theirs.pretrained_cfg["label_names"] == ["cat", "dog"]
+    assert read_checkpoint(tmp_path / "back").labels == read_checkpoint(tmp_path / "old").labels == ("cat", "dog")
 
 
 def test_one_file_beside_its_config_is_the_same_checkpoint(tmp_path: Path) -> None:
