@@ -159,9 +159,12 @@ def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields = read.read_config(name, config, OpenClipConfig, FAMILY.config_file)
     settings = fields.preprocess_cfg or _Transform()
+    height, width = fields.model_cfg.vision_cfg.image_size
+    # OpenCLIP draws at random in training alone, and ignores the setting where it crops to another ratio.
+    is_followed = settings.interpolation != "random" and (height == width or settings.resize_mode == "squash")
     transform = {
-        "input_size": [3, *fields.model_cfg.vision_cfg.image_size],
-        "interpolation": settings.interpolation or "bicubic",
+        "input_size": [3, height, width],
+        "interpolation": (settings.interpolation if is_followed else None) or "bicubic",
         "crop_pct": 1.0,
         "crop_mode": {"shortest": "center", "squash": "squash"}[settings.resize_mode or "shortest"],
         "mean": list(settings.mean or (0.48145466, 0.4578275, 0.40821073)),

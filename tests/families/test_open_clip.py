@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,14 +48,20 @@ def test_refused_by_name(case: str, tmp_path: Path) -> None:
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize("interpolation", [None, "bilinear", "random"])
+@pytest.mark.parametrize("size", [(12, 12), (12, 8)])
 @pytest.mark.parametrize("mode", ["shortest", "squash"])
-def test_images_are_prepared_as_open_clip_prepares_them(mode: str, tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(build_reference("open-clip").save(tmp_path / "theirs"))
-    config = {**checkpoint.config, "preprocess_cfg": {"resize_mode": mode, "mean": [0.5] * 3, "std": [0.25] * 3}}
+def test_images_are_prepared_as_open_clip_prepares_them(
+    mode: str, size: tuple[int, int], interpolation: str | None, tmp_path: Path
+) -> None:
+    theirs = randomised("open-clip", *open_clip(vision={"image_size": size}))
+    checkpoint = read_checkpoint(theirs.save(tmp_path / "theirs"))
+    settings: Any = {"resize_mode": mode, "interpolation": interpolation, "mean": [0.5] * 3, "std": [0.25] * 3}
+    config = {**checkpoint.config, "preprocess_cfg": settings}
     files = {"preprocessor_config.json": preprocessing("here", config)}
     vision_only = type(checkpoint.spec)("image-classification", checkpoint.spec.towers[:1], classes=2)
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8))
-    expected = image_transform(12, is_train=False, mean=(0.5,) * 3, std=(0.25,) * 3, resize_mode=mode)(image)
+    expected = image_transform(size, is_train=False, **settings)(image)
     pixels = preprocessor_from_json(files, vision_only, "here")([image])["pixel_values"]
     assert torch.equal(pixels[0], expected)
 
