@@ -265,13 +265,13 @@ def _or_empty(default: Any) -> Any:
 
 
 def make(step: type[T], values: Mapping[str, Any]) -> T:
-    """Returns a command's options from flat names.
+    """Returns a command's options from flat names; a command may complete them, as `build` does from a file.
 
     Raises:
         OptionError: an option that must be given is missing, a value is out of range or not one of the choices, or
             an option has no effect with the chosen row.
     """
-    values = dict(values)
+    values = getattr(step, "completed", dict)(values)
     for option in declared(step):
         if option.name in values:
             values[option.name] = option.parsed(values[option.name])

@@ -4,7 +4,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -97,9 +97,11 @@ def runner(command: Command) -> Callable[..., None]:
     """Returns the function for typer: its signature has the command's flags, its docstring the help."""
     options = options_of(command)
 
-    def run(help_all: bool, **values: Any) -> None:
+    def run(context: typer.Context, help_all: bool, **values: Any) -> None:
+        defaults = {name for name in values if getattr(context.get_parameter_source(name), "name", "") == "DEFAULT"}
         try:
-            _run(command, {option.name: _as_declared(option, values[option.name]) for option in options})
+            values = {option.name: _as_declared(option, values[option.name]) for option in options}
+            _run(command, values, defaults)
         except HydractlError as error:
             error.args = (respelled(str(error), options),)
             raise
@@ -113,6 +115,7 @@ def runner(command: Command) -> Callable[..., None]:
         for option in options
     ]
     parameters.append(inspect.Parameter("help_all", keyword, default=False, annotation=HELP_ALL))
+    parameters.append(inspect.Parameter("context", keyword, annotation=typer.Context))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = help_text(command.step, options)
@@ -120,8 +123,8 @@ def runner(command: Command) -> Callable[..., None]:
     return run
 
 
-def _run(command: Command, values: dict[str, Any]) -> None:
-    of_step = {option.name for option in declared(command.step)}
+def _run(command: Command, values: dict[str, Any], defaults: Container[str]) -> None:
+    of_step = {option.name: option.default for option in declared(command.step)}
     places = _places(command, values, of_step)
     of_command = {option.name: values.pop(option.name, None) for option in OWN if option.name not in of_step}
     if of_command.get("token"):
@@ -133,6 +136,8 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         import_module("hydractl.process").prepare()
 
     Signals.advice = partial(_advice, command, values, terminal)
+    # A step that reads options from a file as well must know which the user typed, the defaults among them too.
+    typed = {name: value for name, value in values.items() if name not in defaults or value != of_step[name]}
 
     def put_out(result: Result) -> None:
         if leads:
@@ -142,7 +147,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
     try:
         with terminal.progress(command.name, None):
-            result: Result = run_step(make(command.step, values), terminal)
+            result: Result = run_step(make(command.step, typed), terminal)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.
         finished = getattr(error, "partial", None)
@@ -201,7 +206,7 @@ class _Destinations:
             write_json(file, content, self.force)
 
 
-def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Destinations:
+def _places(command: Command, values: dict[str, Any], of_step: Container[str]) -> _Destinations:
     """Returns where the result goes, and takes from the step's options what goes to stdout.
 
     Raises:

@@ -22,7 +22,7 @@ from hydractl.inputs.members import Limits
 from hydractl.inputs.models import as_checkpoint
 from hydractl.inputs.refitting import ENOUGH
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
-from hydractl.options import Option, declared, flat, make, option, with_options
+from hydractl.options import Option, declared, flat, option, with_options
 from hydractl.run_options import Compute, Precision, Seed
 from hydractl.schema import Origin, parse_toml, read_json, read_text
 from hydractl.selection.candidates import counts
@@ -162,6 +162,11 @@ class BuildOptions:
     )
     dry_run: bool = option(False, "Print the commands without running them.", "Output")
 
+    @classmethod
+    def completed(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns options by name, with those of a build.toml behind them where that is the model."""
+        return _with_file(cls, options) if is_build_file(options.get("model")) else dict(options)
+
     @property
     def folder(self) -> Path:
         """The folder of all results."""
@@ -214,26 +219,25 @@ def written(build: BuildOptions, folder: Path) -> bytes:
     return (head + "".join(f"{printable(line)}\n" for line in lines)).encode()
 
 
-def read_build_file(build: B) -> B:
-    """Returns the build that a file describes, with what was given beside the file in place of its own.
+def _with_file(kind: type[BuildOptions], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of the file that the model is, except those that the user gave beside it.
 
     Raises:
-        OptionError: not such a file, or an option that is unknown or out of range.
+        OptionError: not such a file, or it names no option of a build.
     """
-    file = Path(str(build.model))
+    file = Path(str(options["model"]))
     origin = Origin(str(file), OptionError, REMEDY)
     if not lexists(file):
         raise origin.refusal("there is no such file", "name a build.toml, or the network to build from")
     values: dict[str, Any] = parse_toml(read_text(file, origin), origin).fields
-    options = {option.name: option for option in declared(type(build))}
-    if unknown := [name for name in values if name not in options or name in OWN]:
+    names = {option.name for option in declared(kind)} - {*OWN}
+    if unknown := [name for name in values if name not in names]:
         raise origin.refusal(f"{shortened(unknown[0], 40)} is not an option of a build", REMEDY)
     for name in PLACES:
         if name in values:
             values[name] = _placed(name, values[name], str(file.parent), ".")
-    by_user = {name: value for name, value in flat(build).items() if name != "model" and value not in (None, [], ())}
-    by_user = {name: value for name, value in by_user.items() if value != options[name].default}
-    return make(type(build), {"output": str(file.parent), **values, **by_user})
+    by_user = {name: value for name, value in options.items() if name != "model" and value is not None}
+    return kind.completed({"output": str(file.parent), **values, **by_user})
 
 
 def begun(build: B, folder: Path) -> B | None:

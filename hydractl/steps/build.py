@@ -24,9 +24,7 @@ from hydractl.pipeline.build_options import (
     BuildOptions,
     begun,
     effort_of,
-    is_build_file,
     passes,
-    read_build_file,
     record,
     settled,
     sizes_of,
@@ -131,8 +129,6 @@ class Build(BuildOptions):
     """
 
     def run(self, watch: Watcher) -> Built:
-        if is_build_file(self.model):
-            return read_build_file(self).run(watch)
         self._check()
         if not self.dry_run:
             require(

@@ -290,6 +290,10 @@ def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
     assert " --label-column label --match-labels index" in again[0]
     changed = hydractl("build", file, "--seed", "4", "-o", "again", "--dry-run", "--quiet").out
     assert "%1/4@4" in changed
+    typed = hydractl("build", file, "--members", "3", "-o", "again", "--dry-run", "--quiet").out
+    called = library.build(file, members=3, output="again", dry_run=True)  # 3 is the default, the file says 2
+    lines = [" ".join(again), typed, " ".join(called.lines())]
+    assert [" --members 2 " in line for line in lines] == [True, False, False]
     file.write_text(file.read_text() + "sample = 3\n")
     assert "sample is not an option of a build" in hydractl("build", file, "-o", "again").err
 
