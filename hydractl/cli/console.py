@@ -110,7 +110,7 @@ class Terminal:
     def reached(self) -> str:
         """Returns how far the last part of the work with a known end has come."""
         what, done, total = self._done
-        return "" if total is None else f" at {done:,.0f} of {total:,.0f} ({printable(what)})"
+        return "" if total is None or done >= total else f" at {done:,.0f} of {total:,.0f} ({printable(what)})"
 
     def _advance(self, done: float) -> None:
         what, before, total = self._done
