@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LARGEST = 2**53  # of numbers that may be classes: up to here floating point holds all whole ones
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
 TRUTH = ("False", "True")  # the names of booleans
-NUMBER = re.compile(r"(\d+)(\.0+)?")  # a class called 1, 01 or 1.0
+NUMBER = re.compile(r"(-?\d+)(\.0+)?")  # a class called 1, 01 or 1.0
 NO_NAME = re.compile(r"LABEL_\d+")  # what transformers calls a class without a name
 
 
@@ -127,13 +127,14 @@ def match_labels(
 
     Args:
         model_labels: the model's class names in order of its logits; LABEL_0 ... are no names.
-        how: by name (ignoring case, `_` and `-` where that is unambiguous; labels without names, and booleans where no
-            class is called so, by index, with a note) or by index.
+        how: by name (ignoring case, `_` and `-` where that is unambiguous; numbers of which none is a class's name,
+            and booleans where no class is called so, by index, with a note) or by index.
         several: whether a sample has several labels of the model, `[N,C]`, rather than one class.
         tagged: whether each word has a label, `[N,W]`.
 
     Raises:
-        DataError: missing labels, a side without names, a name that the model lacks, or a number out of range.
+        DataError: missing labels, a side without names, a name that the model lacks, a number out of range, or numbers
+            of which some are names of classes that stand in other places.
     """
     if samples.label_names == TRUTH and not {folded(label) for label in model_labels} & {"false", "true"}:
         samples = replace(samples, label_names=None)  # 0 and 1, as to every library, of classes with other names
@@ -160,9 +161,9 @@ def match_labels(
         labels[:, matched.labels] = samples.labels
         return replace(matched, labels=labels)
     _require_classes(samples, samples.labels)
-    numbered = _numbered(samples.label_names, model_labels)
+    numbered = how == "name" and _numbered(samples, samples.labels, model_labels)
     notes: tuple[str, ...] = ()
-    if how == "name" and numbered:
+    if numbered:
         shown = ", ".join(f"{place} is {label}" for place, label in enumerate(model_labels[:3]))
         notes = (f"{samples.name}: labels have no names, so they count as places of the model's classes: {shown}",)
     if how == "index" or numbered:
@@ -221,15 +222,32 @@ def with_some_tags(samples: Samples, model_labels: Sequence[str]) -> Samples:
     return replace(samples, labels=labels, label_names=tuple(model_labels), tagged=True)
 
 
-def _numbered(names: Sequence[str] | None, model_labels: Sequence[str]) -> bool:
+def _numbered(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> bool:
     """Returns whether the labels of the data are numbers that can only be places of the model's classes.
 
     Names beside LABEL_0 ... of the model are another matter: their order is unknown.
     """
+    names = samples.label_names
     if names is None:
-        return not all(map(NUMBER.fullmatch, model_labels))
+        targets, numbers = list(map(_plain_number, model_labels)), list(map(str, np.unique(labels)))
+        called = [number for number in numbers if number in targets]
+        if len(called) == len(numbers) or all(map(NUMBER.fullmatch, model_labels)):
+            return False
+        if any(targets.index(number) != int(number) for number in called):
+            places = [number for number in numbers if number not in targets]
+            raise DataError(
+                f"{samples.name}: the labels {_listed(called)} are names of classes, {_listed(places)} are not: pass "
+                f"`match_labels` index if all are places of the model's classes {_listed(model_labels)}"
+            )
+        return True
     nameless = all(map(NO_NAME.fullmatch, model_labels))
     return all(NO_NAME.fullmatch(name) or (nameless and name.isdecimal()) for name in names)
+
+
+def _plain_number(name: str) -> str:
+    """Returns a class name that is a whole number as Python writes it, and any other as it is."""
+    number = NUMBER.fullmatch(name)
+    return composed(name) if number is None else str(int(number[1]))
 
 
 def unnamed(classes: int | None) -> tuple[str, ...]:
@@ -242,7 +260,7 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     if names is None:
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
-        targets = [str(int(label.partition(".")[0])) for label in model_labels]
+        targets = list(map(_plain_number, model_labels))
     by_index = "pass `match_labels` index if both have the same order"
     if all(map(NO_NAME.fullmatch, model_labels)):
         remedy = by_index if len(names) == len(targets) else "give data of the model's classes"

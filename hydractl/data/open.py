@@ -137,7 +137,9 @@ def _of_source(spec: DataSpec, request: _Request, left_out: list[str]) -> Sample
     if spec.part is None:
         return _of_table(table, request)
     samples = _of_table(table, replace(request, reading=replace(request.reading, limit=None)))
-    taken = positions(spec.part, samples.content_hashes())
+    # What cannot be read has a hash too, so that it keeps its place in one of the parts.
+    hashes = hash_inputs(samples.inputs)[0] if request.keep_bad else samples.content_hashes()
+    taken = positions(spec.part, hashes)
     if not len(taken):
         raise DataError(
             f"{samples.name}{spec.part}: is empty, since the data has {len(samples)} samples: take fewer parts"

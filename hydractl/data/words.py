@@ -119,6 +119,8 @@ def read_tags(
     kind = str if any(isinstance(tag, str) for *_, tag in flat) else int
     if odd := [(at, tag) for at, _, tag in flat if type(tag) is not kind]:
         return f"row {odd[0][0]} of column {column} holds {odd[0][1]!r}: give names alone, or whole numbers alone"
+    if below := [(at, tag) for at, _, tag in flat if kind is int and tag < 0 and tag != UNTAGGED]:
+        return f"row {below[0][0]} of column {column} holds {below[0][1]}: give tags from 0, or {UNTAGGED} for none"
     if kind is str:
         names = sorted({tag for *_, tag in flat})
     numbers = {name: number for number, name in enumerate(names or ())} if kind is str else None

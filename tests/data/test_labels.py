@@ -62,6 +62,9 @@ NUMBERED = tuple(f"LABEL_{i}" for i in range(11))
         ([0, 1], None, ("1", "0"), "name", [1, 0]),
         ([2, 1], None, ("1", "2"), "name", [1, 0]),  # a gap in bare numbers is no class missed
         ([2, 1], None, ("2.0", "01"), "name", [0, 1]),
+        ([1, 3], None, ("1", "2", "3-5", "3"), "name", [0, 3]),  # names, though not all classes are numbers
+        ([1, 0], None, ("-1", "0", "1"), "name", [2, 1]),
+        ([3, 1], None, ("0", "1", "2", "3+"), "name", [3, 1]),  # places, which the names agree with
         ([1, 0], ("False", "True"), ("TRUE", "false", "mixed"), "name", [0, 1]),
         ([1, 0, 1], ("False", "True"), ("TRUE", "FALSE"), "index", [1, 0, 1]),
         ([0, 1], ("caf\u00e9", "eau"), ("eau", "cafe\u0301"), "name", [1, 0]),
@@ -114,6 +117,7 @@ def test_numbers_are_places_of_the_models_classes_with_a_note(
         (None, None, ("cat", "dog"), "name", "holds no labels"),
         ([0, 1], ("False", "True"), ("true", "fake"), "name", r"no single match for \[False\]"),
         ([0], tuple(f"c{i}" for i in range(99)), ("cat",), "name", r"c11, \.\.\. \(99 in all\)"),
+        ([0, 2], None, ("1", "2", "3-5"), "name", r"\[2\] are names of classes, \[0\] are not: pass `match_labels`"),
         ([0, 1], ("fife", "six"), ("six", "five"), "name", "did you mean five for fife"),
         ([0], ("c\u0430t",), ("cat", "dog"), "name", r"cat \('cat'\) for c\u0430t \('c\\u0430t'\)"),
         ([0, 1], ("crane", "owl"), ("crane", "owl", "crane #2"), "name", "several classes called crane: .* index"),
