@@ -1,7 +1,7 @@
 """Progress and notes of a step: the command line draws bars and prints notes, a library logs them."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -20,6 +20,7 @@ class Watcher(Protocol):
     """Receives the notes and the progress of a step."""
 
     command: str | None  # the command line that called it; None in Python
+    warnings: Sequence[str]  # those that were shown, for JSON; empty in Python
 
     def note(self, message: str) -> None:
         """Shows a line that a person may want to know and a program may ignore."""
@@ -35,6 +36,7 @@ class Log:
     """Sends notes and warnings to the logger `hydractl` and ignores progress."""
 
     command: str | None = None
+    warnings: Sequence[str] = ()
 
     def note(self, message: str) -> None:
         logger.info(printable(message))

@@ -51,7 +51,7 @@ class Settings:
 DIGITS = Settings()
 QUICK = replace(
     DIGITS, set=("steps=2", "batch=4"), search_limit=12, limit=40, test_limit=100, budgets=(2, 6), tuned_budgets=(2,),
-    trunks=(1,), bootstrap=20,
+    trunks=(1,), bootstrap=100,
 )  # fmt: skip
 
 

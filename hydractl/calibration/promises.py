@@ -161,7 +161,7 @@ def measure_recall(answers: Answers) -> Recalled | None:
     sums = _sums(parts, promise.least)
     kept, before, after = _ratios(sums)
     drawn = np.array([_ratios(sums[places]) for [places] in draw_places([len(sums)])])
-    intervals = [percentile_interval(drawn[:, column]) for column in (0, 2)]
+    intervals = [percentile_interval(drawn[:, column], len(sums)) for column in (0, 2)]
     return Recalled(promise.share, kept, after, before, *intervals)
 
 

@@ -87,7 +87,7 @@ class Terminal:
         """
         self.quiet, self._respell, self._leads = quiet or not leads, respell, leads
         self._told = set[str]()
-        self.warnings = list[str]()
+        self.warnings: Sequence[str] = ()
         # Looked up once: the first bar replaces stderr by a stream that may be no terminal (rich before 15).
         self._is_watched = not self.quiet and sys.stderr.isatty()
         self._bars: Progress | None = None
@@ -104,7 +104,7 @@ class Terminal:
         """Prints a line on stderr, once, quiet or not, and keeps it for JSON."""
         message = self._respell(message)
         if message not in self.warnings and self._leads:
-            self.warnings.append(message)
+            self.warnings = (*self.warnings, message)
             _print_error(f"warning: {message}")
 
     def reached(self) -> str:

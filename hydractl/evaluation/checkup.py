@@ -288,16 +288,19 @@ def check_up(
         with on_set(f"probe {key.name}", len(made[probe])) as advance:
             rows.append(maker.row("probe", key.name, probe.help, _answered(system, key, made[probe], advance)))
     rows.sort(key=lambda row: (KINDS.index(row.kind), -(row.missed.value if row.missed else 0), row.auroc or 0))
-    calibration, fit = system.calibration, system.calibration.fit
+    calibration, fit, count = system.calibration, system.calibration.fit, len(id_set.samples)
+    quality: dict[str, tuple[float, Interval]] = {}
+    if id_set.answers.truth is not None:
+        quality = estimated(system.task, id_set.table, DRAWS, running.seed, samples=count)
     result = Checkup(
         name,
         data.id.name,
-        samples=len(id_set.samples),
+        samples=count,
         calibrated=fit is not None and system.ood_head is not None,
         findings=tuple(dict.fromkeys(findings)),
         promises=promises_of(id_set.answers, _accepted(system, id_set)),
         open=system.task.open_promises(calibration.promises),
-        quality={} if id_set.answers.truth is None else estimated(system.task, id_set.table, DRAWS, running.seed),
+        quality=quality,
         sure=maker.least if fit is None or not fit.least else fit.least[0] if len(fit.least) == 1 else None,
         rows=tuple(rows),
     )

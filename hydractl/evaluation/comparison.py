@@ -79,6 +79,10 @@ def open_comparison(
     if len(modalities) > 1:
         listed = ", ".join(f"{name} takes {modality}s" for modality, name in modalities.items())
         raise OptionError(f"one evaluation takes either images or texts: {listed}")
+    kinds = {(system.task.answers, system.task.tells_ood): name for name, system in systems}
+    if len(kinds) > 1:
+        listed = ", ".join(f"{name} answers {answers}" for (answers, _), name in kinds.items())
+        raise OptionError(f"one evaluation takes one kind of answers, as numbers of others differ: {listed}")
     if not modalities and open_data is not None:
         raise OptionError("saved predictions include their data sets: leave out `id_data` and other data")
     if modalities and open_data is None:

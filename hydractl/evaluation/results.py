@@ -311,6 +311,7 @@ class Results:
     options: Mapping[str, Any] = field(default_factory=dict)
     hydractl: str = "unknown"
     command: str | None = None  # the command line that made it
+    warnings: Items[str] = ()
 
 
 S = TypeVar("S", LabelledMetrics, Ood)

@@ -181,7 +181,8 @@ def _calibrate(
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
-        raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: name it as `calib_data`")
+        where = "save it with them as calibration.safetensors" if predictor.sets else "name it as `calib_data`"
+        raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: {where}")
     held, fitted = answered(key, row.reads), None
     if requested == "fit":
         fitted = predictor.task.fit(held)

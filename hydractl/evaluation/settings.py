@@ -137,8 +137,8 @@ class Procedure:
 
     bootstrap: int | None = option(
         None,
-        "Resample R times for 95 % intervals, paired differences and the verdict; 0 turns them off. Default: 1000 for "
-        "up to 100,000 samples.",
+        "Resample R times, at least 100, for 95 % intervals, paired differences and the verdict; 0 turns them off. "
+        "Default: 1000 for up to 100,000 samples.",
         metavar="R",
         within=(0, bounds.DRAWS),
         rare=True,
@@ -160,3 +160,7 @@ class Procedure:
     resume: bool = option(False, "Reuse what `save_logits` has saved before.", "Output", remembered=False)
     curves: bool = False
     force: bool = False
+
+    def __post_init__(self) -> None:
+        if 0 < (self.bootstrap or 0) < bounds.FEWEST_DRAWS:
+            raise OptionError(f"`bootstrap` {self.bootstrap}: expected 0, or {bounds.FEWEST_DRAWS} and more")

@@ -36,6 +36,7 @@ OWN = "own confidence"  # the name in a report of the score of a system that bri
 EXTRA = frozenset({"speckle_noise", "gaussian_blur", "spatter", "saturate"})
 #: The default number of resamples, and the most samples that are resampled by default: more would take minutes.
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
+FEWEST = 3  # samples of a set that is resampled: intervals of two are too narrow, whatever their form
 #: The accuracy is below chance if guesses would be right so rarely with less than this probability.
 BELOW_CHANCE = 0.05
 
@@ -204,21 +205,25 @@ class SystemNumbers:
 
 
 def resamples(requested: int | None, predictions: SystemPredictions, on_note: Callable[[str], None]) -> int:
-    """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds."""
+    """Returns how often to resample: as wanted, or RESAMPLES times if that takes seconds; 0 if a set is too small."""
+    sizes = [len(scores) for key, scores in predictions.scores.items() if key.role in ("id", "ood")]
+    if min(sizes) < FEWEST:
+        on_note(f"no intervals: they need {FEWEST} samples of each set, and one has {min(sizes)}")
+        return 0
     if requested is not None:
         return requested
-    samples = sum(len(scores) for key, scores in predictions.scores.items() if key.role in ("id", "ood"))
-    if samples > MOST_RESAMPLED:
-        on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
+    if sum(sizes) > MOST_RESAMPLED:
+        on_note(f"no intervals for {sum(sizes)} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
         return 0
     return RESAMPLES
 
 
-def estimated(task: Task, table: Any, draws: int, seed: int) -> dict[str, tuple[float, Interval]]:
+def estimated(task: Task, table: Any, draws: int, seed: int, *, samples: int) -> dict[str, tuple[float, Interval]]:
     """Returns every number of a table of labelled samples with its interval, if each draw has the number."""
     numbers = {name: value for name, value in task.metrics(table).items() if value is not None}
     drawn = task.replicates(table, draws, seed) if numbers else {}
-    return {name: (value, _interval(_Estimate(drawn[name], value))) for name, value in numbers.items() if name in drawn}
+    estimates = {name: _Estimate(drawn[name], value, samples) for name, value in numbers.items() if name in drawn}
+    return {name: (estimate.number, _interval(estimate)) for name, estimate in estimates.items()}
 
 
 def resample(
@@ -262,7 +267,7 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
     for part in parts:
         system = part.system
         if part.replicates is not None:
-            estimates = combined(_Estimate, part.replicates, system.resampled)
+            estimates = combined(_Estimate, part.replicates, system.resampled, _sizes(system))
             first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
             system = replace(
@@ -278,6 +283,18 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
         rivals = {name: combined(_difference, drawn_of[name], drawn_of[compare]) for name in others}
         systems[compare] = replace(systems[compare], rivals=rivals)
     return systems
+
+
+def _sizes(system: SystemResult) -> Resampled[int]:
+    """Returns the samples of the smallest set that each number is of."""
+    inside = system.id.samples or MOST_RESAMPLED
+    sizes = {name: min(inside, ood.samples or inside) for name, ood in system.ood.items()}
+    fewest = min([inside, *sizes.values()])
+    return Resampled(
+        dict.fromkeys(vars(system.id), inside),
+        {name: dict.fromkeys(vars(ood), sizes[name]) for name, ood in system.ood.items()},
+        {group: dict.fromkeys(vars(means), fewest) for group, means in system.ood_means.items()},
+    )
 
 
 def _with_msp(part: SystemNumbers) -> SystemNumbers:
@@ -305,10 +322,11 @@ def _as_msp(numbers: Mapping[str, T]) -> dict[str, T]:
 
 
 class _Estimate(NamedTuple):
-    """Resampled values of a number, `[draws]`, and the number itself."""
+    """Resampled values of a number, `[draws]`, the number itself, and the samples of its smallest set."""
 
     draws: FloatArray
     number: float
+    samples: int
 
     @property
     def centred(self) -> FloatArray:
@@ -320,8 +338,9 @@ class _Estimate(NamedTuple):
 
 
 def _difference(theirs: _Estimate, ours: _Estimate) -> Difference:
-    change = _Estimate(ours.draws - theirs.draws, ours.number - theirs.number)
-    return Difference(change.number, percentile_interval(change.centred))
+    samples = min(ours.samples, theirs.samples)
+    change = _Estimate(ours.draws - theirs.draws, ours.number - theirs.number, samples)
+    return Difference(change.number, percentile_interval(change.centred, samples))
 
 
 def _own_less_msp(sets: Mapping[str, Mapping[str, _Estimate]]) -> dict[str, dict[str, Difference]]:
@@ -334,9 +353,10 @@ def _own_less_msp(sets: Mapping[str, Mapping[str, _Estimate]]) -> dict[str, dict
 
 
 def _interval(estimate: _Estimate) -> Interval:
-    # Centring can push bounds below 0 or beyond every draw; clip them.
+    # Centring and few samples can push bounds below 0 or beyond every draw; clip them.
     least, most = min(0, estimate.draws.min()), max(estimate.draws.max(), estimate.number)
-    return percentile_interval(np.clip(estimate.centred, least, most))
+    low, high = percentile_interval(estimate.centred, estimate.samples)
+    return max(low, least), min(high, most)
 
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:

@@ -6,6 +6,7 @@ score was drawn. The OOD score of a network is the first of a list that is withi
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from math import sqrt
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -33,9 +34,22 @@ def draw_places(sizes: Sequence[int], replicates: int = 1000, seed: int = 0) -> 
         yield [generator.integers(size, size=size) for size in sizes]
 
 
-def percentile_interval(values: FloatArray) -> tuple[float, float]:
-    """Returns the bounds of the middle 95 % of resampled values [draws]."""
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+def percentile_interval(values: FloatArray, samples: int) -> tuple[float, float]:
+    """Returns the bounds of the middle 95 % of resampled values [draws], widened about their mean for few samples.
+
+    Draws from N samples vary less than samples do, by a factor of (1 - 1 / N)^.5, and the deviation that they show is
+    uncertain, for which Student's t stands.
+
+    Args:
+        samples: N, of several sets that of the smallest; 1 counts as 2.
+
+    Source: Hesterberg 2015, 3.2.
+    """
+    from scipy.special import stdtrit
+
+    tail, middle, samples = (1 - LEVEL) / 2, values.mean(), max(samples, 2)
+    wider = stdtrit(samples - 1, 1 - tail) / NormalDist().inv_cdf(1 - tail) * sqrt(samples / (samples - 1))
+    low, high = middle + wider * (np.quantile(values, [tail, 1 - tail]) - middle)
     return float(low), float(high)
 
 
@@ -195,26 +209,27 @@ def choose_score(
     auroc = {name: np.array([by_set[of].auroc for of in sets]) for name, by_set in measured.items()}
     draws = {name: sets_replicates(id_scores[name], ood_scores[name], replicates) for name in id_scores}
     drawn = {name: np.stack([by_set[of]["auroc"] for of in sets]) for name, by_set in draws.items()}  # [sets,draws]
-    every = range(len(sets))
+    count, every = len(id_scores[BASELINE]), range(len(sets))
+    sizes = [min(count, len(scores)) for scores in ood_scores[BASELINE].values()]
     best = _best(auroc, every)
     left_out = {}
     for place, of in enumerate(sets if len(sets) > 1 and fixed is None else ()):
-        name = _first_unbeaten(auroc, drawn, [other for other in every if other != place])
+        name = _first_unbeaten(auroc, drawn, sizes, [other for other in every if other != place])
         left_out[of] = LeftOut(name, float(auroc[name][place]), float(auroc[BASELINE][place]))
     rated = tuple(
         RatedScore(
             name,
             {of: measured[name][of].auroc for of in sets},
             {of: measured[name][of].fpr95 for of in sets},
-            percentile_interval((drawn[best] - drawn[name]).mean(0)),
+            percentile_interval((drawn[best] - drawn[name]).mean(0), min(sizes)),
         )
         for name in id_scores
     )
-    score = fixed or _first_unbeaten(auroc, drawn, every)
+    score = fixed or _first_unbeaten(auroc, drawn, sizes, every)
     worse = []
-    for of, field in ((of, field) for of in sets for field in ("auroc", "fpr95")):
+    for of, size, field in ((*pair, field) for pair in zip(sets, sizes, strict=True) for field in ("auroc", "fpr95")):
         before, after = (getattr(measured[name][of], field) for name in (BASELINE, score))
-        interval = percentile_interval(draws[score][of][field] - draws[BASELINE][of][field])
+        interval = percentile_interval(draws[score][of][field] - draws[BASELINE][of][field], size)
         if outcome(after - before, interval, field == "auroc", 2 * len(sets)) == "worse":
             worse.append(Worse(of, field.upper(), before, after))
     return Choice(score, rated, left_out, tuple(worse))
@@ -224,11 +239,10 @@ def _best(auroc: Mapping[str, FloatArray], places: Sequence[int]) -> str:
     return max(auroc, key=lambda name: auroc[name][list(places)].mean())
 
 
-def _first_unbeaten(auroc: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray], places: Sequence[int]) -> str:
+def _first_unbeaten(
+    auroc: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray], sizes: Sequence[int], places: Sequence[int]
+) -> str:
     """Returns the first score that is within chance of the best on the sets at some places."""
-    chosen, best = list(places), _best(auroc, places)
-    return next(
-        name
-        for name in auroc
-        if percentile_interval((drawn[best][chosen] - drawn[name][chosen]).mean(0))[0] <= 0 or name == best
-    )
+    chosen, best, fewest = list(places), _best(auroc, places), min(sizes[place] for place in places)
+    losses = {name: (drawn[best][chosen] - drawn[name][chosen]).mean(0) for name in auroc}
+    return next(name for name in auroc if name == best or percentile_interval(losses[name], fewest)[0] <= 0)

@@ -16,6 +16,7 @@ LEAK = "†"
 FEW = 100  # samples below which no system is recommended against the first
 TOLERATED = 0.02  # the loss of accuracy or mean AUROC that samples must rule out before a system is recommended
 COIN = 0.5  # the AUROC of a score that tells nothing
+ENOUGH = 100  # samples of a set, to call a score worse than that without intervals
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,8 @@ def below_coin(entry: SystemResult) -> Iterator[str]:
     """Yields the OOD sets whose AUROC is below that of a coin, beyond chance where that is known, with the AUROC."""
     for name, numbers in entry.ood.items():
         ends = (entry.intervals.ood or {}).get(name, {}).get("auroc") if entry.intervals else None
+        if ends is None and min(samples or ENOUGH for samples in (numbers.samples, entry.id.samples)) < ENOUGH:
+            continue
         low, high = ends or (numbers.auroc, numbers.auroc)
         if outcome(numbers.auroc - COIN, (low - COIN, high - COIN), True, numbers_judged(entry)) == "worse":
             yield f"{name} (AUROC {100 * numbers.auroc:.2f} %)"

@@ -106,6 +106,7 @@ class Evaluate:
         from hydractl.systems.networks import run_by
 
         self.outputs.check()
+        before = watch.warnings  # of other tasks of a suite
         settings = {"workers": self.workers, "seed": self.procedure.seed}
         with (
             join_ranks(local_device(self.compute.torch_device)) as ranks,
@@ -116,7 +117,7 @@ class Evaluate:
                     serve(self._opened(watch), running)
                 return Reported(Results(models={}))
             with ranks.leading():
-                return self._measured(self._opened(watch), running, watch)
+                return self._measured(self._opened(watch), running, watch, before)
 
     def _opened(self, watch: Watcher) -> Comparison:
         from hydractl.evaluation.comparison import open_comparison
@@ -135,8 +136,12 @@ class Evaluate:
         procedure = replace(self.procedure, curves=self.outputs.report is not None)
         return open_comparison(systems, open_data if self.sets.id_data is not None else None, self.settings, procedure)
 
-    def _measured(self, comparison: Comparison, running: Running, watch: Watcher) -> Reported:
-        """Returns the report of all systems; if that is interrupted, the error holds that of the finished ones."""
+    def _measured(self, comparison: Comparison, running: Running, watch: Watcher, before: Sequence[str]) -> Reported:
+        """Returns the report of all systems; if that is interrupted, the error holds that of the finished ones.
+
+        Args:
+            before: warnings that are not of this evaluation.
+        """
         from hydractl.evaluation.comparison import evaluate_systems
 
         measured: list[SystemNumbers] = []
@@ -145,11 +150,13 @@ class Evaluate:
                 measured.append(system)
         except BaseException as error:
             if measured:
-                error.partial = self._written(comparison, measured, watch)  # type: ignore[attr-defined]
+                error.partial = self._written(comparison, measured, watch, before)  # type: ignore[attr-defined]
             raise
-        return self._written(comparison, measured, watch)
+        return self._written(comparison, measured, watch, before)
 
-    def _written(self, comparison: Comparison, measured: Sequence[SystemNumbers], watch: Watcher) -> Reported:
+    def _written(
+        self, comparison: Comparison, measured: Sequence[SystemNumbers], watch: Watcher, before: Sequence[str]
+    ) -> Reported:
         from hydractl.evaluation.comparison import describe_data
         from hydractl.evaluation.system_numbers import assemble
         from hydractl.reports.page import results
@@ -167,7 +174,7 @@ class Evaluate:
         }
         complete = len(measured) == len(comparison.systems)
         content = results(assemble(measured, self.procedure.compare), describe_data(comparison), options, complete)
-        return self.outputs.write(content, watch)
+        return self.outputs.write(replace(content, warnings=tuple(watch.warnings[len(before) :])), watch)
 
     def _on_tasks(self, suite: SuiteLike, watch: Watcher) -> SuiteReported:
         """Evaluates on each task of a suite; what a task says comes before the options.
@@ -185,6 +192,8 @@ class Evaluate:
         json, force = self.outputs.json, self.outputs.force
         if self.outputs.report is not None:
             raise OptionError("`report` draws the report of one task: write `json`, or evaluate on that task alone")
+        if self.outputs.full:
+            raise OptionError("`full` shows the metrics of one task: write `json`, or evaluate on that task alone")
         if json is not None:
             refuse_existing(Path(json), force)
         chosen, reports, below = find_suite(suite), {}, self.procedure.save_logits

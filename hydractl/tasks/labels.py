@@ -105,10 +105,11 @@ class Labels(Task):
         return tabulate_label_sets(answers.logits, answers.truth, calibration.divisor, calibration.answered_from)
 
     def metrics(self, table: Any) -> dict[str, Any]:
-        return asdict(label_set_metrics(table))
+        return {name: value for name, value in asdict(label_set_metrics(table)).items() if value == value}
 
     def replicates(self, table: Any, draws: int, seed: int) -> dict[str, FloatArray]:
-        return label_set_replicates(table, draws, seed)
+        drawn = label_set_replicates(table, draws, seed)
+        return {name: values for name, values in drawn.items() if not np.isnan(values).any()}
 
     def class_numbers(self, table: Any, names: Sequence[str], flags: BoolArray | None) -> ByClass | None:
         there, answered = table.required_outcomes().labels, table.prediction

@@ -60,7 +60,7 @@ def test_every_system_and_option(hydractl: Command, here: Path, case: str) -> No
     inside, outside, calibration, shift = (f"{name}.jsonl" if case == "text" else name for name in SETS)
     data = ["--id-data", inside, "--ood-data", f"far/n={outside}", "--calib-data", calibration]
     data += ["--shift-data", f"fog/3={shift}", *(["--template={label}"] if case == "zero-shot" else [])]
-    fit = ("--temperature", "fit", "--bootstrap", 10)
+    fit = ("--temperature", "fit", "--bootstrap", 100)
     hydractl("fuse", "a", "b", "--separate", "all", "-o", "hydra")
     systems = ("a", "DE=a+b", "mc=a,mc-dropout=2,p=0.2", "hydra")
     found = models(hydractl, *systems, *data, *fit, "--save-logits", "logits", "--batch-size", 4)
@@ -132,7 +132,7 @@ def test_a_fused_file_scores_as_its_members_in_turn_and_again_from_what_was_save
     hydractl: Command, data: tuple[str, ...], score: str
 ) -> None:
     hydractl("fuse", "vit", "other", "--separate=all", "-o", "hydra")
-    scored = (f"--ood-score={score}", "--bootstrap=5")
+    scored = (f"--ood-score={score}", "--bootstrap=100")
     # The last direction of these features is rounding, which float64 tells from variance.
     asked = (*data, "--batch-size=5", "--dtype=fp64", *scored, "--save-logits=saved")
     found = models(hydractl, "DE=vit+other", "fused=hydra", *asked)

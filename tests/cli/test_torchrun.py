@@ -26,7 +26,7 @@ LINES = {
     "embeddings": "extract-circuit encoder --budget=2 --id-data=texts.csv --batch-size=5 -o c.json",
     "calibrate": "calibrate vit --id-data=held --ood-data=noise --batch-size=5 --ood-score=mahalanobis -o warm",
     "evaluate": f"evaluate DE=vit+other mc=vit,mc-dropout=3,p=0.2 other {DATA} --calib-data=held --corrupt=contrast:5"
-    " --ood-score=mahalanobis --temperature=fit --bootstrap=20 --workers=1"
+    " --ood-score=mahalanobis --temperature=fit --bootstrap=100 --workers=1"
     " --save-logits=logits --report=report --json=report.json",
 }
 

@@ -14,8 +14,16 @@ from hydractl.metrics.classification import ClassificationMetrics, classificatio
 from hydractl.metrics.detection import OodMetrics, ood_metrics
 
 
+@pytest.mark.parametrize("samples", [5, 20])
+def test_two_equal_networks_differ_beyond_chance_in_one_of_twenty_cases_at_most(samples: int) -> None:
+    differences = np.random.default_rng(0).normal(size=(1000, samples))
+    drawn = [next(draw_places([samples], seed=seed))[0] for seed in range(200)]
+    intervals = [percentile_interval(each[np.stack(drawn)].mean(1), samples) for each in differences]
+    assert np.mean([not low <= 0 <= high for low, high in intervals]) < 0.07
+
+
 def test_percentiles_by_hand():
-    assert percentile_interval(np.arange(201.0)) == pytest.approx((5, 195))
+    assert percentile_interval(np.arange(201.0), 10**6) == pytest.approx((5, 195), abs=1e-3)
 
 
 @pytest.mark.parametrize("samples", [400, 9])

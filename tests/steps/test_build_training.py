@@ -49,7 +49,7 @@ def test_a_report_names_the_ood_sets_of_the_kind_that_training_saw(hydractl: Com
     trained = ("--train-data", more, "--outlier-data", "noise%1/2", "--set=steps=1", "--device=cpu", "--quiet")
     hydractl("finetune", "vit", *trained, "-o", "tuned", code=0)
     hydractl("fuse", "tuned", "vit", "-o", "hydra", "--quiet", code=0)
-    sets = ("--id-data=pets", "--ood-data=noise%2/2", "--ood-data=grey", "--bootstrap=20", "--quiet", "--json=r.json")
+    sets = ("--id-data=pets", "--ood-data=noise%2/2", "--ood-data=grey", "--bootstrap=100", "--quiet", "--json=r.json")
     hydractl("evaluate", "vit", "hydra", *sets, code=0)
     dense, hydra = json.loads((here / "r.json").read_text())["models"].values()
     assert (hydra["exposed"], "exposed" in dense) == (["noise"], False)

@@ -23,7 +23,7 @@ def warm(vit: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_each_system_is_scored_by_what_its_file_holds(vit: Path, warm: Path, images: Path, noise: Path) -> None:
-    sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 20}
+    sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 100}
     found = library.evaluate({"plain": vit, "warm": warm}, **sets)
     plain, own = found.models["plain"], found.models["warm"]
     inside, outside = (library.predict(warm, str(data)) for data in (images, noise))

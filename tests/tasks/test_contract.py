@@ -114,7 +114,7 @@ def leaves(found: Any, place: str = "") -> dict[str, Any]:
 def test_evaluate_measures_what_predict_answers(case: Case) -> None:
     answers = predicted(case, "model").answers
     table = answers.task.table(replace(answers, truth=None if case.truth is None else answers.task.truth(case.truth)))
-    entry = measured(case, "model", bootstrap=20)
+    entry = measured(case, "model", bootstrap=100)
     expected = {} if case.truth is None else answers.task.metrics(table)
     for name, value in expected.items():
         if entry["id"].get(name) is not None:

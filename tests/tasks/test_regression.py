@@ -179,7 +179,7 @@ def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> No
         ready = hydractl.calibrate(hydra, id_data=calibration, label_column=column)
         by_number = column == "share"
         assert (ready.checkpoint.calibration.intervals is not None, ready.temperature == 1) == (by_number,) * 2
-        named = {"label_column": column, "bootstrap": 10}
+        named = {"label_column": column, "bootstrap": 100}
         named |= {"ood_data": {"odd": shared / "odd.csv"}, "report": tmp_path / column}
         report = hydractl.evaluate({"h": ready.checkpoint, "again": ready.checkpoint}, id_data=test, **named)
         assert any((tmp_path / column).glob("*.html")) and report.models["h"]["ood"]["odd"]["auroc"] >= 0
