@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hydractl.data.files import decode_text, read_bytes
+from hydractl.data.labels import folded
 from hydractl.errors import DataError
 from hydractl.inputs.predictions import UNREADABLE
 from hydractl.monitoring.stream import Known
 from hydractl.tasks.task import OneAnswer, share_of
-from hydractl.text import spreadsheet
+from hydractl.text import composed, shortened, spreadsheet
 
 NEEDED = ("input", "typicality")  # columns of predictions
 SAVED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # endings of files that may hold them
@@ -129,11 +130,14 @@ def _problem(error: Exception) -> str:
 LABEL = "label"
 
 
-def read_labels(path: Path) -> dict[str, str]:
+def read_labels(path: Path, classes: Sequence[str] | None) -> dict[str, str]:
     """Returns the labels in a table by the inputs in its first column; rows without a label are left out.
 
+    Args:
+        classes: the model's, which labels name, ignoring case, `_` and `-`; None if they may change.
+
     Raises:
-        DataError: the table cannot be read, or has no column `label`.
+        DataError: the table cannot be read, has no column `label`, or names something else.
     """
     from hydractl.data.text_tables import find_separator
 
@@ -143,6 +147,13 @@ def read_labels(path: Path) -> dict[str, str]:
     if LABEL not in (names := list(rows.fieldnames or ())) or names[0] == LABEL:
         raise DataError(f"{path}: has the columns {', '.join(names)}: give inputs in the first, classes in `{LABEL}`")
     labels = {row[names[0]]: row[LABEL].strip() for row in rows if (row[LABEL] or "").strip()}
+    if classes is not None:
+        called = {folded(name): name for name in classes} | {name: name for name in classes}
+        spelled = {label: called.get(composed(label), called.get(folded(label))) for label in labels.values()}
+        if strange := [label for label, name in spelled.items() if name is None]:
+            known = shortened(", ".join(classes), 80)
+            raise DataError(f"{path}: {shortened(strange[0], 40)} is no class of the model: give {known}")
+        labels = {name: spelled[label] or label for name, label in labels.items()}
     # A file may be named as seen from the table or as `predict` names it.
     files = {os.path.abspath(path.parent / name): label for name, label in labels.items()}
     return {**files, **labels}

@@ -123,9 +123,10 @@ LEAST = 1e-6  # information on a share, so that what nothing is known of has a w
 
 
 def likely(probabilities: NDArray[np.floating]) -> Likely:
-    """Returns the most probable classes of one input, `[C]`, rounded as a state file keeps them."""
-    places = np.argsort(-probabilities, kind="stable")[:ENTRIES]
-    return tuple((int(at), round(float(probabilities[at]), 4)) for at in places if probabilities[at] >= SMALLEST)
+    """Returns the most probable classes of one input, `[C]`, one at least, rounded as a state file keeps them."""
+    first, *others = np.argsort(-probabilities, kind="stable")[:ENTRIES].tolist()
+    places = [first, *(at for at in others if probabilities[at] >= SMALLEST)]
+    return tuple((at, max(round(float(probabilities[at]), 4), 1e-4)) for at in places)
 
 
 def class_shares(rows: Sequence[Likely], labels: Sequence[int]) -> tuple[FloatArray, FloatArray]:

@@ -165,8 +165,10 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
             notes.append(f"{name}: its differences are to {left}, which is not the first system here: left out")
         for label, system in systems.items():
             system = replace(system, rivals=None) if others else system  # whose names may now be those of others
-            taken = label in models and models[label] != system
-            models[f"{label} ({_stem(name)})" if taken else label] = system
+            stem = _stem(name)
+            numbered = (f"{label} ({stem} {number})" for number in range(2, len(reports) + 1))
+            names = (label, f"{label} ({stem})", *numbered)
+            models[next(free for free in names if models.get(free, system) == system)] = system
     for name, report in others:
         ours, theirs = first.options.get(DEFINING), report.options.get(DEFINING)
         if ours != theirs:
@@ -176,7 +178,8 @@ def join_reports(reports: Mapping[str, Results]) -> tuple[Results, list[str]]:
         if report.data != first.data:
             notes.append(f"{name} and {first_name} were not evaluated on the same data: compare with care")
     complete = all(report.complete for report in reports.values())
-    return replace(first, models=models, complete=complete, command=None), notes
+    warnings = dict.fromkeys(warning for report in reports.values() for warning in report.warnings)
+    return replace(first, models=models, complete=complete, command=None, warnings=tuple(warnings)), notes
 
 
 def _compared_with(first: SystemResult, models: Mapping[str, SystemResult]) -> tuple[Mapping[str, SystemResult], str]:

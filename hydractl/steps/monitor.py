@@ -157,7 +157,7 @@ class MonitorInputs:
 
         if self.labels is not None:
             monitor.known.require_class()
-        labels = {} if self.labels is None else read_labels(Path(self.labels))
+        labels = {} if self.labels is None else read_labels(Path(self.labels), monitor.known.classes)
         monitor.merge(self.merge)
         before = monitor.streams[0].labelled
         for chunk in self._seen(monitor, watch):

@@ -68,6 +68,7 @@ def test_shares_that_answers_say_nothing_of_have_wide_intervals() -> None:
 def test_of_many_classes_the_likely_ones_are_kept() -> None:
     assert likely(np.array([0.00009, 0.7, 0.29991])) == ((1, 0.7), (2, 0.2999))
     assert len(likely(np.full(100, 0.01))) == 10
+    assert likely(np.full(20_000, 5e-5)) == ((0, 1e-4),)  # never empty, never 0
 
 
 @pytest.mark.parametrize(("classes", "count"), [(3, 200), (40, 100), (60, 20)])

@@ -247,6 +247,8 @@ def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None
     joined, notes = join_reports({"one.json": one, "two.json": replace(same, models={**same.models, "a": worse})})
     assert notes == ["two.json: its differences are to a, which is not the first system here: left out"]
     assert list(verdicts(joined.models)) == ["b"]
+    three = {f"{name}/r.json": results({"a": result(name / 10)}, DataInfo(), {}) for name in (1, 2, 3)}
+    assert list(join_reports(three)[0].models) == ["a", "a (r)", "a (r 2)"]
 
 
 def test_a_verdict_in_a_file_is_computed_again(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_killed_monitor_goes_on_with_the_same_evidence(hydractl: Command, here
 def test_labels_of_some_inputs_give_their_accuracy(here: Path) -> None:
     found = library.predict("model", "today")
     rows = list(zip(found.inputs, found.labels, strict=True))[::5]
-    Path("look.csv").write_text("image,label\n" + "".join(f"{name},{name.split('/')[-2]}\n" for name, _ in rows))
+    Path("look.csv").write_text("image,label\n" + "".join(f"{name},{name.split('/')[-2].upper()}\n" for name, _ in rows))
     right = library.monitor("model", "today", labels="look.csv").findings
     expected = np.mean([name.split("/")[-2] == label for name, label in rows])
     assert right.labelled == 12 and right.right.value == expected
@@ -159,6 +159,9 @@ def test_options_that_make_no_sense_are_refused(hydractl: Command, here: Path) -
     Path("labels.csv").write_text("image,label\nelsewhere.png,cat\n")
     said = hydractl("monitor", "model", "today", "--labels", "labels.csv", code=0).err
     assert "warning: labels.csv names none of the inputs" in said
+    Path("labels.csv").write_text("image,label\nelsewhere.png,lynx\n")
+    with pytest.raises(DataError, match="lynx is no class of the model"):
+        library.monitor("model", "today", labels="labels.csv")
     Path("labels.csv").write_text("image,class\nelsewhere.png,cat\n")
     with pytest.raises(DataError, match="columns image, class"):
         library.monitor("model", "today", labels="labels.csv")
