@@ -100,7 +100,8 @@ def test_a_killed_monitor_goes_on_with_the_same_evidence(hydractl: Command, here
 def test_labels_of_some_inputs_give_their_accuracy(here: Path) -> None:
     found = library.predict("model", "today")
     rows = list(zip(found.inputs, found.labels, strict=True))[::5]
-    Path("look.csv").write_text("image,label\n" + "".join(f"{name},{name.split('/')[-2].upper()}\n" for name, _ in rows))
+    lines = (f"{name},{name.split('/')[-2].upper()}\n" for name, _ in rows)
+    Path("look.csv").write_text("image,label\n" + "".join(lines))
     right = library.monitor("model", "today", labels="look.csv").findings
     expected = np.mean([name.split("/")[-2] == label for name, label in rows])
     assert right.labelled == 12 and right.right.value == expected
