@@ -117,9 +117,10 @@ def files_below(folder: Path, subfolder: str = "", above: frozenset[tuple[int, i
 def hashes_of_tables(place: Path) -> list[str]:
     """Returns the SHA-256 of the table at a path, or of those below it; nothing where there is none."""
     files = [place / name for name in sorted(files_below(place))] if place.is_dir() else [place]
-    hashes = []
-    for file in files:
-        if file.suffix.lower() in FILE_FORMATS and file.is_file():
-            with file.open("rb") as content:
-                hashes.append(file_digest(content, "sha256").hexdigest())
-    return hashes
+    return [sha256_of(file) for file in files if file.suffix.lower() in FILE_FORMATS and file.is_file()]
+
+
+def sha256_of(file: Path) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    with file.open("rb") as content:
+        return file_digest(content, "sha256").hexdigest()

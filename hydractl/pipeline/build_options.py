@@ -15,7 +15,7 @@ from hydractl import bounds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.manifest import fingerprint
-from hydractl.data.files import hashes_of_tables
+from hydractl.data.files import hashes_of_tables, sha256_of
 from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, path_seen_from
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
@@ -244,7 +244,7 @@ def begun(build: B, folder: Path) -> B | None:
     """Returns the build that began in a folder, with the plan it began with; None if none did.
 
     Raises:
-        OutputError: it began with other options, networks or tables, or its record is damaged.
+        OutputError: it began with other options, networks, tables, recipe or classes, or its record is damaged.
     """
     record = folder / BEGUN
     if not lexists(record):
@@ -268,7 +268,7 @@ def begun(build: B, folder: Path) -> B | None:
         raise origin.refusal("is not a record of a build")
     for place, hashes in _inputs(build, folder).items():
         if inputs.get(place) != hashes:
-            what = "another network" if isinstance(hashes, dict) else "other data"
+            what = "another network" if isinstance(hashes, dict) else "other content"
             raise OutputError(
                 f"{folder}: began with {what} in {path_seen_from(place, '.', str(folder))}: name another folder as "
                 "`output`, or put the old back"
@@ -277,14 +277,16 @@ def begun(build: B, folder: Path) -> B | None:
 
 
 def _inputs(build: BuildOptions, folder: Path) -> dict[str, dict[str, str] | list[str]]:
-    """Returns hashes of the network, of the teachers, and of tables, by their paths seen from a folder."""
+    """Returns hashes of networks, tables, and files of a recipe and of classes, by their paths seen from a folder."""
     data = build.data
     sources = [data.id_data, *data.ood_data, data.train_data, data.eval_data, *data.eval_ood_data]
     places = [parse_data_spec(str(source), True).source for source in sources if source]
     networks = [str(network) for network in (build.model, *build.learning.teacher)]
+    texts = [str(text) for text in (build.learning.recipe, build.reading.classes) if text and Path(str(text)).is_file()]
     return {
         **{path_seen_from(name, str(folder)): fingerprint(as_checkpoint(name)) for name in networks},
         **{path_seen_from(place, str(folder)): hashes_of_tables(Path(place)) for place in places},
+        **{path_seen_from(text, str(folder)): [sha256_of(Path(text))] for text in texts},
     }
 
 

@@ -172,18 +172,19 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     assert (here / "built" / "hydra.safetensors").read_bytes() == whole
 
 
-@pytest.mark.parametrize("replaced", ["vit", "teacher", "near.csv"])
-def test_it_does_not_go_on_with_another_network_or_table_under_the_same_path(here: Path, replaced: str) -> None:
+@pytest.mark.parametrize("replaced", ["vit", "teacher", "near.csv", "r.toml", "names"])
+def test_it_does_not_go_on_with_another_network_or_file_under_the_same_path(here: Path, replaced: str) -> None:
     save_vit(here / "teacher")
-    (here / "near.csv").write_text("image\n0.png\n")
+    for name in ("near.csv", "r.toml", "names"):
+        (here / name).write_text("image\n0.png\n")
     options = {"teacher": ["teacher"], "id_data": "pets", "ood_data": ["near/x=near.csv%1/2?image=image"]}
-    build = make(Build, {"model": "vit", "output": "built", **options})
+    build = make(Build, {"model": "vit", "output": "built", "recipe": "r.toml", "classes": "names", **options})
     build._begin(build)
     (here / "near.csv").touch()
     assert begun(build, Path("built")) is not None
     what, file = "another network", here / replaced / "model.safetensors"
-    if replaced == "near.csv":
-        what = "other data"
+    if (here / replaced).is_file():
+        what = "other content"
         (here / replaced).write_text("image\n1.png\n")
     else:
         weights = load_file(file)
