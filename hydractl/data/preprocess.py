@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.sentences import TEXTS
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tower_spec import ImageEmbeddings
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.processors import (
     TEXT_FILES,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from hydractl.data.reading import Text
 
 CHUNK = 1024  # texts measured at a time
+#: The keys by which settings of an image processor name its class.
+NAMING = {"image_processor_type", "feature_extractor_type", "pretrained_cfg"}
 
 
 @dataclass(frozen=True)
@@ -256,37 +259,56 @@ def preprocessor_from_json(
         CheckpointError: files are missing, damaged, or of another model.
     """
     image = text = None
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _write(folder, files, config or {})
+    with _folder(files, config or {}) as folder:
         for tower in spec.towers:
             if isinstance(tower.embeddings, ImageEmbeddings):
                 processor = open_image_processor(folder, files, tower.embeddings, where)
                 image = ImagePreprocessor(processor, tower.embeddings.channels)
             else:
-                tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
-                length = min(int(tokenizer.model_max_length), tower.embeddings.max_tokens)
-                types = tower.embeddings.token_types > 1
-                strange = unembedded(tokenizer.get_vocab(), tower.embeddings)
-                if strange:
-                    LOG.warn(f"note: {where}: its tokenizer has {len(strange)} tokens that the model does not embed")
-                text = TextPreprocessor(
-                    tokenizer, length, tower.embeddings.filled, types=types, by_word=spec.by_token, strange=strange
-                )
-    return Preprocessor(image, text)
+                text = _open_text(folder, files, tower.embeddings, where)
+    return Preprocessor(image, text and replace(text, by_word=spec.by_token))
+
+
+def _open_text(folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str) -> TextPreprocessor:
+    tokenizer = open_tokenizer(folder, files, embeddings, where)
+    length = min(int(tokenizer.model_max_length), embeddings.max_tokens)
+    if strange := unembedded(tokenizer.get_vocab(), embeddings):
+        LOG.warn(f"note: {where}: its tokenizer has {len(strange)} tokens that the model does not embed")
+    return TextPreprocessor(tokenizer, length, embeddings.filled, types=embeddings.token_types > 1, strange=strange)
 
 
 def as_opened(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Returns the preprocessing of a checkpoint with the tokenizer as it is opened, which each library reads alike.
+    """Returns the preprocessing of a checkpoint as it is opened, so that each library reads it alike.
+
+    Where older files name no class, transformers takes that of the config's `model_type`, which files elsewhere lack.
 
     Raises:
         CheckpointError: it cannot be opened.
     """
-    if checkpoint.spec.modality == "image" or not checkpoint.preprocessing.keys() & TOKENIZERS:
-        return dict(checkpoint.preprocessing)
-    text = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config).text
-    others = {name: content for name, content in checkpoint.preprocessing.items() if name not in (*TEXT_FILES, TEXTS)}
-    return others if text is None else {**others, **text.opened()}
+    opened = dict(checkpoint.preprocessing)
+    with _folder(opened, checkpoint.config) as folder:
+        for tower in checkpoint.spec.towers:
+            if isinstance(tower.embeddings, ImageEmbeddings):
+                opened |= _with_class(folder, opened, tower.embeddings, checkpoint.name)
+            elif opened.keys() & TOKENIZERS:
+                text = _open_text(folder, opened, tower.embeddings, checkpoint.name)
+                others = {name: content for name, content in opened.items() if name not in (*TEXT_FILES, TEXTS)}
+                opened = {**others, **text.opened()}
+    return opened
+
+
+def _with_class(folder: Path, files: Mapping[str, Any], embeddings: ImageEmbeddings, where: str) -> dict[str, Any]:
+    """Returns the file of an image processor with its class, if it names none."""
+    outer = files.get("processor_config.json", {})
+    nested = outer.get("image_processor")
+    settings = nested or files.get("preprocessor_config.json")
+    if not isinstance(settings, dict) or settings.keys() & NAMING:
+        return {}
+    processor = open_image_processor(folder, files, embeddings, where)
+    settings = {**settings, "image_processor_type": type(processor).__name__}
+    if nested:
+        return {"processor_config.json": {**outer, "image_processor": settings}}
+    return {"preprocessor_config.json": settings}
 
 
 def for_transformers(checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -294,8 +316,13 @@ def for_transformers(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return as_opened(checkpoint) if TEXTS in checkpoint.preprocessing else checkpoint.preprocessing
 
 
-def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+@contextmanager
+def _folder(files: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Path]:
+    """Writes preprocessing into a folder for a while, for libraries that read only folders."""
     kinds = {key: config[key] for key in ("model_type", "tokenizer_class") if config.get(key)}
-    for name, content in {**files, **({"config.json": kinds} if kinds else {})}.items():
-        text = content if isinstance(content, str) else json.dumps(content)
-        (folder / name).write_text(text, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for name, content in {**files, **({"config.json": kinds} if kinds else {})}.items():
+            text = content if isinstance(content, str) else json.dumps(content)
+            (folder / name).write_text(text, encoding="utf-8")
+        yield folder

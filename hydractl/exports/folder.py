@@ -14,7 +14,7 @@ from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
-from hydractl.data.preprocess import for_transformers
+from hydractl.data.preprocess import as_opened
 from hydractl.exports.stock import label_fields, library_labels, to_json
 from hydractl.reports.summary import summarize, summary_lines
 from hydractl.tasks.all_tasks import find_task
@@ -84,13 +84,13 @@ def write_hydra(checkpoint: Checkpoint, folder: Path, report: Mapping[str, Any] 
         report: a report of `hydractl evaluate`, whose results go into the model card.
 
     Raises:
+        CheckpointError: its tokenizer or image processor cannot be opened.
         OutputError: a file exists, or the disk refuses it.
     """
+    files = as_opened(checkpoint)  # in this folder `model_type` names no tokenizer or image processor
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "config.json", to_json(hydra_config(checkpoint)))
-    for name, content in for_transformers(checkpoint).items():
-        if name == "tokenizer_config.json":
-            content = {**content, "padding_side": "right"}  # as hydractl pads whatever it says
+    for name, content in files.items():
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content))
     write_code(folder)
     automatic = find_task(checkpoint.spec.task).names.automatic

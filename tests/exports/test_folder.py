@@ -27,7 +27,9 @@ from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
 from tests.checkpoint.test_calibration import with_ood
+from tests.cli.conftest import save_tokenizer
 from tests.conftest import build_reference
+from tests.data.tokenizers_and_processors import WORDS
 from tests.exports.test_graph import assert_same_score
 from tests.references import CLASSES as COUNT
 from tests.references import Reference, uneven_members
@@ -165,6 +167,31 @@ def test_a_pipeline_answers_images_as_predict_does(tmp_path: Path) -> None:
             assert {entry["label"]: entry["score"] for entry in answers} == pytest.approx(probabilities, abs=1e-6)
             assert {entry["ood"] for entry in answers} == set(expected.ood.tolist())
             assert answers[-1]["typicality"] == pytest.approx(expected.typicality.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("names", [("vocab.txt",), ("tokenizer.json",)])
+def test_files_that_name_no_class_are_opened_as_at_their_source(names: tuple[str, ...], tmp_path: Path) -> None:
+    """By the `model_type` of config.json, which is another one in the folder of a Hydra."""
+    source, hydra = build_reference("bert", dtype=torch.float32).save(tmp_path / "theirs"), tmp_path / "hydra"
+    save_tokenizer(source, WORDS)
+    for path in {*source.glob("*token*"), source / "vocab.txt"} - {source / name for name in names}:
+        path.unlink(missing_ok=True)
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    theirs, text = transformers.AutoTokenizer.from_pretrained(source), "A Film good"
+    write_hydra(read_checkpoint(source), hydra)
+    assert transformers.AutoTokenizer.from_pretrained(hydra)(text)["input_ids"] == theirs(text)["input_ids"]
+    assert len(set(theirs(text)["input_ids"])) > 3
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_image_processor_that_names_no_class_is_its_models(nested: bool, tmp_path: Path) -> None:
+    settings = {"size": 12, "image_mean": [0.5, 0.4, 0.3]}
+    files = (
+        {"processor_config.json": {"image_processor": settings}} if nested else {"preprocessor_config.json": settings}
+    )
+    write_hydra(replace(hydra_of(build_reference("vit"), tmp_path / "vit"), preprocessing=files), tmp_path / "hydra")
+    opened = transformers.AutoImageProcessor.from_pretrained(tmp_path / "hydra")
+    assert type(opened) is transformers.ViTImageProcessor and list(opened.image_mean) == [0.5, 0.4, 0.3]
 
 
 def test_trainer_trains_it(tmp_path: Path) -> None:
