@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tower_spec import Pool
+from hydractl.checkpoint.tower_spec import ImageEmbeddings, Pool
 from hydractl.errors import CheckpointError
 from hydractl.schema import Checked, Items, Origin, Schema, document, read_json
 
@@ -280,15 +280,16 @@ def _origin(name: str, file: str) -> Origin:
     return Origin(f"{name}: {file}", CheckpointError, "remove it if it changes no answer, or name another network")
 
 
-def sentence_files(spec: ModelSpec, length: int | None) -> dict[str, Any]:
+def sentence_files(spec: ModelSpec, length: object) -> dict[str, Any]:
     """Returns the files by which sentence-transformers embeds as a network does; none for images.
 
     Args:
-        length: the most tokens of a text.
+        length: the most tokens of a text by its tokenizer's file; the network may take fewer.
     """
-    pool = spec.towers[0].pool
-    if spec.classes is not None or spec.modality != "text" or pool not in POOLINGS.values():
+    pool, embeddings = spec.towers[0].pool, spec.towers[0].embeddings
+    if spec.classes is not None or isinstance(embeddings, ImageEmbeddings) or pool not in POOLINGS.values():
         return {}
+    most = min(length, embeddings.max_tokens) if isinstance(length, int | float) else embeddings.max_tokens
     kinds = {"Transformer": "", "Pooling": "1_Pooling", **({"Normalize": "2_Normalize"} if spec.unit_length else {})}
     modules = [
         {"idx": place, "name": str(place), "path": path, "type": f"{LIBRARY}models.{kind}"}
@@ -299,6 +300,6 @@ def sentence_files(spec: ModelSpec, length: int | None) -> dict[str, Any]:
     return {
         MODULES: modules,
         f"1_Pooling/{CONFIG}": {"word_embedding_dimension": spec.towers[0].width, **pooling},
-        TEXTS: {"max_seq_length": length, "do_lower_case": False},
+        TEXTS: {"max_seq_length": most, "do_lower_case": False},
         **({} if spec.truncate_dim is None else {ABOUT: about}),
     }

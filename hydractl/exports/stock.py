@@ -64,8 +64,8 @@ def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
     if family.to_source is not None:
         return family.to_source(checkpoint.config, labels)
     dtype = str(checkpoint.dtype).removeprefix("torch.")
-    architectures = list(family.architectures[:1]) or checkpoint.config["architectures"]
-    config = {**checkpoint.config, "architectures": architectures, "dtype": dtype}
+    architectures = {"architectures": list(family.architectures[:1])} if family.architectures else {}
+    config = {**checkpoint.config, **architectures, "dtype": dtype}
     return config | (label_fields(labels) if labels is not None else {})
 
 

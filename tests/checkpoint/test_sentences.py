@@ -153,6 +153,16 @@ def test_its_settings_go_with_a_network_in_every_form(encoder: Path, tmp_path: P
         assert len(theirs(LONG, truncation=True)["input_ids"]) == 5
 
 
+def test_an_encoder_that_names_neither_architecture_nor_length_is_exported(encoder: Path, tmp_path: Path) -> None:
+    shutil.copytree(encoder, tmp_path / "st")
+    edit_json(tmp_path / "st" / "tokenizer_config.json", model_max_length=int(1e30))  # as transformers writes none
+    config = json.loads((encoder / "config.json").read_text())
+    save_json(tmp_path / "st" / "config.json", {key: config[key] for key in config if key != "architectures"})
+    hydractl.export(tmp_path / "st", format="hf", output=tmp_path / "hf")
+    assert json.loads((tmp_path / "hf" / "sentence_bert_config.json").read_text())["max_seq_length"] == 24
+    assert_close(embed(tmp_path / "hf", LONG * 2), embed(encoder, LONG * 2))
+
+
 def test_an_embedding_that_is_shorter_is_not_cut(encoder: Path, tmp_path: Path) -> None:
     shutil.copytree(encoder, tmp_path / "st")
     save_json(tmp_path / "st" / ABOUT, {"truncate_dim": 99})
