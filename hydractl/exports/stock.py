@@ -12,6 +12,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.sentences import sentence_files
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.data.preprocess import for_transformers
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
@@ -30,7 +31,7 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
 
     Raises:
         CheckpointError: the config it holds is damaged, or of a family that is not known.
-        OptionError: the checkpoint has several members.
+        OptionError: the checkpoint has several members, or positions that its library would interpolate again.
         OutputError: a file exists and `force` is not set, or the disk refuses it.
     """
     if checkpoint.members > 1:
@@ -43,6 +44,7 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
     if family is None:
         raise CheckpointError(f"{checkpoint.name}: its family {checkpoint.family!r} is unknown: update hydractl")
     model_spec(checkpoint.name, family, checkpoint.config)
+    _refuse_interpolated(family, checkpoint)
     if checkpoint.spec.classes is None and family.base is not None:
         family = bare(family, family.base)
     folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +53,19 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
         (folder / name).parent.mkdir(exist_ok=True)
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
     write_safetensors(folder / family.weights_file, their_tensors(family, checkpoint), {"format": "pt"}, force)
+
+
+def _refuse_interpolated(family: Family, checkpoint: Checkpoint) -> None:
+    """Raises OptionError if its library, which takes a table of positions for one of a square, would interpolate it."""
+    embeddings = checkpoint.spec.towers[0].embeddings
+    if family.interpolation is None or not isinstance(embeddings, ImageEmbeddings) or not embeddings.learned:
+        return
+    if embeddings.grid[0] != embeddings.grid[1]:
+        rows, columns = embeddings.grid
+        raise OptionError(
+            f"{checkpoint.name}: has positions for {rows} x {columns} patches, which transformers takes for those of a "
+            "square: export it as a hydra, with `as_hydra`"
+        )
 
 
 def to_json(value: object) -> bytes:

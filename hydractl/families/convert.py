@@ -231,8 +231,10 @@ def at_processed_size(family: Family, checkpoint: Checkpoint) -> Checkpoint:
     config = {**checkpoint.config, "image_size": size[0] if size[0] == size[1] else list(size)}
     spec, tensors = model_spec(checkpoint.name, family, config), dict(checkpoint.tensors)
     before, after = checkpoint.spec.towers[0], spec.towers[0]
-    for name, shape in stored_shapes(spec, checkpoint.layout).items():
-        if name.endswith((POSITION, RELATIVE)) and shape != tensors[name].shape:
+    # Another grid may have as many patches: shapes do not tell.
+    shapes = stored_shapes(spec, checkpoint.layout) if _grid(before) != _grid(after) else {}
+    for name, shape in shapes.items():
+        if name.startswith(before.name) and name.endswith((POSITION, RELATIVE)):
             resize = _position if name.endswith(POSITION) else _relative
             tensors[name] = _resized(tensors[name], shape, lambda t, r=resize: r(t, before, after, how))
     return replace(checkpoint, config=config, spec=spec, tensors=tensors)

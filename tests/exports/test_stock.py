@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -92,6 +93,15 @@ def test_new_labels_are_written(tmp_path: Path) -> None:
 def test_several_members_have_no_stock_folder(dense: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="has 2 members"):
         write_stock(fuse([dense, dense]), tmp_path / "back")
+
+
+def test_positions_of_images_that_are_not_square_have_no_stock_folder(tmp_path: Path) -> None:
+    """Transformers reads a table as that of a square, and interpolates it again."""
+    folder = build_reference("dinov2").save(tmp_path / "theirs")
+    for width, fits in ((24, True), (8, False)):
+        (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 24, "width": width}}))
+        with nullcontext() if fits else pytest.raises(OptionError, match="6 x 2 patches.*`as_hydra`"):
+            write_stock(read_checkpoint(folder), tmp_path / str(width))
 
 
 @pytest.mark.parametrize("name", ["timm", "open-clip", "vit"])

@@ -19,7 +19,7 @@ from tests.conftest import build_reference
 INTERPOLATED = ("dinov2", "dinov2-registers", "dinov3", "beit", "data2vec-vision")
 
 
-@pytest.mark.parametrize("size", [[8, 8], [24, 24], [8, 20]])
+@pytest.mark.parametrize("size", [[8, 8], [24, 24], [8, 20], [4, 36]])  # the last has as many patches
 @pytest.mark.parametrize("name", [*INTERPOLATED, "beit-placed-first"])
 def test_positions_are_interpolated_to_the_size_that_the_processor_gives(
     name: str, size: list[int], tmp_path: Path
