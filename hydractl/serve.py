@@ -18,7 +18,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tower_spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import is_one_image, with_channels
-from hydractl.data.processors import failing_as, plain_images, refuse_unembedded, unembedded
+from hydractl.data.processors import failing_as, plain_images, refuse_bare, refuse_unembedded, unembedded
 from hydractl.errors import CheckpointError, DataError
 from hydractl.schema import Items, Origin, Schema, document
 from hydractl.systems.onnx_file import Arrays, OnnxGraph, open_onnx
@@ -115,6 +115,7 @@ def prepare_texts(checkpoint: Checkpoint) -> Prepare:
             raise DataError(f"the model takes texts, not {type(wrong[0]).__name__}: leave it out")
         with failing_as(lambda reason: _unusable(checkpoint, f"fails on a text ({reason})")):
             encodings = tokenizer.encode_batch(texts)
+        refuse_bare(encodings, texts)
         if strange:
             refuse_unembedded((number for encoding in encodings for number in encoding.ids), strange)
         return {

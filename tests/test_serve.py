@@ -138,6 +138,7 @@ def test_every_tokenizer_is_served_as_it_was_opened(name: str, settings: str, tm
     exported = replace(checkpoint, preprocessing=as_opened(checkpoint))
     serve, again = prepare_texts(exported), preprocessor_from_json(exported.preprocessing, spec, "a")
     texts, longest = many_texts(), min(12, theirs.model_max_length)
+    texts = [text for text in texts if theirs(text)["input_ids"]]  # one without a token has no answer
     for batch in (texts, list(zip(texts, texts[::-1], strict=True))):
         expected = theirs(batch, padding=True, truncation=True, max_length=longest, return_tensors="np")
         for answer in (serve(batch), again(batch)):

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from hydractl.data.samples import Samples
 from hydractl.data.words import first_tokens
 from hydractl.errors import DataError, OptionError
-from hydractl.model.answering import RawPreprocessor, no_word
+from hydractl.model.answering import RawPreprocessor, check_lengths, no_word
 
 #: The memory for batches that a search reads in every round.
 CACHED_BYTES = 2**30
@@ -191,6 +191,7 @@ def make_batches(
     truncated = 0
     if samples.modality == "text":
         lengths, truncated = preprocessor.lengths(samples.inputs)
+        check_lengths(lengths, f"{samples.name}: sample")
         # The longest first saves padding, and shows a lack of memory at once.
         order = np.argsort(-lengths, kind="stable")
         workers = 0

@@ -27,6 +27,7 @@ from hydractl.data.processors import (
     failing_as,
     open_image_processor,
     open_tokenizer,
+    refuse_bare,
     refuse_unembedded,
     unembedded,
 )
@@ -96,9 +97,11 @@ class TextPreprocessor:
         """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch.
 
         Raises:
-            DataError: a text has a token that the model does not embed.
+            DataError: a text has a token that the model does not embed, or none.
         """
         encoded = self._encode(texts, padding="max_length" if self.filled else "longest", return_tensors="pt")
+        if not self.filled:
+            refuse_bare(encoded.encodings, texts)
         if self.strange:
             refuse_unembedded(encoded["input_ids"].flatten().tolist(), self.strange)
         if self.filled:

@@ -331,6 +331,14 @@ def refuse_unembedded(ids: Iterable[int], strange: Mapping[int, str]) -> None:
         )
 
 
+def refuse_bare(encodings: Iterable[Any], texts: Sequence[Any]) -> None:
+    """Raises DataError if a text has no token, not even one that a tokenizer adds to each."""
+    bare = [at for at, encoding in enumerate(encodings) if not any(encoding.attention_mask)]
+    if bare:
+        text = shortened(str(texts[bare[0]]), 40)
+        raise DataError(f"text {bare[0]}, {text!r}: the tokenizer finds no token: leave it out")
+
+
 def _lower(tokenizer: Tokenizer) -> None:
     """Lowers all letters of texts first, as sentence-transformers does by `do_lower_case`."""
     from tokenizers.normalizers import Lowercase, Sequence

@@ -106,6 +106,9 @@ class Reader:
         return replace(answers, truncated=self._truncated, texts=list(map(str, values)), spans=spans)
 
     def _texts(self, entries: Sequence[InputRow]) -> Iterator[Any]:
+        assert self.model.preprocessor is not None
+        lengths = self.model.preprocessor.lengths
+        may_be_bare = not lengths([""])[0].all()  # most tokenizers add tokens to each text
         for at, entry in enumerate(entries):
             try:
                 value = entry.read()
@@ -114,7 +117,7 @@ class Reader:
                     raise
                 self._skip(at, str(error))
                 continue
-            if is_empty(value):
+            if is_empty(value) or (may_be_bare and not lengths([value])[0].all()):
                 self.bad[at] = f"row {entry.row}: empty text"
             else:
                 self.good.append(at)

@@ -226,6 +226,17 @@ def no_word(row: int) -> DataError:
     return DataError(f"row {row}: the model reads no tagged word of it: remove it")
 
 
+def check_lengths(lengths: NDArray[np.int64], name: str) -> None:
+    """Raises DataError if a text has no token.
+
+    Args:
+        lengths: the tokens of each text, `[N]`.
+        name: of a text, for the message.
+    """
+    if not lengths.all():
+        raise DataError(f"{name} {lengths.argmin()}: the tokenizer finds no token: leave it out")
+
+
 @dataclass(frozen=True, eq=False)
 class Answering:
     """A network with all that makes predictions of its answers.
@@ -249,6 +260,7 @@ class Answering:
         # Texts of like length need the least padding together, and all of them are no more than a few images.
         texts = list(samples)
         lengths, truncated = self.preprocessor.lengths(texts)
+        check_lengths(lengths, "text")
         order = np.argsort(-lengths, kind="stable").tolist()
         words = self.preprocessor.words(texts) if self.preprocessor.by_word else None
         batches = self._prepared((texts[place] for place in order), iter(order), batch_size)

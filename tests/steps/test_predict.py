@@ -26,7 +26,8 @@ from hydractl.serve import load_onnx
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 from hydractl.text import printable
-from tests.cli.conftest import HYDRACTL, LABELS, Command, save_vit
+from tests.cli.conftest import HYDRACTL, LABELS, Command, save_bert, save_vit
+from tests.damage import edit_json
 from tests.hostile import NAMES, controls, generated
 
 
@@ -169,6 +170,20 @@ def test_blank_lines_and_empty_rows_keep_their_place(hydractl: Command, bert: Pa
         with pytest.raises(OptionError, match="columns text, n, label"):
             library.predict(bert, tmp_path / "a.csv", **options)
     assert "--keep n" in hydractl("predict", bert, tmp_path / "a.txt", "--keep", "n", code=2).err
+
+
+def test_a_text_without_a_token_is_named_or_keeps_its_place(tmp_path: Path) -> None:
+    folder = save_bert(tmp_path / "bare")
+    edit_json(folder / "tokenizer.json", post_processor=None)
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+    texts = ["a film", "\u200b", "a good film"]
+    (tmp_path / "lines.txt").write_text("\n".join(["", *texts]), encoding="utf-8")
+    assert library.predict(folder, tmp_path / "lines.txt").unreadable.keys() == {0, 2}
+    library.export(folder, output=tmp_path / "bare.onnx")
+    model = library.load(folder)
+    for read in (model.predict, model.preprocessor, load_onnx(tmp_path / "bare.onnx").predict):
+        with pytest.raises(DataError, match="text 1.*no token"):
+            read(texts)
 
 
 def test_standard_input_is_answered_line_by_line(bert: Path) -> None:
