@@ -8,7 +8,7 @@ from math import ceil
 from hydractl.checkpoint.arithmetic import multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Unit, member_heads, without
-from hydractl.checkpoint.layout import side_by_side
+from hydractl.checkpoint.layout import every_unit, side_by_side
 from hydractl.errors import OptionError
 from hydractl.inputs.members import Limits
 from hydractl.options import declared, flat
@@ -83,15 +83,24 @@ def sized(network: Checkpoint, members: int, most: float, family: Family | None 
         family: Default: a trunk of half the layers, and a third of the heads gone above.
     """
     tower = network.spec.towers[0]
-    if len(network.spec.towers) > 1 or tower.unit_norm or members > tower.mlp_width - 2:
+    if len(network.spec.towers) > 1 or tower.unit_norm:
         return None
     if family is None:
         trunk = tower.layers // 2
-        family = Family(trunk, (tower.layers - trunk) * (tower.heads // 3), 0)
+        heads = min(len(kept) for (kept,) in network.heads[tower.name][trunk:])
+        family = Family(trunk, (tower.layers - trunk) * (heads // 3), 0)
+    width = min(_widths(network, family.trunk))
+    if members > width - 2:
+        return None
     layers, costs = tower.layers - family.trunk, [cost(network, family, members, lost) for lost in (1, 2)]
     allowed = most * multiply_adds(network.spec, network.layout)
     units = max(ceil((1 + (costs[0] - allowed) / (costs[0] - costs[1])) * layers), layers)
-    return replace(family, units=units) if units <= layers * (tower.mlp_width - 1) else None
+    return replace(family, units=units) if units <= layers * (width - 1) else None
+
+
+def _widths(network: Checkpoint, trunk: int) -> list[int]:
+    """Returns how many MLP units each layer of the first tower has above a trunk."""
+    return [len(kept) for (kept,) in every_unit(network.layout, network.spec, network.spec.towers[0].name)[trunk:]]
 
 
 def cost(network: Checkpoint, family: Family, members: int, lost: int = 0) -> int:
@@ -101,8 +110,9 @@ def cost(network: Checkpoint, family: Family, members: int, lost: int = 0) -> in
     gone = {*sorted(free, key=lambda head: (head.head, head.layer))[: family.heads]}
     thin = replace(whole, heads=without(network.heads, gone))
     apart = {name for name in table if gone and table[name].is_attention and (table[name].layer or 0) >= family.trunk}
-    layers = [(tower.name, layer) for tower in spec.towers for layer in range(family.trunk, tower.layers)]
-    lacking = [[Unit(*layer, m + n) for layer in layers for n in range(lost)] for m in range(members)]
+    layers = [(tower.name, every_unit(whole, spec, tower.name)) for tower in spec.towers]
+    above = [(name, i, kept) for name, rows in layers for i, (kept,) in enumerate(rows) if i >= family.trunk]
+    lacking = [[Unit(name, i, unit) for name, i, kept in above for unit in kept[m : m + lost]] for m in range(members)]
     kept = [thin.without_units(spec, units) for units in lacking] + [whole] * family.network
     return multiply_adds(spec, side_by_side(spec, kept, frozenset(table) - apart))
 
@@ -123,11 +133,11 @@ def families(build: BuildOptions, network: Checkpoint, limits: Limits, tries: in
     depths = counts("trunks", build.choice.trunks or "", depth) or {depth * part // 6 for part in range(6)}
     trunks = sorted({trunk for trunk in depths if trunk < depth}, reverse=True)
     heads = {trunk: sum(head.layer >= trunk for head in member_heads(network.heads, 0)) // 3 for trunk in trunks}
-    whole, width = multiply_adds(network.spec, network.layout), network.spec.towers[0].mlp_width
+    whole = multiply_adds(network.spec, network.layout)
 
     def far(family: Family) -> float:
         """Returns how far from a half the share of units that stay above the trunk is."""
-        return abs(0.5 - family.units / (width * (depth - family.trunk)))
+        return abs(0.5 - family.units / sum(_widths(network, family.trunk)))
 
     shapes = [Family(trunk, 0, 0, network=beside) for beside in (False, True) for trunk in trunks]
     cuts = [replace(shape, heads=heads[shape.trunk], refit=True) for shape in shapes if heads[shape.trunk]]

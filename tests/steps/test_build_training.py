@@ -137,13 +137,16 @@ def test_what_members_share_stays_shared_where_that_is_asked_for(
     assert [" --joint " in line for line in training()] == [False, False, False]
 
 
-@pytest.mark.parametrize("name", ["vit", "bert"])
+@pytest.mark.parametrize(("name", "gone"), [("vit", 0), ("bert", 0), ("vit", 4)])
 @pytest.mark.parametrize("most", [1.5, 1.7])
-def test_the_fused_members_cost_just_what_is_allowed(name: str, most: float, tmp_path: Path) -> None:
+def test_the_fused_members_cost_just_what_is_allowed(name: str, most: float, gone: int, tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference(name).save(tmp_path))
     [tower] = dense.spec.towers
+    dense = drop_units(dense, [Unit(tower.name, i, u) for i in (1, 2) for u in range(gone * i)])
     thin = sized(dense, 3, most)
     assert thin is not None and thin.trunk == 1
+
+    left = [range(gone * i, 24) for i in (1, 2)]
 
     def cost(lost: int) -> int:
         members, layers = [], tower.layers - thin.trunk
@@ -151,7 +154,7 @@ def test_the_fused_members_cost_just_what_is_allowed(name: str, most: float, tmp
             generator = random.Random(m)
             heads = [Head(tower.name, i, (m + n) % tower.heads) for i in (1, 2) for n in range(thin.heads // layers)]
             counts = [lost // layers + (i < lost % layers) for i in range(layers)]
-            units = [Unit(tower.name, i + 1, u) for i in range(layers) for u in generator.sample(range(24), counts[i])]
+            units = [Unit(tower.name, i + 1, u) for i in range(layers) for u in generator.sample(left[i], counts[i])]
             members.append(drop_units(drop_heads(dense, heads), units))
         hydra = fuse(members)
         assert trunk_depth(hydra.spec, hydra.layout, tower.name) == 1
