@@ -144,6 +144,7 @@ class ExtractCircuit:
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": fingerprint(tasks.first.checkpoint), **tasks.data_identity(), **options}
+        conditions["objective"] = ",".join(objectives)
         journal = None if self.output is None else SearchJournal(state_file(Path(self.output), objectives), conditions)
         with join_ranks(tasks.first.device) as ranks, claim(journal.path if journal and ranks.leads else None):
             data = tasks.scoring_data(self.compute.batch_size, ranks)

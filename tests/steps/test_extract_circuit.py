@@ -10,9 +10,10 @@ import pytest
 
 import hydractl
 from hydractl.circuit.head_files import read_circuit
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import ArtifactError, OptionError, OutputError
 from hydractl.families.load import read_checkpoint
 from hydractl.steps.extract_circuit import Extracted
+from hydractl.watch import Log
 from tests.cli.conftest import HYDRACTL, Command, contents, save_clip, save_images
 
 SEARCH = {"id_data": "pets", "ood_data": "noise"}
@@ -68,6 +69,23 @@ def test_resume_with_nothing_to_go_on_from_starts_afresh(run: Command, place: Pa
     assert run(*ARGUMENTS, "--budget=1", "--resume", "--force", "--quiet").err == ""
     assert run(*ARGUMENTS, "--budget=1", "--force").code == 0
     assert Path("circuit.json").read_bytes() == resumed
+
+
+class Interrupting(Log):
+    """A watcher that ends a search after its first step."""
+
+    def note(self, text: str) -> None:
+        if text.startswith("acc "):
+            raise KeyboardInterrupt
+
+
+def test_a_search_for_one_objective_does_not_go_on_as_one_for_another(place: Path) -> None:
+    search = partial(hydractl.extract_circuit, "vit", **SEARCH, budget=2, output="c.json")
+    with pytest.raises(KeyboardInterrupt):
+        search(objective="acc", watch=Interrupting())
+    with pytest.raises(ArtifactError, match=r"another objective \(acc"):
+        search(objective="ood", resume=True)
+    assert search(objective="acc", resume=True).circuit.objective == "acc"
 
 
 def interrupt(arguments: Sequence[str], folder: Path, number: signal.Signals) -> tuple[int, str]:
