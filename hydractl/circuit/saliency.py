@@ -250,7 +250,7 @@ def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -
 
     def gradient(number: int) -> Tensor:
         with torch.enable_grad():
-            loss = cross_entropies(model, data.id[number], prompts, device).sum() / data.id_samples
+            loss = cross_entropies(model, data.id[number], prompts, device).sum()
             parts = torch.autograd.grad(loss, weights, materialize_grads=True)
         return torch.cat([part.double().flatten() for part in parts])
 
@@ -262,7 +262,9 @@ def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -
     finally:
         for weight in weights:
             weight.requires_grad_(False)
-    return [part.view_as(weight) for part, weight in zip(total.split(sizes), weights, strict=True)]
+    # Divided at the end: half precision cannot hold a small part of a gradient.
+    means = (total / data.id_samples).split(sizes)
+    return [mean.view_as(weight) for mean, weight in zip(means, weights, strict=True)]
 
 
 def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor], device: torch.device) -> Tensor:

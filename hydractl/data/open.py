@@ -351,10 +351,11 @@ def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
         spec = replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values)))
     texts = open_samples(spec, "text", replace(reading, image_column=None))
     # Both halves decide whether two pairs are the same.
-    hashes = images.content_hashes() ^ texts.content_hashes()
+    of_images = images.content_hashes()
+    hashes = of_images ^ texts.content_hashes()
     both: Any = StackDataset(images.inputs, texts.inputs)  # type: ignore[arg-type]
     inputs = Lazy(range(len(images)), both.__getitem__)
-    return replace(images, inputs=inputs, labels=None, label_names=None, hashes=hashes)
+    return replace(images, inputs=inputs, labels=None, label_names=None, hashes=hashes, image_hashes=of_images)
 
 
 def _second(pairs: Indexed, place: int) -> Any:

@@ -33,7 +33,8 @@ class Samples:
     `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
     or `[N,K]` 0 or 1 for each of several names or numbers, or None with the reason in `label_problem`. Where they are
     `tagged`, inputs are `Words` and labels `[N,W]`, one for each word and -100 beyond the last. `notes` are shown to
-    the user. `table` holds the rows that they are from; None for values of Python.
+    the user. `table` holds the rows that they are from; None for values of Python. An evaluation recognises them later
+    by `image_hashes`, if pairs have some, else by `hashes`.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Samples:
     columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     hashes: Hashes | None = None
+    image_hashes: Hashes | None = None
     table: datasets.Dataset | None = None
     tagged: bool = False
 
@@ -83,7 +85,7 @@ class Samples:
 
     def sketch(self) -> dict[str, Any]:
         """Returns what a file remembers of the samples, so that an evaluation can refuse them; see `sketch`."""
-        return sketch(self.content_hashes())
+        return sketch(self.content_hashes() if self.image_hashes is None else self.image_hashes)
 
     def identity(self) -> str:
         """Returns SHA-256 over content hashes and labels, in order."""
@@ -99,6 +101,7 @@ class Samples:
             inputs=Lazy(positions, partial(getitem, self.inputs), self.inputs),
             labels=None if self.labels is None else self.labels[positions],
             hashes=None if self.hashes is None else self.hashes[positions],
+            image_hashes=None if self.image_hashes is None else self.image_hashes[positions],
             table=None if self.table is None else self.table.select(positions),
         )
 

@@ -39,7 +39,7 @@ def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Ch
 
     Raises:
         CheckpointError: a file cannot be read.
-        OptionError: it has other classes or another task than the network.
+        OptionError: it has other classes, another task, preprocessing or dtype than the network.
     """
     members = [as_checkpoint(file) for file in files]
     for member in members:
@@ -47,6 +47,16 @@ def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Ch
         if differ or _task(member) != _task(network):
             raise OptionError(
                 f"{member.name}: its task or classes differ from those of {network.name}: name members of one network"
+            )
+        if member.preprocessing != network.preprocessing:  # all are measured on the same inputs
+            raise OptionError(
+                f"{member.name}: prepares inputs in another way than {network.name}: name members of one network"
+            )
+        if member.dtype != network.dtype:
+            here, there = (str(each.dtype).removeprefix("torch.") for each in (member, network))
+            raise OptionError(
+                f"{member.name}: its weights are {here}, those of {network.name} {there}: write one of them anew by "
+                "prune with `method` random, `budget` 0 and `dtype`"
             )
     return members
 

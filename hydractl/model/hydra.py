@@ -112,6 +112,7 @@ class Hydra(nn.Module):
         self.preprocessor: RawPreprocessor | None = None
         self.recorder: Recorder | None = None  # of forward passes on a GPU
         self.stored_dtype: torch.dtype | None = None  # narrower than the weights in memory
+        self.loaded: dict[str, int] = {}  # how often each parameter had changed when it was loaded
 
     @property
     def heads(self) -> KeptHeads:
@@ -395,11 +396,18 @@ def from_checkpoint(
         ood = replace(ood, tensors=_in_memory(ood.tensors))
     model.calibration = replace(checkpoint.calibration, ood=ood)
     model.origin = replace(checkpoint, tensors={}, calibration=model.calibration)
+    model.loaded = _changes(model)
     return model.eval().requires_grad_(False)
+
+
+def _changes(model: Hydra) -> dict[str, int]:
+    return {name: p._version for name, p in model.named_parameters() if not p.is_inference()}
 
 
 def to_checkpoint(model: Hydra) -> Checkpoint:
     """Returns the checkpoint that `model` was built from, with the model's present numbers.
+
+    What was fitted to its answers is left out where an optimiser or other code has changed a parameter since.
 
     Raises:
         OptionError: the model was not built from a checkpoint.
@@ -407,7 +415,9 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
     if model.origin is None:
         raise OptionError("this model was not built from a checkpoint: open one with hydractl.load")
     state = {name: _narrowed(tensor, model.stored_dtype) for name, tensor in model.state_dict().items()}
-    return replace(model.origin, tensors=_in_memory(state))
+    changed = any(count > model.loaded.get(name, count) for name, count in _changes(model).items())
+    calibration = NOT_CALIBRATED if changed else model.origin.calibration
+    return replace(model.origin, tensors=_in_memory(state), calibration=calibration)
 
 
 def _narrowed(tensor: Tensor, stored: torch.dtype | None) -> Tensor:

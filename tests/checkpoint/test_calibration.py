@@ -85,6 +85,9 @@ def test_every_score_is_stored_and_read(plain: Checkpoint, tmp_path: Path, score
     assert one.state_dict().keys() == plain.tensors.keys()
     write(to_checkpoint(other), tmp_path / "saved")
     assert (tmp_path / "saved").read_bytes() == (tmp_path / "ours").read_bytes()
+    with torch.no_grad():
+        other.classifier.weight.mul_(2)
+    assert to_checkpoint(other).calibration == Calibration()
 
 
 def test_a_calibration_is_one_entry_of_the_manifest(plain: Checkpoint, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from transformers import BertForSequenceClassification, CLIPModel, PreTrainedMod
 import hydractl
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.data.open import open_pairs
+from hydractl.data.open import open_pairs, open_samples
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
@@ -248,6 +248,9 @@ def test_pairs_as_values(pair_folder: Path) -> None:
         pairs = open_pairs(data)
         assert np.array_equal(pairs.content_hashes(), from_folder.content_hashes())
         assert pairs.inputs[3][1] == from_folder.inputs[3][1]
+    # The images are recognised without their texts.
+    images = open_samples(str(pair_folder), "image").subset(np.arange(1, 4))
+    assert from_folder.subset(np.arange(1, 4)).sketch() == images.sketch()
 
 
 def test_the_loss_of_a_siglip_is_that_of_transformers(tmp_path: Path) -> None:
