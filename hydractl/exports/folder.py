@@ -14,6 +14,7 @@ from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
+from hydractl.checkpoint.tower_spec import ImageEmbeddings
 from hydractl.data.preprocess import as_opened
 from hydractl.exports.stock import label_fields, library_labels, to_json
 from hydractl.reports.summary import summarize, summary_lines
@@ -89,7 +90,7 @@ def write_hydra(checkpoint: Checkpoint, folder: Path, report: Mapping[str, Any] 
     """
     files = as_opened(checkpoint)  # in this folder `model_type` names no tokenizer or image processor
     folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / "config.json", to_json(hydra_config(checkpoint)))
+    write_bytes(folder / "config.json", to_json(hydra_config(checkpoint, files)))
     for name, content in files.items():
         write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content))
     write_code(folder)
@@ -101,8 +102,12 @@ def write_hydra(checkpoint: Checkpoint, folder: Path, report: Mapping[str, Any] 
     write_safetensors(folder / WEIGHTS_NAME, tensors, {"format": "pt"})
 
 
-def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Returns the config.json of the folder."""
+def hydra_config(checkpoint: Checkpoint, files: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the config.json of the folder.
+
+    Args:
+        files: the folder's preprocessing.
+    """
     task = find_task(checkpoint.spec.task)
     names = task.names
     dtype = str(checkpoint.dtype).removeprefix("torch.")
@@ -116,6 +121,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
             "heads": {tower: [list(map(list, layer)) for layer in kept] for tower, kept in checkpoint.heads.items()},
             **({"units": dict(checkpoint.units)} if checkpoint.units else {}),
             "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
+            **_padding(checkpoint, files),
             "temperature": checkpoint.calibration.temperature,
             **({} if (sets := checkpoint.calibration.sets) is None else {"sets": asdict(sets)}),
             **({} if (ood := checkpoint.calibration.ood) is None else {"ood": _ood(ood)}),
@@ -129,6 +135,15 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         config["problem_type"] = problem
     labels = library_labels(checkpoint)
     return config | task.config | (label_fields(labels) if labels is not None else {})
+
+
+def _padding(checkpoint: Checkpoint, files: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how texts are filled where padding is text: pipelines pad them to the longest one."""
+    embeddings = checkpoint.spec.towers[-1].embeddings
+    if isinstance(embeddings, ImageEmbeddings) or not embeddings.filled or "tokenizer.json" not in files:
+        return {}
+    padding = files["tokenizer.json"]["padding"]
+    return {"padding": {"id": padding["pad_id"], "length": padding["strategy"]["Fixed"]}}
 
 
 def _ood(fitted: FittedOod) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
@@ -160,6 +161,9 @@ class HydraForZeroShotImageClassification(HydraPreTrainedModel):
         self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
     ) -> HydraZeroShotOutput:
         """Compares images `[B,C,H,W]` with texts `[C,T]`."""
+        if (padding := self.config.hydra.get("padding")) is not None:  # it is text to the model
+            missing = max(padding["length"] - input_ids.shape[1], 0)
+            input_ids, attention_mask = F.pad(input_ids, (0, missing), value=padding["id"]), None
         output = self.hydra(pixel_values=pixel_values, input_ids=input_ids, attention_mask=attention_mask)
         return HydraZeroShotOutput(
             logits_per_image=output.logits,

@@ -1,6 +1,7 @@
 """An exported Hydra is a model of transformers like any other, where this project is installed and where it is not."""
 
 import base64
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -192,6 +193,23 @@ def test_an_image_processor_that_names_no_class_is_its_models(nested: bool, tmp_
     write_hydra(replace(hydra_of(build_reference("vit"), tmp_path / "vit"), preprocessing=files), tmp_path / "hydra")
     opened = transformers.AutoImageProcessor.from_pretrained(tmp_path / "hydra")
     assert type(opened) is transformers.ViTImageProcessor and list(opened.image_mean) == [0.5, 0.4, 0.3]
+
+
+def test_a_zero_shot_pipeline_fills_texts_where_padding_is_text(tmp_path: Path) -> None:
+    source = build_reference("siglip-zero-shot", dtype=torch.float32).save(tmp_path / "theirs")
+    save_tokenizer(source, WORDS, model_max_length=7)
+    (source / "preprocessor_config.json").write_text(json.dumps(PROCESSOR))
+    image, labels = Image.new("RGB", (20, 30), (9, 200, 80)), ["good", "bad film"]
+    model = hydractl.load(source)
+    model.set_classes(labels, "{label}")
+    hydractl.export(source, format="hf", as_hydra=True, output=tmp_path / "hydra")
+    pipe = transformers.pipeline("zero-shot-image-classification", str(tmp_path / "hydra"))
+    answers = {
+        entry["label"]: entry["score"] for entry in pipe(image, candidate_labels=labels, hypothesis_template="{}")
+    }
+    assert [answers[label] for label in labels] == pytest.approx(
+        model.predict(image).probabilities[0].tolist(), abs=1e-6
+    )
 
 
 def test_trainer_trains_it(tmp_path: Path) -> None:
