@@ -1,6 +1,6 @@
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import datasets
@@ -14,27 +14,26 @@ from transformers import AutoImageProcessor, ViTForImageClassification
 import hydractl as library
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.contents import identity
+from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
+from hydractl.metrics.detection import ood_metrics
 from hydractl.steps.evaluate import named_systems
 from tests.cli.conftest import LABELS, Command, models, save_answers, save_clip, save_images
 
 
 @torch.no_grad()
-def probabilities(folder: Path, images: Sequence[Image.Image]) -> np.ndarray:
+def probabilities(folder: Path, files: Iterable[Path]) -> np.ndarray:
     """The answers of transformers' own model and processor, `[N,C]`."""
+    images = [Image.open(file).convert("RGB") for file in sorted(files)]
     model = ViTForImageClassification.from_pretrained(folder).eval()
     processor = AutoImageProcessor.from_pretrained(folder)
     return model(**processor(images=images, return_tensors="pt")).logits.softmax(-1).numpy()
 
 
-def opened(files: Iterable[Path]) -> list[Image.Image]:
-    return [Image.open(file).convert("RGB") for file in sorted(files)]
-
-
 def test_a_folder_s_numbers_are_those_of_transformers(hydractl: Command, vit: Path, images: Path, noise: Path) -> None:
     entry = models(hydractl, f"mine={vit}", "--id-data", images, "--ood-data", f"far/noise={noise}")["mine"]
-    inside = probabilities(vit, opened(images.glob("*/*.png")))
-    outside = probabilities(vit, opened(noise.glob("*.png")))
+    inside = probabilities(vit, images.glob("*/*.png"))
+    outside = probabilities(vit, noise.glob("*.png"))
     labels = np.repeat(np.arange(3), 4)
     scores = -np.concatenate([inside.max(1), outside.max(1)])
     assert entry["id"]["samples"] == 12
@@ -154,3 +153,58 @@ def test_names_of_systems(vit: Path, other: Path) -> None:
     loaded = library.load(vit)
     assert [name for name, _ in named_systems(loaded)] == ["vit"]
     assert [name for name, _ in named_systems({"mine": f"{vit}+{other}"})] == ["mine"]
+
+
+@pytest.fixture(scope="module")
+def warm(vit: Path, held_out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("calibrated") / "warm"
+    library.calibrate(vit, id_data=held_out, ood_score="mahalanobis", accept="80%", output=output)
+    return output
+
+
+def test_each_system_is_scored_by_what_its_file_holds(vit: Path, warm: Path, images: Path, noise: Path) -> None:
+    sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 100}
+    found = library.evaluate({"plain": vit, "warm": warm}, **sets)
+    plain, own = found.models["plain"], found.models["warm"]
+    inside, outside = (library.predict(warm, str(data)) for data in (images, noise))
+    expected = ood_metrics(inside.ood_score, outside.ood_score)
+    assert own["score"] == "mahalanobis" and "score" not in plain
+    assert own["ood"]["noise"]["auroc"] == pytest.approx(expected.auroc, abs=0.02)  # float32 may turn a pair
+    msp = ood_metrics(-inside.msp, -outside.msp)
+    assert own["ood"]["noise"]["msp_auroc"] == pytest.approx(msp.auroc, abs=1e-6)
+    assert plain["ood"]["noise"]["msp_auroc"] == plain["ood"]["noise"]["auroc"]
+    assert own["typicality"] == {"accept": 0.8, "coverage": pytest.approx(1 - np.mean(inside.ood))}
+    assert "mahalanobis" in str(found)
+    # The first system's score is the MSP, so its column by the MSP has the same interval.
+    assert plain["intervals"]["ood"]["noise"]["msp_fpr95"] == plain["intervals"]["ood"]["noise"]["fpr95"]
+    by_msp = library.evaluate({"plain": vit, "warm": warm}, ood_score="msp", **sets).models["warm"]
+    for group, name in (("ood", "noise"), ("ood_means", "all")):
+        for number in ("auroc", "fpr95"):
+            for kind in ("difference", "intervals"):
+                assert own[kind][group][name][f"msp_{number}"] == by_msp[kind][group][name][number]
+
+
+def test_saved_predictions_have_the_score_of_their_file_unless_it_is_damaged(
+    warm: Path, images: Path, tmp_path: Path
+) -> None:
+    library.evaluate(warm, id_data=images, bootstrap=0, save_logits=tmp_path)
+    assert "score" not in library.evaluate(f"predictions:{tmp_path}/warm", ood_score="msp").models["warm"]
+    damaged = tmp_path / "warm" / "ood-score.safetensors"
+    damaged.write_bytes(damaged.read_bytes().replace(b'"whiten"', b'"whitem"'))
+    with pytest.raises(CheckpointError, match="ood.whiten is missing"):
+        library.evaluate(f"predictions:{tmp_path}/warm")
+
+
+def test_a_score_for_all_systems_overrides_their_own(vit: Path, warm: Path, images: Path, noise: Path) -> None:
+    sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 0}
+    found = library.evaluate({"plain": vit, "warm": warm}, ood_score="energy", **sets)
+    assert all("msp_auroc" not in one["ood"]["noise"] and "typicality" not in one for one in found.models.values())
+
+
+def test_an_ensemble_of_calibrated_files_is_scored_by_the_msp(
+    warm: Path, images: Path, noise: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="hydractl"):
+        found = library.evaluate(f"twice={warm}+{warm}", id_data=images, ood_data=[f"noise={noise}"], bootstrap=0)
+    assert "score" not in found.models["twice"]
+    assert "scored by the MSP" in caplog.text

@@ -12,28 +12,33 @@ import numpy as np
 import pytest
 import torch
 import transformers
+import yaml
 from accelerate.state import AcceleratorState
+from markdown_it import MarkdownIt
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 from torch.testing import assert_close
 
 import hydractl.auto  # importing it is what makes the automatic classes find the folders
 from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.exports.folder import write_hydra
+from hydractl.exports.folder import model_card, write_hydra
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.ood.ood_scores import OOD_SCORES
+from hydractl.reports.page import report_json
 from hydractl.surgery.fusion import fuse
 from hydractl.tasks.all_tasks import find_task
+from hydractl.text import printable
 from tests.checkpoint.test_calibration import with_ood
 from tests.cli.conftest import save_tokenizer
 from tests.conftest import build_reference
 from tests.data.tokenizers_and_processors import WORDS
 from tests.exports.test_graph import assert_same_score
+from tests.hostile import controls, generated
 from tests.references import CLASSES as COUNT
 from tests.references import Reference, uneven_members
+from tests.reports.test_formats import SETS, SYSTEMS, markdown_rows, plain, report_of
 
 LABELS = tuple("abcde")
 PROCESSOR = {"image_processor_type": "ViTImageProcessor", "size": {"height": 12, "width": 12}}
@@ -51,10 +56,6 @@ def automatic_class(checkpoint: Checkpoint) -> Any:
     return getattr(transformers, find_task(checkpoint.spec.task).names.automatic)
 
 
-def logits_of(output: Any) -> Tensor:
-    return output.logits_per_image if "logits_per_image" in output else output.logits
-
-
 def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Reference, tmp_path: Path) -> None:
     checkpoint = replace(hydra_of(family_reference, tmp_path / "theirs", ("classifier",)), calibration=Calibration(1.5))
     write_hydra(checkpoint, tmp_path / "hydra")
@@ -63,7 +64,8 @@ def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Ref
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     expected = from_checkpoint(checkpoint)(**family_reference.inputs)
     output = model(**family_reference.inputs)
-    assert_close(logits_of(output), expected.logits, rtol=0, atol=1e-12)
+    logits = output.logits_per_image if "logits_per_image" in output else output.logits
+    assert_close(logits, expected.logits, rtol=0, atol=1e-12)
     assert_close(output.member_logits.transpose(0, 1), expected.member_logits, rtol=0, atol=1e-12)
     model.save_pretrained(tmp_path / "again")
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("hydra", "again"))
@@ -229,3 +231,30 @@ def test_trainer_trains_it(tmp_path: Path) -> None:
         assert trainer.predict(rows).predictions[0].shape == (7, COUNT)
     finally:  # transformers sets accelerate up for the whole process
         AcceleratorState._reset_state(reset_partial_state=True)
+
+
+FRONT = {
+    "library_name": "transformers",
+    "pipeline_tag": "image-classification",
+    "tags": ["hydractl", "ensemble", "uncertainty"],
+}
+SECTIONS = ["Hydra ensemble", "Loading", "Members and heads", "Origin"]
+
+
+@generated(SYSTEMS, SETS)
+def test_names_stay_names(dense: Checkpoint, systems: list[str], sets: list[str]) -> None:
+    made = {"command": systems[0], systems[-1]: {sets[0]: sets[-1]}, "inputs": [{"source": name} for name in sets]}
+    named = replace(dense, labels=(*systems, *sets), provenance=made)
+    card = model_card(named, report_json(report_of(systems, sets)), "AutoModel")
+    assert not controls(card)
+    assert dense.name not in card
+    _, head, body = card.split("---\n", 2)
+    assert yaml.safe_load(head) == FRONT
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)
+    headings = [plain(tokens[place + 1]) for place, token in enumerate(tokens) if token.type == "heading_open"]
+    assert headings == [*SECTIONS, *(f"Results of {printable(name).strip()}".strip() for name in systems)]
+    rows = list(markdown_rows(tokens))
+    assert {len(row) for row in rows} == {2}
+    assert [plain(row[0]) for row in rows].count("metric") == len(systems)
+    of_sets = [row for row in rows if plain(row[0]).startswith("ood") and plain(row[0]).endswith("auroc")]
+    assert len(of_sets) == len(systems) * len(sets)
