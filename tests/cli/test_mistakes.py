@@ -9,11 +9,9 @@ from pathlib import Path
 
 import datasets
 import pytest
-import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForMaskedLM, ViTForImageClassification, ViTImageProcessor
 
@@ -33,12 +31,6 @@ def here(place: Path) -> Path:
     return place
 
 
-def changed(name: str, **changes: object) -> None:
-    shutil.copytree("vit", name)
-    config = json.loads(Path(name, "config.json").read_text())
-    Path(name, "config.json").write_text(json.dumps(config | changes))
-
-
 def trainer() -> None:
     for step in (2, 10):
         shutil.copytree("vit", f"trainer/checkpoint-{step}")
@@ -46,7 +38,7 @@ def trainer() -> None:
 
 
 def nameless() -> None:
-    changed("nameless", id2label={place: f"LABEL_{place}" for place in range(3)})
+    save_vit(Path("nameless"), **named(*(f"LABEL_{place}" for place in range(3))))
 
 
 def table() -> None:
@@ -95,17 +87,6 @@ def without_classifier() -> None:
 def adapter() -> None:
     tuned = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"])
     get_peft_model(ViTForImageClassification.from_pretrained("vit"), tuned).save_pretrained("lora")
-
-
-def with_tensor(name: str, dtype: torch.dtype) -> Callable[[], object]:
-    """Makes a BERT with another tensor of this name, or with one more."""
-
-    def write() -> None:
-        shutil.copytree("bert", "net")
-        tensors = load_file("net/model.safetensors")
-        save_file({**tensors, name: torch.zeros(3).to(dtype)}, "net/model.safetensors")
-
-    return write
 
 
 def rows(**columns: object) -> Callable[[], object]:
@@ -226,12 +207,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                               TUNE.format("net --train-data pets --new-classifier zeros")),
     "an adapter for a network": (adapter, "inspect lora", 1, "hydractl fuse NETWORK lora -o FILE",
                                  "fuse vit lora -o FILE"),
-    "weights without a config": (lambda: shutil.copy("vit/model.safetensors", "m.safetensors"),
-                                 "inspect m.safetensors", 1, "put the model's config.json beside it", ""),
-    "weights of a type that is not read": (with_tensor("classifier.bias", torch.float8_e4m3fn), "inspect net", 1,
-                                           "classifier.bias is stored as F8_E4M3", ""),
-    "a tensor under two spellings": (with_tensor("bert.encoder.layer.0.output.LayerNorm.gamma", torch.float32),
-                                     "inspect net", 1, "two spellings: keep one", ""),
     "a row without a label": (rows(text=WORDS["title"], label=["cat", None, "owl"]),
                               "evaluate bert --id-data rows.parquet", 1, "sample 1 has no label in column label", ""),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",

@@ -116,19 +116,22 @@ def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog
     assert "0_Transformer" in caplog.text
 
 
+NORM = "bert.encoder.layer.0.output.LayerNorm"
 BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
     "unknown tensor": (lambda s: s.update(spare=torch.ones(2)), "claims: spare"),
-    "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "vit.layernorm.bias"),
+    "missing tensor": (lambda s: s.pop("bert.pooler.dense.bias"), "bert.pooler.dense.bias"),
     "missing classifier": (lambda s: s.pop("classifier.weight"), "new_classifier"),
     "misshapen tensor": (lambda s: s.update({"classifier.weight": torch.ones(4, 16)}), r"\[4, 16\], .* \[5, 16\]"),
     "integer weights": (lambda s: s.update({"classifier.bias": torch.ones(5).long()}), "classifier.bias"),
+    "eight bits": (lambda s: s.update({"classifier.bias": torch.ones(5).to(torch.float8_e4m3fn)}), "bias .* F8_E4M3"),
+    "two spellings": (lambda s: s.update({f"{NORM}.gamma": s[f"{NORM}.weight"].clone()}), "two spellings: keep one"),
 }
 
 
 @pytest.mark.parametrize("case", BAD_WEIGHTS)
 def test_bad_weights(case: str, tmp_path: Path) -> None:
     change, message = BAD_WEIGHTS[case]
-    folder = build_reference("vit").save(tmp_path)
+    folder = build_reference("bert").save(tmp_path)
     edit_weights(folder, change)
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(folder)

@@ -92,5 +92,5 @@ def test_one_file_beside_its_config_is_the_same_checkpoint(tmp_path: Path) -> No
     (folder / "model.safetensors").rename(folder / "weights.safetensors")
     assert identity(read_checkpoint(folder / "weights.safetensors")) == expected
     (folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"config\.json beside"):
+    with pytest.raises(CheckpointError, match=r"put the model.s config\.json beside it"):
         read_checkpoint(folder / "weights.safetensors")
