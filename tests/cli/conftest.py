@@ -13,17 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from PIL import Image
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertTokenizer,
-    CLIPConfig,
-    CLIPModel,
-    ViTConfig,
-    ViTForImageClassification,
-    ViTImageProcessor,
-)
 
 from hydractl.cli.main import run
 from hydractl.cli.signals import Signals
@@ -87,24 +78,24 @@ def hydractl(
 def save_vit(folder: Path, seed: int = 0, **changes: object) -> Path:
     """A random ViT of 2 layers x 4 heads on 8x8 colour images, as transformers saves it."""
     torch.manual_seed(seed)
-    config = ViTConfig(**{"image_size": 8, "patch_size": 4, **SIZES, **NAMED, **changes})
-    ViTForImageClassification(config).save_pretrained(folder)
-    ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(folder)
+    config = hf.ViTConfig(**{"image_size": 8, "patch_size": 4, **SIZES, **NAMED, **changes})
+    hf.ViTForImageClassification(config).save_pretrained(folder)
+    hf.ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(folder)
     return folder
 
 
 def save_bert(folder: Path, seed: int = 0, **changes: object) -> Path:
     """A random BERT with a vocabulary of a few words."""
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=16, **{**SIZES, **NAMED, **changes})
-    BertForSequenceClassification(config).save_pretrained(folder)
+    config = hf.BertConfig(vocab_size=len(WORDS), max_position_embeddings=16, **{**SIZES, **NAMED, **changes})
+    hf.BertForSequenceClassification(config).save_pretrained(folder)
     return save_tokenizer(folder, WORDS, model_max_length=16)
 
 
 def save_tokenizer(folder: Path, words: Sequence[str], **settings: int) -> Path:
     """A tokenizer of these words and pieces."""
     (folder / "vocab.txt").write_text("\n".join(words))
-    BertTokenizer(str(folder / "vocab.txt"), **settings).save_pretrained(folder)
+    hf.BertTokenizer(str(folder / "vocab.txt"), **settings).save_pretrained(folder)
     return folder
 
 
@@ -113,8 +104,9 @@ def save_clip(folder: Path, seed: int = 0) -> Path:
     clip_files(folder)
     torch.manual_seed(seed)
     text = {**SIZES, "vocab_size": 56, "max_position_embeddings": 10, "bos_token_id": 54, "eos_token_id": 55}
-    config = CLIPConfig(vision_config={**SIZES, "image_size": 8, "patch_size": 4}, text_config=text, projection_dim=8)
-    CLIPModel(config).save_pretrained(folder)
+    vision = {**SIZES, "image_size": 8, "patch_size": 4}
+    config = hf.CLIPConfig(vision_config=vision, text_config=text, projection_dim=8)
+    hf.CLIPModel(config).save_pretrained(folder)
     return folder
 
 

@@ -10,17 +10,7 @@ import pytest
 from hydractl.ood.ood_scores import OOD_SCORES
 from hydractl.reports import table
 from hydractl.systems import networks
-from tests.cli.conftest import (
-    LABELS,
-    Command,
-    interrupt_at,
-    models,
-    numbers,
-    save_bert,
-    save_clip,
-    save_images,
-    save_vit,
-)
+from tests.cli.conftest import Command, interrupt_at, models, numbers, save_bert, save_clip, save_images, save_vit
 
 pytestmark = pytest.mark.usefixtures("place")
 SETS = ("id", "ood", "calib", "shift")
@@ -30,8 +20,10 @@ def texts(folder: Path) -> None:
     save_bert(folder / "a")
     save_bert(folder / "b", seed=1)
     words = ["good", "bad", "film", "owl", "a film", "bad owl", "good a a", "owl owl owl a"]
+    labels = [*["cat", "dog", "owl"] * 2, "cat", "dog"]
     for name, start in zip(SETS, ("a", "film film", "good", "bad"), strict=True):
-        rows = [json.dumps({"text": f"{start} {word}", "label": LABELS[at % 3]}) for at, word in enumerate(words)]
+        pairs = [(f"{start} {word}", label) for word, label in zip(words, labels, strict=True)]
+        rows = [json.dumps({"text": text, "label": label}) for text, label in pairs]
         (folder / name).with_suffix(".jsonl").write_text("\n".join(rows))
 
 

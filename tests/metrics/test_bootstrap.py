@@ -3,13 +3,8 @@ from dataclasses import asdict, fields
 import numpy as np
 import pytest
 
-from hydractl.metrics.bootstrap import (
-    choose_score,
-    classification_replicates,
-    draw_places,
-    percentile_interval,
-    sets_replicates,
-)
+from hydractl.metrics import bootstrap
+from hydractl.metrics.bootstrap import choose_score, draw_places, percentile_interval
 from hydractl.metrics.classification import ClassificationMetrics, classification_metrics, tabulate
 from hydractl.metrics.detection import OodMetrics, ood_metrics
 
@@ -31,7 +26,7 @@ def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, s
     # Rounded logits, so that confidences tie; fewer samples than bins.
     logits, labels = ensemble[0][:1, :samples].round(), ensemble[1][:samples]
     table = tabulate(logits, labels)
-    ours = classification_replicates(table, replicates=20, seed=3)
+    ours = bootstrap.classification_replicates(table, replicates=20, seed=3)
     drawn = [positions for (positions,) in draw_places([samples], 20, seed=3)]
     resampled = [classification_metrics(tabulate(logits[:, positions], labels[positions])) for positions in drawn]
     expected = [list(asdict(one).values()) for one in resampled]
@@ -43,7 +38,7 @@ def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, s
 @pytest.mark.parametrize("decimals", [0, 1, 9])
 def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
     id_scores, ood_scores = generator.normal(size=80).round(decimals), generator.normal(1, size=50).round(decimals)
-    ours = sets_replicates(id_scores, {"far": ood_scores}, replicates=20, seed=3)["far"]
+    ours = bootstrap.sets_replicates(id_scores, {"far": ood_scores}, replicates=20, seed=3)["far"]
 
     def of_resampled(inside, outside):
         return list(asdict(ood_metrics(id_scores[inside], ood_scores[outside])).values())

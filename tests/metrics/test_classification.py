@@ -10,16 +10,8 @@ from torchmetrics.functional.classification import multiclass_accuracy
 
 from hydractl.errors import DataError
 from hydractl.metrics import arrays as probabilities
-from hydractl.metrics.classification import (
-    Outcomes,
-    PredictionTable,
-    classification_metrics,
-    equal_width_bins,
-    in_order,
-    numbers_of_classes,
-    reliability_diagram,
-    tabulate,
-)
+from hydractl.metrics import classification
+from hydractl.metrics.classification import PredictionTable, classification_metrics, reliability_diagram, tabulate
 from hydractl.tasks.all_tasks import find_task
 
 COLUMNS = [field.name for field in fields(PredictionTable) if field.name != "outcomes"]
@@ -65,7 +57,7 @@ def test_the_split_into_chunks_and_calls_changes_no_bit(ensemble, monkeypatch):
     logits, labels = ensemble
     whole = tabulate(logits, labels)
     parts = [tabulate(logits[:, part], labels[part]) for part in (slice(0, 1), slice(1, 130), slice(130, 400))]
-    assert_same_bits(whole, in_order(parts, np.arange(400)))
+    assert_same_bits(whole, classification.in_order(parts, np.arange(400)))
     monkeypatch.setattr(probabilities, "_CHUNK_ELEMENTS", 3 * 10 * 7)
     assert_same_bits(whole, tabulate(logits, labels))
 
@@ -113,7 +105,7 @@ def test_labels_that_do_not_fit_are_refused(labels, message):
 
 def metrics_of(confidence, correct, bins=15):
     columns = dict.fromkeys(COLUMNS, np.zeros(len(correct))) | {"msp": confidence}
-    outcomes = Outcomes(np.zeros(len(correct), np.int64), correct, *np.zeros((2, len(correct))))
+    outcomes = classification.Outcomes(np.zeros(len(correct), np.int64), correct, *np.zeros((2, len(correct))))
     return classification_metrics(PredictionTable(**columns, outcomes=outcomes), bins)
 
 
@@ -134,7 +126,7 @@ def test_calibration_errors_by_hand():
     [(1.0, 14), (np.nextafter(1, 0), 14), (14 / 15, 13), (0.2, 2), (0.6, 8), (np.nextafter(1 / 15, 1), 1), (0.0, 0)],
 )
 def test_bins_are_closed_on_the_right(confidence, expected):
-    assert equal_width_bins(np.array([confidence]), 15).tolist() == [expected]
+    assert classification.equal_width_bins(np.array([confidence]), 15).tolist() == [expected]
 
 
 def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):
@@ -170,7 +162,7 @@ def test_numbers_by_class_equal_scikit_learn():
     logits = draw.normal(size=(2, 200, 6)) + 2 * np.eye(6)[labels]
     logits[..., 5] = -9
     table, flags = tabulate(logits, labels), draw.random(200) < 0.1
-    found = numbers_of_classes(table, names, flags)
+    found = classification.numbers_of_classes(table, names, flags)
     assert list(found) == list(names[:5])  # an owl is answered, and never right
     counts = confusion_matrix(labels, table.prediction, labels=range(5))
     assert [[one.answers.get(name, 0) for name in names[:5]] for one in found.values()] == counts.tolist()
@@ -183,4 +175,4 @@ def test_numbers_by_class_equal_scikit_learn():
     for label in range(4):
         assert found[names[label]].confidence == pytest.approx(table.msp[labels == label].mean())
         assert found[names[label]].flagged == pytest.approx(flags[labels == label].mean())
-    assert numbers_of_classes(table, names, None)["cat"].flagged is None
+    assert classification.numbers_of_classes(table, names, None)["cat"].flagged is None

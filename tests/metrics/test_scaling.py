@@ -4,16 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from hydractl.metrics import scaling
 from hydractl.metrics.classification import classification_metrics, tabulate
-from hydractl.metrics.scaling import (
-    BOUNDS,
-    ClassSets,
-    ConformalMetrics,
-    fit_temperature,
-    least_probability,
-    least_samples,
-    prediction_sets,
-)
+from hydractl.metrics.scaling import ClassSets, fit_temperature, least_probability, prediction_sets
 
 
 def test_by_hand():
@@ -36,7 +29,7 @@ def test_no_temperature_nearby_or_far_is_better(ensemble, members):
     assert fitted.nll_before == pytest.approx(nll(1.0), abs=1e-12)
     assert fitted.nll_after == pytest.approx(nll(fitted.temperature), abs=1e-12)
     assert fitted.nll_after < fitted.nll_before
-    others = [*np.geomspace(*BOUNDS, 60), *(fitted.temperature * np.array([0.999, 1.001]))]
+    others = [*np.geomspace(*scaling.BOUNDS, 60), *(fitted.temperature * np.array([0.999, 1.001]))]
     assert min(nll(other) for other in others) > fitted.nll_after
 
 
@@ -50,7 +43,7 @@ def test_the_deepest_of_several_valleys_is_found(right, wrong, small, large, val
     bold = np.array([[large, 0.0]] * right + [[0.0, large]] * wrong)
     logits, labels = np.array([timid, bold]), np.array([1] * wrong + [0] * right)
     fitted = fit_temperature(logits, labels)
-    losses = [classification_metrics(tabulate(logits, labels, t)).nll for t in np.geomspace(*BOUNDS, 600)]
+    losses = [classification_metrics(tabulate(logits, labels, t)).nll for t in np.geomspace(*scaling.BOUNDS, 600)]
     assert sum(a > b < c for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)) == 2
     assert fitted.nll_after <= min(losses)
     assert fitted.temperature == pytest.approx(valley, rel=0.05)
@@ -77,7 +70,7 @@ def test_how_many_predictions_it_changes() -> None:
 
 @pytest.mark.parametrize("coverage", [0.5, 0.75, 0.9, 0.95, 0.99, 0.999])
 def test_a_promise_takes_so_many_samples_and_no_fewer(coverage: float) -> None:
-    enough = least_samples(coverage)
+    enough = scaling.least_samples(coverage)
     assert least_probability(np.ones(enough), coverage) == 1
     assert least_probability(np.ones(enough - 1), coverage) is None
 
@@ -88,7 +81,7 @@ def test_sets_by_hand() -> None:
     found = prediction_sets(p, labels, [0.3], 0.9, "abc")
     # Sets: ab, ab, bc, ab.
     by_class = {"a": ClassSets(1, 1.0, 2.0), "b": ClassSets(1, 1.0, 2.0), "c": ClassSets(2, 0.5, 2.0)}
-    assert found == ConformalMetrics(0.75, 2.0, 0.9, worst_class=0.5, by_class=by_class)
+    assert found == scaling.ConformalMetrics(0.75, 2.0, 0.9, worst_class=0.5, by_class=by_class)
     # With a probability for each class: the predicted one is in the set whatever its own.
     each = prediction_sets(p, labels, [0.6, 0.3, 0.2], 0.9, "abc")
     assert (each.coverage, each.mean_size) == (1.0, 2.75)  # abc, abc, bc, abc

@@ -11,17 +11,8 @@ import pytest
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.results import LabelledMetrics, Results, SystemResult
 from hydractl.metrics.classification import ByClass, ClassNumbers, numbers_of_classes, tabulate
-from hydractl.reports.page import (
-    LISTED,
-    MOST,
-    Counted,
-    by_class_of,
-    class_table,
-    html_page,
-    mistakes_of,
-    read_report,
-    report_json,
-)
+from hydractl.reports import page as pages
+from hydractl.reports.page import Counted, by_class_of, html_page, mistakes_of, read_report, report_json
 
 #: Of four cats three are cats, one is a dog; of two dogs one is a cat; no sample is a fox, and no answer a cow.
 PETS = {
@@ -56,7 +47,7 @@ def test_the_matrix_has_every_answer_and_the_sentence_the_most_frequent_mistake(
 
 def test_the_lowest_recall_comes_first_and_a_second_system_beside_the_first() -> None:
     other = {**PETS, "cat": replace(PETS["cat"], recall=0.5, flagged=None)}
-    table = class_table({"a": PETS, "b": {"cat": other["cat"]}})
+    table = pages.class_table({"a": PETS, "b": {"cat": other["cat"]}})
     assert table.systems == ("dog", "cat", "fox")
     assert [(title, [name for name, _ in columns]) for title, columns in table.groups] == [
         ("", ["samples"]),
@@ -88,11 +79,11 @@ def test_the_best_and_the_first_other_system_are_shown() -> None:
     assert by_class_of({"b": system(None)}, "b") == {}
 
 
-@pytest.mark.parametrize(("classes", "drawn"), [(MOST, True), (MOST + 1, False)])
+@pytest.mark.parametrize(("classes", "drawn"), [(pages.MOST, True), (pages.MOST + 1, False)])
 def test_beyond_what_a_matrix_can_show_the_most_frequent_mistakes_are_listed(classes: int, drawn: bool) -> None:
     numbers = many(classes, 40 * classes)
     [found] = mistakes_of({"a": numbers})
-    assert (len(found.rows), len(found.listed)) == ((classes, 0) if drawn else (0, LISTED))
+    assert (len(found.rows), len(found.listed)) == ((classes, 0) if drawn else (0, pages.LISTED))
     page = html_page(Results(models={"a": system(numbers)}), {})
     assert page.count('class="matrix"') == drawn
     if not drawn:

@@ -7,17 +7,8 @@ from statistics import NormalDist
 
 import pytest
 
-from hydractl.evaluation.results import (
-    DataInfo,
-    Difference,
-    LabelledMetrics,
-    Ood,
-    Resampled,
-    Results,
-    SetInfo,
-    SystemResult,
-    Typicality,
-)
+from hydractl.evaluation import results as evaluated
+from hydractl.evaluation.results import DataInfo, Difference, LabelledMetrics, Ood, Resampled, SetInfo, SystemResult
 from hydractl.reports.columns import JUDGED, main_groups
 from hydractl.reports.page import html_page, join_reports, read_report, report_json, results
 from hydractl.reports.table import markdown_table, result_table
@@ -32,10 +23,8 @@ def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) 
     """A system that differs so much from the first one, with these intervals; `auroc` is the mean over sets."""
     found = {name: Difference(value, (low, high)) for name, (value, low, high) in differences.items()}
     means = {"all": {"auroc": found.pop("auroc")}} if "auroc" in found else None
-    cost = Cost(1, 2 * multiply_adds, multiply_adds)
-    return SystemResult(
-        id=LabelledMetrics(nll=0.6, accuracy=0.92), ood={}, cost=cost, difference=Resampled(found, ood_means=means)
-    )
+    cost, difference = Cost(1, 2 * multiply_adds, multiply_adds), Resampled(found, ood_means=means)
+    return SystemResult(id=LabelledMetrics(nll=0.6, accuracy=0.92), ood={}, cost=cost, difference=difference)
 
 
 def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
@@ -99,7 +88,7 @@ def test_gains_on_ood_sets_of_the_kind_that_training_saw_do_not_decide() -> None
 
 def test_a_score_of_its_own_is_told_where_it_detects_better() -> None:
     means = {"all": Ood(auroc=0.794, msp_auroc=0.741, ood_share=0.5)}
-    scored = replace(PLAIN, score="knn", typicality=Typicality(0.95, 0.94), ood_means=means)
+    scored = replace(PLAIN, score="knn", typicality=evaluated.Typicality(0.95, 0.94), ood_means=means)
     (sentence,) = own_score("network.safetensors", scored)
     assert all(part in sentence for part in ("network.safetensors", "79.4", "knn", "74.1"))
     worse = {"all": replace(means["all"], auroc=0.7)}
@@ -211,14 +200,14 @@ def test_arrows_and_sentences_are_one_test() -> None:
 def test_a_single_system_says_where_its_own_score_or_a_coin_is_better() -> None:
     losing = {"textures": {"auroc": Difference(-0.24, (-0.28, -0.2)), "fpr95": Difference(0.0, (-0.1, 0.1))}}
     ood = {"textures": Ood(auroc=0.4, msp_auroc=0.64, fpr95=0.9, msp_fpr95=0.9, ood_share=0.5)}
-    alone = replace(PLAIN, ood=ood, score="layers", typicality=Typicality(0.95, 0.95), own_less_msp=losing)
+    alone = replace(PLAIN, ood=ood, score="layers", typicality=evaluated.Typicality(0.95, 0.95), own_less_msp=losing)
     lines = list(caption(results({"network": alone}, DataInfo(), {})))
     assert any("coin on textures" in line for line in lines)
     for sentences in (lines, own_score("network", alone)):
         assert any("AUROC of textures (64.00 to 40.00)" in line for line in sentences)
 
 
-def compared(**of_b: tuple[float, float, float]) -> Results:
+def compared(**of_b: tuple[float, float, float]) -> evaluated.Results:
     """A report of `a` and of `b`, whose metrics of ID samples differ from it so much, with these intervals."""
     return results({"a": PLAIN, "b": system(150, **of_b)}, DataInfo(id=SetInfo("x")), {})
 

@@ -17,20 +17,9 @@ import hydractl.auto
 from hydractl.errors import OptionError
 from hydractl.serve import load_onnx
 from hydractl.systems.networks import NetworkSystem
+from tests import factories
 from tests.cli.conftest import LABELS, interrupt_at, save_bert
-from tests.factories import (
-    CLASSES,
-    CROSS_ENCODER,
-    KINDS,
-    NUMBERS,
-    REGRESSION,
-    SEVERAL,
-    SEVERAL_LABELS,
-    TAGGED,
-    TAGS,
-    Kind,
-    odd_inputs,
-)
+from tests.factories import CLASSES, KINDS, NUMBERS, SEVERAL, SEVERAL_LABELS, TAGGED, TAGS, Kind, odd_inputs
 
 ROWS = 48
 PROMISES: Mapping[str, Mapping[str, str]] = {
@@ -203,7 +192,7 @@ def test_what_another_task_has_is_refused_by_the_name_of_the_option(case: Case, 
             hydractl.evaluate(hydra, **data, allow_leak=True, **{name: value})
 
 
-@pytest.mark.parametrize("changes", [SEVERAL_LABELS, REGRESSION, CROSS_ENCODER], ids=["labels", "number", "sigmoid"])
+@pytest.mark.parametrize("changes", [SEVERAL_LABELS, factories.REGRESSION, factories.CROSS_ENCODER])
 def test_pipelines_of_transformers_answer_the_same(changes: dict[str, Any], tmp_path: Path) -> None:
     source, pairs = save_bert(tmp_path / "bert", **changes), [("a good film", "owl owl bad"), ("a film", "good")]
     hydractl.export(source, format="hf", output=tmp_path / "stock")
@@ -211,13 +200,11 @@ def test_pipelines_of_transformers_answer_the_same(changes: dict[str, Any], tmp_
     model = hydractl.load(source)
     answers = model.predict(pairs)
     numbers = answers.probabilities if changes is SEVERAL_LABELS else answers.values
-    expected = [dict(zip(model.labels, row, strict=True)) for row in numbers]
+    expected = [pytest.approx(dict(zip(model.labels, row, strict=True)), abs=1e-6) for row in numbers]
     for folder in (source, tmp_path / "stock", tmp_path / "hydra"):
         pipe = transformers.pipeline("text-classification", str(folder), top_k=None)
         found = pipe([{"text": first, "text_pair": second} for first, second in pairs])
-        assert [{one["label"]: one["score"] for one in row} for row in found] == [
-            pytest.approx(row, abs=1e-6) for row in expected
-        ]
+        assert [{one["label"]: one["score"] for one in row} for row in found] == expected
 
 
 @pytest.mark.parametrize("case", [CLASSES], indirect=True)

@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 from scipy.special import expit
-from sklearn.metrics import (
-    average_precision_score,
-    f1_score,
-    log_loss,
-    precision_recall_fscore_support,
-    precision_score,
-    recall_score,
-    roc_auc_score,
-)
+from sklearn import metrics
+from sklearn.metrics import f1_score, log_loss, precision_recall_fscore_support
 
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.labels import fit_label_sets, label_set_metrics, label_set_replicates, tabulate_label_sets
@@ -34,11 +27,11 @@ def test_equals_scikit_learn(answered: tuple[np.ndarray, np.ndarray]) -> None:
     p = expit(logits / 2).mean(0)
     chosen = p >= thresholds
     assert found.micro_f1 == pytest.approx(f1_score(labels, chosen, average="micro"))
-    assert found.precision == pytest.approx(precision_score(labels, chosen, average="micro"))
-    assert found.recall == pytest.approx(recall_score(labels, chosen, average="micro"))
+    assert found.precision == pytest.approx(metrics.precision_score(labels, chosen, average="micro"))
+    assert found.recall == pytest.approx(metrics.recall_score(labels, chosen, average="micro"))
     assert found.macro_f1 == pytest.approx(f1_score(labels, chosen, average="macro", zero_division=0))
-    assert found.mean_ap == pytest.approx(average_precision_score(labels[:, :3], p[:, :3], average="macro"))
-    assert found.label_auroc == pytest.approx(roc_auc_score(labels[:, :3], p[:, :3], average="macro"))
+    assert found.mean_ap == pytest.approx(metrics.average_precision_score(labels[:, :3], p[:, :3], average="macro"))
+    assert found.label_auroc == pytest.approx(metrics.roc_auc_score(labels[:, :3], p[:, :3], average="macro"))
     assert found.nll == pytest.approx(np.mean([log_loss(labels[:, i], p[:, i], labels=[0, 1]) for i in range(4)]))
     assert found.brier == pytest.approx(np.square(p - labels).mean())
     assert found.accuracy == (chosen == labels).all(1).mean()
