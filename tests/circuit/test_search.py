@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,12 +15,9 @@ from tests.circuit.naive import Naive, assert_decides_alike
 BUDGET = 5
 
 
-def search(
-    case: Case, *data: ScoringData, budget: int = BUDGET, objectives: Sequence[str] = OBJECTIVES
-) -> list[Ranking]:
+def search(case: Case, *data: ScoringData, budget: int = BUDGET) -> list[Ranking]:
     candidates = tuple(member_heads(case.model.heads, 0))
-    empty = [Ranking(objective) for objective in objectives]
-    return extract_circuits(case.model, data, Search(candidates, budget), empty)
+    return extract_circuits(case.model, data, Search(candidates, budget), list(map(Ranking, OBJECTIVES)))
 
 
 def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
@@ -73,9 +69,3 @@ def test_batches_and_parts_of_them_change_no_decision(case: Case, monkeypatch: p
 
 def _decisions(found: list[Ranking]) -> list[list[tuple[object, ...]]]:
     return [[(s.head, s.measure.correct, s.measure.ordered) for s in ranking.steps] for ranking in found]
-
-
-def test_objectives_find_the_same_alone_and_together(vit: Case) -> None:
-    together = search(vit, vit.data(), budget=4)
-    alone = [search(vit, vit.data(), budget=4, objectives=[objective])[0] for objective in OBJECTIVES]
-    assert together == alone

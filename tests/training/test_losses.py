@@ -155,12 +155,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_teachers_that_do_not_fit_are_refused(place: Path, clip: Checkpoint) -> None:
+def test_teachers_and_outliers_that_do_not_fit_are_refused(place: Path, clip: Checkpoint) -> None:
     copytree("other", "brighter")
     edit_json(Path("brighter/preprocessor_config.json"), image_mean=[0.1, 0.2, 0.3])
-    for teacher, message in (("brighter", "preprocesses"), (clip.name, "zero-shot")):
-        with pytest.raises(OptionError, match=message):
-            hydractl.finetune("vit", train_data="pets", teacher=teacher, steps=1)
+    for error, message, given in (
+        (OptionError, "preprocesses", {"teacher": "brighter"}),
+        (OptionError, "zero-shot", {"teacher": clip.name}),
+        (DataError, "are training samples", {"outlier_data": "pets"}),
+    ):
+        with pytest.raises(error, match=message):
+            hydractl.finetune("vit", train_data="pets", steps=1, **given)
+    with pytest.raises(OptionError, match="outlier_data"):
+        open_training_data("pair", "pets", TrainingSources(outlier_data="pets"))
 
 
 def test_outliers_and_what_a_teacher_was_trained_on_are_no_data_to_measure_on(place: Path) -> None:
@@ -175,13 +181,6 @@ def test_outliers_and_what_a_teacher_was_trained_on_are_no_data_to_measure_on(pl
         hydractl.evaluate(taught, id_data="more")
     with pytest.raises(DataError, match="more: .*as outliers"):
         hydractl.evaluate(exposed, id_data="pets", ood_data="more")
-
-
-def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(place: Path) -> None:
-    with pytest.raises(DataError, match="are training samples"):
-        hydractl.finetune("vit", train_data="pets", outlier_data="pets", steps=1)
-    with pytest.raises(OptionError, match="outlier_data"):
-        open_training_data("pair", "pets", TrainingSources(outlier_data="pets"))
 
 
 LIT = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3, lr=(0.5,))
