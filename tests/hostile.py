@@ -43,42 +43,28 @@ def controls(text: str, allowed: str = "\n") -> set[str]:
 
 @contextmanager
 def within_limits() -> Iterator[None]:
-    """Fails a generated case that takes more than SECONDS or MEMORY, or hangs."""
-    with _no_hang(), _no_flood():
-        started, before = time.process_time(), _memory("VmRSS")
-        yield
-        took, grew = time.process_time() - started, _memory("VmHWM") - before
-    assert took < SECONDS, f"took {took:.1f} s"
-    assert grew < MEMORY, f"took {grew / 2**20:.0f} MiB"
+    """Fails a generated case that takes more than SECONDS or MEMORY, or hangs; far beyond MEMORY there is none."""
 
-
-@contextmanager
-def _no_hang() -> Iterator[None]:
     def fail(_number: int, _frame: FrameType | None) -> None:
         pytest.fail(f"was not done after {HANGS} s", pytrace=False)
 
-    before = signal.signal(signal.SIGALRM, fail)
+    handler, (soft, hard) = signal.signal(signal.SIGALRM, fail), resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + 8 * MEMORY, hard))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     signal.alarm(HANGS)
     # Python hears no signal while a library's own code runs: where that takes the processor, the process ends.
     signal.setitimer(signal.ITIMER_PROF, 10 * SECONDS)
+    started, before = time.process_time(), _memory("VmRSS")
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def _no_flood() -> Iterator[None]:
-    """The machine's memory is safe from a case: far beyond MEMORY there is none, and the peak starts anew."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + 8 * MEMORY, hard))
-    Path("/proc/self/clear_refs").write_text("5")
-    try:
-        yield
-    finally:
+        signal.signal(signal.SIGALRM, handler)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    took, grew = time.process_time() - started, _memory("VmHWM") - before
+    assert took < SECONDS, f"took {took:.1f} s"
+    assert grew < MEMORY, f"took {grew / 2**20:.0f} MiB"
 
 
 def _memory(kind: str) -> int:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from hydractl import errors
 from tests.steps.test_guide import DIALECT
 
@@ -104,18 +102,13 @@ REMEDY = r"[:;?] ?.|\b(?:expected|needs?|cannot|should|must)\b"
 FRAGMENT = r"^[\W_]*(?:\(and \{\} more\))?$|^--"  # fields alone, whose texts stand elsewhere, and flags
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _listed() -> None:
-    for message in ALL:
-        print(f"{message.place}  {message.kind}  {message.text}")
-
-
 def prose(*kinds: str) -> dict[str, str]:
     """The texts of some kinds, by where they stand."""
     return {f"{m.place} {m.prose}": m.prose for m in ALL if m.kind in kinds and not re.match(FRAGMENT, m.prose)}
 
 
-def test_all_are_collected() -> None:
+def test_all_are_collected_and_listed() -> None:
+    print(*(f"{message.place}  {message.kind}  {message.text}" for message in ALL), sep="\n")
     assert len(prose("error")) > 450 and len(prose("note")) > 20 and len(prose("help")) > 150
 
 

@@ -4,9 +4,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.separation import Separation, separated, shown_heads
 from hydractl.errors import OptionError
 
-FOUND = {
-    Head("vision", layer, head): Separation(2.0 * layer + head, float(head)) for layer in (0, 1) for head in (0, 1)
-}
+FOUND = {Head("vision", at, head): Separation(2.0 * at + head, float(head)) for at in (0, 1) for head in (0, 1)}
 
 
 def test_means_over_kept_and_dropped_heads_by_hand() -> None:

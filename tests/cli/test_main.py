@@ -24,9 +24,8 @@ run()
 
 def imported(*arguments: str, **settings: str) -> tuple[str, set[str]]:
     """What a command says, and the modules that were imported in its process."""
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS, *arguments], capture_output=True, text=True, env={**os.environ, **settings}
-    )
+    command, environment = [sys.executable, "-c", IMPORTS, *arguments], {**os.environ, **settings}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.stderr == ""
     said, _, names = done.stdout.rpartition("IMPORTED ")
     return said, set(names.split())

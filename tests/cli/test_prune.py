@@ -282,9 +282,8 @@ def test_a_refit_of_images_alone_needs_no_classes(hydractl: Command, here: Path,
     for towers, code in (("vision", 0), ("text", 1)):
         (here / f"{towers}.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": [
             {"tower": towers, "layer": 0, "head": 1}]}))  # fmt: skip
-        made = hydractl(
-            "prune", clip, "--method=circuit", f"--circuit={towers}.json", "--budget=1", "--refit", noise, "-o", towers
-        )
+        lost = (f"--circuit={towers}.json", "--budget=1", "--refit", noise)
+        made = hydractl("prune", clip, "--method=circuit", *lost, "-o", towers)
         assert made.code == code, made.err
     assert "text tower" in made.err and not (here / "text").exists()
 

@@ -191,24 +191,18 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert (ROOT / ".ci" / "run").read_text().endswith("\nmake -C tests\nmake -C tests slow\n")
 
 
-def documented() -> set[str]:
-    """The tensor names of the table in the page on the file format, with T and N as they stand there."""
-    names = set()
+def test_the_tensor_table_names_every_tensor_and_no_other(tmp_path: Path) -> None:
+    names, found = set[str](), set[str]()
     table = TEXTS["file-format"].split("| tensor | stored shape |")[1].split("\n\n")[0]
     for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
         first, *more = re.findall(r"`(.*?)`", cell)
         stem = first.rpartition(".")[0]
         names |= {first, *(stem + name if name.startswith(".") else name for name in more)}
-    return names
-
-
-def test_the_tensor_table_names_every_tensor_and_no_other(tmp_path: Path) -> None:
-    found = set()
     for family in (*family_variants(), "timm-eva02"):  # whose MLPs norm their units
         checkpoint = read_checkpoint(build_reference(family).save(tmp_path / family))
         for name in slots(checkpoint.spec):
             found.add(re.sub(r"\.layers\.\d+\.", ".layers.N.", re.sub(r"^(vision|text)\.", "T.", name)))
-    assert documented() == found
+    assert names == found
 
 
 def test_the_manifest_table_names_every_key(hydractl: Command, build: Path) -> None:

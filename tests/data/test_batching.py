@@ -54,13 +54,11 @@ def test_images_in_their_order(images: Samples, preprocessor: Preprocessor) -> N
     assert torch.equal(pixels, preprocessor([picture(at) for at in range(7)])["pixel_values"])
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
-def test_ranks_share_out_the_same_batches(world_size: int, images: Samples, preprocessor: Preprocessor) -> None:
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_ranks_share_out_the_same_batches(world: int, images: Samples, preprocessor: Preprocessor) -> None:
     single = list(make_batches(images, preprocessor, 2))
-    ranks = [
-        list(make_batches(images, preprocessor, 2, rank=rank, world_size=world_size)) for rank in range(world_size)
-    ]
-    assert_same([ranks[at % world_size][at // world_size] for at in range(len(single))], single)
+    ranks = [list(make_batches(images, preprocessor, 2, rank=rank, world_size=world)) for rank in range(world)]
+    assert_same([ranks[at % world][at // world] for at in range(len(single))], single)
     assert sum(map(len, ranks)) == len(single)
     assert list(make_batches(images, preprocessor, 100, rank=1, world_size=2, workers=2)) == []
 

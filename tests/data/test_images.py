@@ -49,9 +49,8 @@ def test_eight_bits_in_a_wider_type_are_as_they_are(kind: type) -> None:
     pixels = noise(0, 3, 4).astype(kind)
     for one in (pixels, Image.fromarray(pixels), encoded(Image.fromarray(pixels), "TIFF")):
         np.testing.assert_array_equal(np.asarray(with_channels(one, 1)), pixels)
-        np.testing.assert_array_equal(
-            np.asarray(with_channels(one, 3)), convert_to_rgb(Image.fromarray(noise(0, 3, 4)), True)
-        )
+        colours = convert_to_rgb(Image.fromarray(noise(0, 3, 4)), True)
+        np.testing.assert_array_equal(np.asarray(with_channels(one, 3)), colours)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])

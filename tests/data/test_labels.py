@@ -172,9 +172,8 @@ def test_a_list_of_classes_names_each_once(tmp_path: Path) -> None:
 
 
 def test_reads_columns_of_0_and_1_and_names_the_row_of_what_is_neither() -> None:
-    table = datasets.Dataset.from_dict(
-        {"a": [0, 1, 1], "b": [True, False, True], "c": [0, 2, 1], "d": [[0], None, [1]]}
-    )
+    columns = {"a": [0, 1, 1], "b": [True, False, True], "c": [0, 2, 1], "d": [[0], None, [1]]}
+    table = datasets.Dataset.from_dict(columns)
     read = read_labels(table, "a,b")
     assert not isinstance(read, str)
     assert (read[0].tolist(), read[1]) == ([[0, 1], [1, 0], [1, 1]], ("a", "b"))

@@ -32,13 +32,11 @@ def alone(tmp_path: Path) -> str:
     return write(tmp_path / "alone", {"confidence": CONFIDENCE, "correct": CORRECT}, {"confidence": OUTSIDE})
 
 
-@pytest.fixture
-def beside(tmp_path: Path) -> str:
-    inside = {"logits": LOGITS, "labels": LABELS, "confidence": CONFIDENCE}
-    return write(tmp_path / "beside", inside, {"logits": LOGITS[:, :30], "confidence": OUTSIDE})
+BESIDE = {"logits": LOGITS, "labels": LABELS, "confidence": CONFIDENCE}
 
 
-def test_a_confidence_scores_errors_and_ood_as_scikit_learn_does(alone: str, beside: str, tmp_path: Path) -> None:
+def test_a_confidence_scores_errors_and_ood_as_scikit_learn_does(alone: str, tmp_path: Path) -> None:
+    beside = write(tmp_path / "beside", BESIDE, {"logits": LOGITS[:, :30], "confidence": OUTSIDE})
     found = evaluate({"alone": alone, "beside": beside}, report=tmp_path / "report", ood_score="energy")
     detected = roc_auc_score(np.repeat([0, 1], [N, 30]), -np.concatenate([CONFIDENCE, OUTSIDE]))
     alarms, caught, _ = roc_curve(~CORRECT, -CONFIDENCE, drop_intermediate=False)
@@ -84,6 +82,5 @@ def test_bad_files_are_refused(tmp_path: Path, arrays: dict[str, Any], message: 
 
 @pytest.mark.parametrize("outside", [{"logits": LOGITS}, {"confidence": OUTSIDE}])
 def test_every_set_holds_what_the_id_set_holds(outside: dict[str, Any], tmp_path: Path) -> None:
-    inside = {"logits": LOGITS, "labels": LABELS, "confidence": CONFIDENCE}
     with pytest.raises(DataError, match="noise.npz: "):
-        evaluate(write(tmp_path / "a", inside, outside))
+        evaluate(write(tmp_path / "a", BESIDE, outside))

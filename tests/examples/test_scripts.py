@@ -188,9 +188,7 @@ def test_images_get_the_form_of_others(noise: Path, tmp_path: Path) -> None:
 
 def test_coverage_is_near_what_is_promised(vit: Path, tmp_path: Path) -> None:
     images = save_images(tmp_path / "many", count=60)
-    said = run(
-        "tables/layers/coverage.py", vit, "--id-data", images, "--sizes", "100", "--draws", "3", "--accept", "0.8"
-    )
+    said = run("tables/layers/coverage.py", vit, "--id-data", images, "--sizes", 100, "--draws", 3, "--accept", 0.8)
     _, accepted, *_ = [cell.strip() for cell in said.splitlines()[-1].split("|")[1:-1]]
     assert 60 < float(accepted) < 95
 

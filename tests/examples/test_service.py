@@ -92,18 +92,13 @@ def post(port: int, body: bytes) -> tuple[int, dict[str, object]]:
     return answer.status, json.loads(text) if text.startswith(b"{") else {}
 
 
-def broken_off(port: int) -> None:
-    """Promises a body, sends a part and goes away."""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n\x89PNG")
-
-
 def client(port: int, number: int) -> list[tuple[int, int]]:
     """The statuses expected and found."""
     found = []
     for turn in range(ROUNDS):
         body, status = BODIES[(number + turn) % len(BODIES)]
-        broken_off(port)
+        with socket.create_connection(("127.0.0.1", port)) as broken_off:  # of a promised body a part is sent
+            broken_off.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n\x89PNG")
         found.append((status, post(port, body)[0]))
     return found
 

@@ -11,18 +11,13 @@ import hydractl as library
 from hydractl.errors import ArtifactError
 from tests.cli.conftest import Command, save_circuit
 
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vit: Path) -> Path:
-    """A current folder with a circuit."""
-    monkeypatch.chdir(tmp_path)
-    save_circuit("c.json", (1, 2), (0, 1), (1, 0))
-    return tmp_path
+CIRCUIT = ((1, 2), (0, 1), (1, 0))
 
 
 def test_distances_of_the_last_layer_are_means_of_the_scored(here: Path, vit: Path, images: Path, noise: Path) -> None:
-    found = hydractl.analyse_heads(vit, circuit="c.json", id_data=images, ood_data=noise).to_json()
-    scored = hydractl.score_heads(vit, method="separation", id_data=images, ood_data=noise).to_json()["distances"]
+    data = {"id_data": images, "ood_data": noise}
+    found = hydractl.analyse_heads(vit, circuit=save_circuit("c.json", *CIRCUIT), **data).to_json()
+    scored = hydractl.score_heads(vit, method="separation", **data).to_json()["distances"]
     for name in ("euclidean", "mahalanobis"):
         for group, heads in (("dropped", [0, 2]), ("kept", [1, 3])):
             expected = np.mean([scored[name]["vision"][1][head] for head in heads])
@@ -31,7 +26,7 @@ def test_distances_of_the_last_layer_are_means_of_the_scored(here: Path, vit: Pa
 
 
 def test_heads_that_are_gone_are_no_zeros(here: Path, vit: Path) -> None:
-    member = hydractl.prune(vit, method="circuit", circuit="c.json", budget=1)
+    member = hydractl.prune(vit, method="circuit", circuit=save_circuit("c.json", *CIRCUIT), budget=1)
     scored = hydractl.score_heads(member, method="magnitude", output="s.json", plot="s.svg")
     assert scored.to_json()["towers"]["vision"][1][2] is None
     assert " x " in repr(scored) and "x = gone" in repr(scored)

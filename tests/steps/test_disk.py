@@ -63,20 +63,17 @@ def _remembering(write: Action) -> Action:
 @pytest.fixture
 def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
     one: dict[str, Any] = {"id_data": str(images), "device": "cpu"}
-    data = {**one, "ood_data": [str(noise)]}
+    data, members = {**one, "ood_data": [str(noise)]}, {"random": 1, "budgets": "1", "members": "1"}
+    again = {"resume": True, "force": True}
     tuning = {"train_data": str(images), "val_split": 3, "recipe": replace(RECIPE, steps=1), "device": "cpu"}
     return {
         "finetune": lambda out: hydractl.finetune(vit, **tuning, output=out / "m", resume=True),
         "prune": lambda out: hydractl.prune(vit, method="random", budget=2, output=out / "m", force=True),
         "export": lambda out: hydractl.export(vit, format="hf", output=out / "m", force=True),
         "evaluate": lambda out: hydractl.evaluate({"m": str(vit)}, **data, save_logits=out, resume=True),
-        "select": lambda out: hydractl.select(
-            vit, random=1, budgets="1", members="1", **one, output=out / "s.json", resume=True, force=True
-        ),
-        "extract": lambda out: hydractl.extract_circuit(
-            vit, budget=1, **data, output=out / "c.json", resume=True, force=True
-        ),
-        "calibrate": lambda out: hydractl.calibrate(vit, **data, output=out / "m", resume=True, force=True),
+        "select": lambda out: hydractl.select(vit, **members, **one, output=out / "s.json", **again),
+        "extract": lambda out: hydractl.extract_circuit(vit, budget=1, **data, output=out / "c.json", **again),
+        "calibrate": lambda out: hydractl.calibrate(vit, **data, output=out / "m", **again),
     }
 
 

@@ -146,9 +146,8 @@ def test_tasks_have_classes_and_data_of_their_own(run: Command, two_tasks: Path)
     measures = [one.rankings["avg"].baseline for one in alone]
     assert baseline.accuracy == pytest.approx(sum(one.accuracy for one in measures) / 2, abs=1e-12)
     assert baseline.auroc == pytest.approx(sum(one.auroc for one in measures) / 2, abs=1e-12)
-    assert [step["score"] for step in written["steps"]] == [
-        step.measure.score("avg") for step in found.rankings["avg"].steps
-    ]
+    scores = [step.measure.score("avg") for step in found.rankings["avg"].steps]
+    assert [step["score"] for step in written["steps"]] == scores
     # The data of every task is remembered, and refused in an evaluation.
     hydractl.prune("clip", method="circuit", circuit="c.json", budget=2, output="pruned")
     leak = run("evaluate", "pruned", "--id-data=birds", "--template={label}")

@@ -221,9 +221,8 @@ NOTHING = Promise()
 
 
 def predicted(inputs: list[str], classes: list[str], p: Any, promise: Promise = NOTHING, **odd: Any) -> Predictions:
-    answers = Answers(
-        task=find_task("image-classification"), member_logits=np.log(p)[None], classes=tuple(classes), **odd
-    )
+    task = find_task("image-classification")
+    answers = Answers(task=task, member_logits=np.log(p)[None], classes=tuple(classes), **odd)
     return Predictions(answers=answers, good=range(len(inputs)), inputs=inputs, promise=promise)
 
 
@@ -294,20 +293,20 @@ def test_a_notebook_shows_a_table_with_names_as_they_are() -> None:
 
 @torch.no_grad()
 def test_images_by_name_and_on_standard_input(hydractl: Command, vit: Path, images: Path) -> None:
-    files = [images / "cat" / "0.png", images / "owl" / "3.png"]
-    pictures = [Image.open(file) for file in files]
+    paths = files(images)
+    pictures = [Image.open(path) for path in paths]
     inputs = AutoImageProcessor.from_pretrained(vit)(images=pictures, return_tensors="pt")
     expected = ViTForImageClassification.from_pretrained(vit).eval()(**inputs).logits.softmax(-1)
-    result = hydractl("predict", vit, *files, "--json", "--batch-size", 1)
+    result = hydractl("predict", vit, *paths, "--json", "--batch-size", 1)
     rows = json.loads(result.out)["predictions"]
-    assert [row["input"] for row in rows] == list(map(str, files))
+    assert [row["input"] for row in rows] == list(map(str, paths))
     for row, probabilities in zip(rows, expected, strict=True):
         assert list(row["probabilities"]) == list(LABELS)
         assert list(row["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-6)
         assert row["label"] == LABELS[probabilities.argmax()]
         assert row["msp"] == pytest.approx(probabilities.max().item(), abs=1e-6)
         assert row["mutual_information"] == pytest.approx(0, abs=1e-6)
-    piped = hydractl("predict", vit, "-", stdin=files[0].read_bytes())
+    piped = hydractl("predict", vit, "-", stdin=paths[0].read_bytes())
     line = f"-\t{rows[0]['label']}\t{rows[0]['msp']:.4f}\t0.0000\n"
     assert piped.out == f"input\tlabel\tmsp\tmutual_information\n{line}"
 

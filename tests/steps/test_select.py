@@ -19,7 +19,6 @@ def _circuits(place: Path) -> None:
 
 
 OPTIONS = ["--circuit=a.json", "--circuit=b.json", "--budgets=1,2", "--pools=4", "--draws=2", "--members=2"]
-DATA = ["--id-data=pets"]
 
 
 def written() -> dict[str, Any]:
@@ -43,7 +42,7 @@ def test_an_interrupted_selection_goes_on_to_the_same(run: Command, monkeypatch:
 
 def test_members_share_a_trunk_where_that_is_asked_for(run: Command) -> None:
     arguments = ("--trunks=1", "--circuit=a.json", "--budgets=3", "--random=3", "--members=2", "--without-dense")
-    run("select", "vit", *arguments, *DATA, "--hydra", "hydra", "-o", "s.json", code=0)
+    run("select", "vit", *arguments, "--id-data=pets", "--hydra", "hydra", "-o", "s.json", code=0)
     assert read_checkpoint("hydra").heads["vision"][0] == ((0, 1, 2, 3),) * 2
     assert written()["trunk"] == 1
 

@@ -14,7 +14,7 @@ from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.tensors import tensor_bytes
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse, fused_layout
 from hydractl.surgery.refit import Refitting, refit
 from hydractl.surgery.slicing import drop_heads, drop_units
@@ -95,7 +95,9 @@ def test_the_solution_is_that_of_least_squares(dense: Checkpoint) -> None:
         refitted = from_checkpoint(refit(target, pruned, batches, Refitting(ridge=ridge)))
         layer, whole = from_checkpoint(pruned).vision.layers[2], target.vision.layers[2]
         with torch.no_grad():
-            x = whole_states(target, images)
+            x = target.vision.embeddings(images)
+            for below in target.vision.layers[:2]:
+                x = below(x, None)
             z = layer.attention.mix(layer.attention_input(x), None)[0, :, 0].numpy()  # of the token that is read
             wanted = whole.attention(whole.attention_input(x), None)[0, :, 0].numpy()
         old = layer.attention.o.weight.detach().numpy()
@@ -107,14 +109,6 @@ def test_the_solution_is_that_of_least_squares(dense: Checkpoint) -> None:
         new = refitted.vision.layers[2].attention.o
         np.testing.assert_allclose(new.weight.detach(), weight, atol=1e-10)
         np.testing.assert_allclose(new.bias.detach()[0], wanted.mean(0) - weight @ z.mean(0), atol=1e-10)
-
-
-def whole_states(model: Hydra, images: Tensor) -> Tensor:
-    """The hidden states that the third layer reads."""
-    x = model.vision.embeddings(images)
-    for layer in model.vision.layers[:2]:
-        x = layer(x, None)
-    return x
 
 
 def test_nothing_changes_where_nothing_went(dense: Checkpoint) -> None:
@@ -166,10 +160,8 @@ def test_refitted_mlps_are_not_averaged_when_members_are_fused(dense: Checkpoint
     every = refit(from_checkpoint(dense), drop_heads(dense, [Head("vision", 1, 2)]), batches, Refitting(every_mlp=True))
     images = {"pixel_values": torch.randn(8, 3, 12, 12, dtype=torch.float64)}
     for together in ([dense, *members], [dense, every]):
-        fused = fuse(together)
-        assert_close(
-            answers(fused, images), torch.cat([answers(each, images) for each in together]), rtol=0, atol=1e-10
-        )
+        fused, expected = fuse(together), torch.cat([answers(each, images) for each in together])
+        assert_close(answers(fused, images), expected, rtol=0, atol=1e-10)
         assert "vision.layers.1.mlp.fc1.weight" in fused.shared
     marks = [{name: bytes(tensor_bytes(tensor.load())) for name, tensor in each.tensors.items()} for each in together]
     assert fused_layout(together, marks) == fused.layout

@@ -203,12 +203,11 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
     assert "kept nbrs %" in "\n".join(told.lines()) and "acc %" not in "\n".join(told.lines())
     page = hydractl.evaluate(fused, id_data=data, report=tmp_path / "page")
     assert page is not None and (tmp_path / "page" / "index.html").is_file()
-    fitted = hydractl.evaluate(
-        here / "m0", id_data=data, ood_data=[tmp_path / "other.csv"], calib_data=here / "texts.csv", ood_score="layers"
-    )
+    sets = {"id_data": data, "ood_data": [tmp_path / "other.csv"]}
+    fitted = hydractl.evaluate(here / "m0", **sets, calib_data=here / "texts.csv", ood_score="layers")
     assert fitted.report.models["m0"].ood["other"].samples == 20
     with pytest.raises(OptionError, match="embeddings cannot detect OOD"):
-        hydractl.evaluate(here / "m0", id_data=data, ood_data=[tmp_path / "other.csv"])
+        hydractl.evaluate(here / "m0", **sets)
 
 
 def test_members_cannot_be_selected(here: Path) -> None:

@@ -212,13 +212,10 @@ def test_a_tagger_offers_spans_beside_its_answer(tagged: Path, tmp_path: Path) -
     }
     starts = [(row, word.start) for row, words in enumerate(answers.words) for word in words]
     rows = list(csv.DictReader(io.StringIO(answers.to_csv())))
-    assert [set(filter(None, row["offered"].split(", "))) for row in rows] == [
-        {kind for kind in ("PER", "LOC") if (*start, kind) in offered} for start in starts
-    ]
-    plain = answers.to_json()["predictions"]
-    assert [[span["text"] for span in row["offered"]] for row in plain] == [
-        [span.text for span in row] for row in answers.offered
-    ]
+    kinds = [{kind for kind in ("PER", "LOC") if (*start, kind) in offered} for start in starts]
+    assert [set(filter(None, row["offered"].split(", "))) for row in rows] == kinds
+    plain, texts = answers.to_json()["predictions"], [[span.text for span in row] for row in answers.offered]
+    assert [[span["text"] for span in row["offered"]] for row in plain] == texts
     assert "offered" in answers.columns and "offered" in hydractl.predict(tmp_path / "m", text="Anna").to_csv()
     data = f"{tagged}/test.parquet"
     entry = hydractl.evaluate({"a": tmp_path / "m"}, id_data=data, bootstrap=0).models["a"]["recall"]

@@ -184,9 +184,8 @@ def their_batch(folder: Path, rows: datasets.Dataset) -> tuple[Any, dict[str, to
     """Their network, the inputs and the labels of sentences, as their examples make them."""
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    batch = tokenizer(
-        [list(words) for words in rows["tokens"]], is_split_into_words=True, padding=True, return_tensors="pt"
-    )
+    texts = list(map(list, rows["tokens"]))
+    batch = tokenizer(texts, is_split_into_words=True, padding=True, return_tensors="pt")
     labels = torch.full(batch["input_ids"].shape, -100)
     for row, tags in enumerate(rows["tags"]):
         seen: set[int] = set()

@@ -104,19 +104,16 @@ VALUES = [
 ]  # fmt: skip
 
 
-def read_file(path: Path) -> Callable[[str], Recipe]:
-    def read(text: str) -> Recipe:
+def read_file(path: Path) -> Callable[[str], None]:
+    """Writes a text into the file, and reads a recipe of it in which no number is beyond reason."""
+
+    def read(text: str) -> None:
         path.write_text(text, encoding="utf-8")
-        return sound(read_recipe(path))
+        settings = asdict(read_recipe(path)).values()
+        values = [item for value in settings for item in (value if isinstance(value, tuple) else (value,))]
+        assert all(abs(value) < 1e8 and math.isfinite(value) for value in values if isinstance(value, int | float))
 
     return read
-
-
-def sound(recipe: Recipe) -> Recipe:
-    """The recipe, if no number in it is beyond reason."""
-    values = [item for value in asdict(recipe).values() for item in (value if isinstance(value, tuple) else (value,))]
-    assert all(abs(value) < 1e8 and math.isfinite(value) for value in values if isinstance(value, int | float))
-    return recipe
 
 
 @pytest.mark.slow

@@ -55,9 +55,8 @@ def test_an_activation_with_its_product(activation: str) -> None:
     with torch.inference_mode():
         for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
             found = products.activated_product(x.to(dtype), weight.to(dtype), bias.to(dtype), activation)
-            assert (found is not None) == (
-                activation in products.FUSIBLE and dtype in products.DTYPES and products.ONEDNN
-            )
+            fused = activation in products.FUSIBLE and dtype in products.DTYPES and products.ONEDNN
+            assert (found is not None) == fused
             if found is not None:
                 exact = (tensor.to(dtype).double() for tensor in (x, weight, bias))
                 assert_close(found.double(), ACTIVATIONS[activation](F.linear(*exact)), rtol=close, atol=close)
