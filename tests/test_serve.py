@@ -49,11 +49,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "vit.onnx"
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    assert found.labels == list(expected.labels)
-    np.testing.assert_allclose(found.msp, expected.msp, rtol=0, atol=1e-5)
-
-
 #: Runs the first argument's text; packages that are not among the second's cannot be imported.
 RESTRICTED = """
 import importlib.abc, importlib.metadata, re, sys
@@ -93,7 +88,10 @@ def test_the_packages_that_the_guide_names_suffice_without_torch(images: Path, t
 
 def test_resized_images_differ_by_rounding_alone(images: Path) -> None:
     smooth = np.add.outer(np.arange(0, 120, 3), np.arange(0, 90, 2)).astype(np.uint8)[..., None].repeat(3, -1)
-    assert_same(load_onnx(images).predict([smooth, smooth[:, :30]]), library.predict(images, [smooth, smooth[:, :30]]))
+    pictures = [smooth, smooth[:, :30]]
+    found, expected = load_onnx(images).predict(pictures), library.predict(images, pictures)
+    assert found.labels == list(expected.labels)
+    np.testing.assert_allclose(found.msp, expected.msp, rtol=0, atol=1e-5)
 
 
 def test_what_is_no_input_is_refused(images: Path) -> None:

@@ -18,9 +18,9 @@ from hydractl.checkpoint.sentences import ABOUT, TEXT_NAMES
 from hydractl.checkpoint.spec import IDENTITY, SIGMOID
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import save_bert
+from tests.cli.conftest import named, save_bert
 from tests.damage import edit_json
-from tests.factories import save_encoder
+from tests.factories import CROSS_ENCODER, ONE_NUMBER, REGRESSION, save_encoder
 
 LONG = "a good film owl bad good a film owl bad a a good"
 TANH, SOFTMAX = "torch.nn.modules.activation.Tanh", "torch.nn.modules.activation.Softmax"
@@ -81,12 +81,21 @@ def test_a_reranker_answers_by_the_activation_of_its_own_file(tmp_path: Path) ->
         (3, {"activation_fn": SOFTMAX}, {}, "text-classification"),
         (3, {"activation_fn": SIGMOID}, {}, "multi-label-text-classification"),
         (3, {}, {"sentence_transformers": {"activation_fn": SIGMOID}}, "multi-label-text-classification"),
+        # A config alone, as transformers saves it.
+        (1, None, REGRESSION, "text-regression"),
+        (1, None, ONE_NUMBER, "text-regression"),
+        (1, None, {**ONE_NUMBER, "sentence_transformers": {"activation_fn": IDENTITY}}, "text-regression"),
+        (1, None, CROSS_ENCODER, "text-probability"),
+        (1, None, {**CROSS_ENCODER, **REGRESSION}, "text-probability"),
+        (1, None, {**ONE_NUMBER, "sbert_ce_default_activation_function": SIGMOID}, "text-probability"),
+        (2, None, {**REGRESSION, **named("a", "b")}, "text-regression"),
     ],
 )
 def test_the_activation_decides_the_task(
-    labels: int, about: dict[str, Any], config: dict[str, Any], task: str, tmp_path: Path
+    labels: int, about: dict[str, Any] | None, config: dict[str, Any], task: str, tmp_path: Path
 ) -> None:
-    assert read_checkpoint(save_reranker(tmp_path / "a", labels, config, **about)).spec.task == task
+    folder = save_bert(tmp_path, **config) if about is None else save_reranker(tmp_path / "a", labels, config, **about)
+    assert read_checkpoint(folder).spec.task == task
 
 
 @pytest.mark.parametrize("labels", [1, 3])

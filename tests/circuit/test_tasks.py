@@ -16,6 +16,7 @@ from sklearn.metrics import f1_score, log_loss, r2_score
 from torch import Tensor
 
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.spec import SIGMOID
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import ablate, extract_circuits
@@ -30,8 +31,6 @@ from tests.families.bert import text_model
 from tests.families.token_classification import tagger
 from tests.families.vit import image_model
 from tests.references import CLASSES, Built, randomised
-
-SIGMOID = "torch.nn.modules.activation.Sigmoid"
 
 
 def f1(logits: np.ndarray, labels: np.ndarray) -> list[float]:
@@ -49,12 +48,6 @@ def cosines(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 def by_sample(of: Callable[[np.ndarray, np.ndarray], Any], logits: Sequence[np.ndarray], labels: Any) -> list[Any]:
     return [of(*one) for one in zip(logits, labels, strict=True)]
-
-
-def sigmoid_model() -> Built:
-    classifier, inputs = text_model(num_labels=1)
-    classifier.config.sentence_transformers = {"activation_fn": SIGMOID}
-    return classifier, inputs
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ KINDS = (
     ),
     Kind(
         "text-probability",
-        sigmoid_model,
+        partial(text_model, num_labels=1, sentence_transformers={"activation_fn": SIGMOID}),
         lambda: torch.rand(ID, 1).double(),
         lambda logits, labels: shares(expit(logits), labels),
         lambda logits, labels: -(labels * np.log(expit(logits)) + (1 - labels) * np.log(expit(-logits))).mean(1),

@@ -195,16 +195,13 @@ def test_saved_predictions_have_the_score_of_their_file_unless_it_is_damaged(
         library.evaluate(f"predictions:{tmp_path}/warm")
 
 
-def test_a_score_for_all_systems_overrides_their_own(vit: Path, warm: Path, images: Path, noise: Path) -> None:
+def test_a_score_for_all_systems_overrides_their_own_and_an_ensemble_has_none(
+    vit: Path, warm: Path, images: Path, noise: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 0}
     found = library.evaluate({"plain": vit, "warm": warm}, ood_score="energy", **sets)
     assert all("msp_auroc" not in one["ood"]["noise"] and "typicality" not in one for one in found.models.values())
-
-
-def test_an_ensemble_of_calibrated_files_is_scored_by_the_msp(
-    warm: Path, images: Path, noise: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     with caplog.at_level("INFO", logger="hydractl"):
-        found = library.evaluate(f"twice={warm}+{warm}", id_data=images, ood_data=[f"noise={noise}"], bootstrap=0)
+        found = library.evaluate(f"twice={warm}+{warm}", **sets)
     assert "score" not in found.models["twice"]
     assert "scored by the MSP" in caplog.text

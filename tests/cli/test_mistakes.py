@@ -13,7 +13,7 @@ from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 from torch.testing import assert_close
-from transformers import AutoConfig, AutoModelForMaskedLM, ViTForImageClassification, ViTImageProcessor
+from transformers import ViTForImageClassification, ViTImageProcessor
 
 import hydractl as hydractl_
 from hydractl.cli.app import COMMANDS
@@ -71,12 +71,6 @@ def captions() -> None:
     files = sorted(map(str, Path("pets").rglob("*.png")))
     made = Dataset.from_dict({"image": files, "text": ["a good film", "bad owl", "film"] * (len(files) // 3)})
     made.cast_column("image", datasets.Image()).to_parquet("captions.parquet")
-
-
-def another_task() -> None:
-    texts()
-    shutil.copytree("bert", "net")
-    AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained("bert")).save_pretrained("net")
 
 
 def without_classifier() -> None:
@@ -199,9 +193,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
                                             TUNE.format("bert --train-data rows.parquet --new-classifier zeros")),
     "an output that exists": (lambda: Path("member").write_text(""), "prune vit --method random --budget 1 -o member",
                               1, "--force", "prune vit --method random --budget 1 -o member --force"),
-    "a network of another task": (another_task, "inspect net", 1, "by finetune with --new-classifier zeros",
-                                  (f"{TUNE.format('net --train-data texts.csv --text-column review')} "
-                                   "--new-classifier zeros")),
     "a network that embeds": (without_classifier, "calibrate net --id-data pets --sets 90% -o warm", 2,
                               "by finetune with --new-classifier zeros",
                               TUNE.format("net --train-data pets --new-classifier zeros")),

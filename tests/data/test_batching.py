@@ -18,13 +18,7 @@ from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, picture
-from tests.data.tokenizers_and_processors import (
-    bert_tokenizer,
-    image_spec,
-    preprocessor_from_folder,
-    text_spec,
-    vit_files,
-)
+from tests.data.tokenizers_and_processors import bert_tokenizer, folder_preprocessor, image_spec, text_spec, vit_files
 
 TEXTS = ["good", "a very good film", "bad film", "very " * 30, "film"]
 
@@ -37,7 +31,7 @@ def images(tmp_path: Path) -> Samples:
 
 @pytest.fixture
 def preprocessor(tmp_path: Path) -> Preprocessor:
-    return preprocessor_from_folder(vit_files(tmp_path / "vit"), image_spec())
+    return folder_preprocessor(vit_files(tmp_path / "vit"), image_spec())
 
 
 def assert_same(made: Sequence[Batch], expected: Sequence[Batch]) -> None:
@@ -77,7 +71,7 @@ def test_workers_make_the_same_batches_in_the_requested_order(
 
 
 def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> None:
-    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
+    preprocessor = folder_preprocessor(bert_tokenizer(tmp_path), text_spec())
     samples = Samples("x", "text", TEXTS, np.arange(5), tuple("abcde"))
     batches = make_batches(samples, preprocessor, 2, workers=4)
     made = list(batches)

@@ -21,8 +21,8 @@ from tests.data.tokenizers_and_processors import (
     bert_tokenizer,
     bert_words,
     clip_files,
+    folder_preprocessor,
     image_spec,
-    preprocessor_from_folder,
     text_spec,
     vit_files,
     zero_shot_spec,
@@ -40,7 +40,7 @@ def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> boo
 def test_a_model_of_one_channel_gets_one(tmp_path: Path) -> None:
     vit_files(tmp_path, image_mean=[0.3], image_std=[0.4])
     grey = [image.convert("L") for image in IMAGES]
-    ours = preprocessor_from_folder(tmp_path, image_spec(channels=1))
+    ours = folder_preprocessor(tmp_path, image_spec(channels=1))
     assert ours(IMAGES)["pixel_values"].shape == (5, 1, 8, 8)
     assert equal(ours(grey), dict(AutoImageProcessor.from_pretrained(tmp_path)(grey, return_tensors="pt")))
 
@@ -56,7 +56,7 @@ PROMPTS = ["a cat", "a photo of a cat on a mat"]
     ],
 )
 def test_texts(write: Callable[[Path], Path], spec: ModelSpec, texts: list[str], tokens: int, tmp_path: Path) -> None:
-    ours = preprocessor_from_folder(write(tmp_path), spec)
+    ours = folder_preprocessor(write(tmp_path), spec)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     expected = theirs(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
     assert expected["input_ids"].shape == (len(texts), tokens)
@@ -68,18 +68,18 @@ def test_types_go_only_to_models_that_tell_them_apart(types: int, tmp_path: Path
     spec = text_spec()
     embeddings = replace(spec.towers[0].embeddings, token_types=types)
     spec = replace(spec, towers=(replace(spec.towers[0], embeddings=embeddings),))
-    ours = preprocessor_from_folder(bert_tokenizer(tmp_path), spec)
+    ours = folder_preprocessor(bert_tokenizer(tmp_path), spec)
     expected = dict(AutoTokenizer.from_pretrained(tmp_path)(["a film"], ["good"], return_tensors="pt"))
     assert expected.pop("token_type_ids").any()
     assert equal(ours([("a film", "good")]), expected)
 
 
 def test_a_zero_shot_model_reads_images_too(tmp_path: Path) -> None:
-    assert preprocessor_from_folder(clip_files(tmp_path), zero_shot_spec())(IMAGES).keys() == {"pixel_values"}
+    assert folder_preprocessor(clip_files(tmp_path), zero_shot_spec())(IMAGES).keys() == {"pixel_values"}
 
 
 def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
-    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
+    preprocessor = folder_preprocessor(bert_tokenizer(tmp_path), text_spec())
     # [CLS] a good film . [SEP] / [CLS] very [SEP] / cut / [CLS] good ##est [UNK] [UNK] [SEP] / [CLS] [UNK] a [SEP]
     lengths, truncated = preprocessor.text.lengths(TEXTS)
     assert (lengths.tolist(), truncated) == ([6, 3, 16, 6, 4], 1)
@@ -91,7 +91,7 @@ def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
 def test_texts_are_filled_where_padding_is_text(tmp_path: Path) -> None:
     spec = text_spec()
     tower = replace(spec.towers[0], embeddings=replace(spec.towers[0].embeddings, filled=True))
-    inputs = preprocessor_from_folder(bert_tokenizer(tmp_path), replace(spec, towers=(tower,)))(TEXTS)
+    inputs = folder_preprocessor(bert_tokenizer(tmp_path), replace(spec, towers=(tower,)))(TEXTS)
     assert {name: tuple(tensor.shape) for name, tensor in inputs.items()} == {"input_ids": (len(TEXTS), 16)}
 
 
@@ -101,7 +101,7 @@ def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
     edit_json(folder / "preprocessor_config.json", **own)
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
     with pytest.raises(CheckpointError, match="preprocessor_config.json"):
-        preprocessor_from_folder(folder, image_spec())
+        folder_preprocessor(folder, image_spec())
     assert not (tmp_path / "ran").exists()
 
 
@@ -114,7 +114,7 @@ def test_a_missing_file_is_named(spec: ModelSpec, file: str) -> None:
 
 
 def test_images_that_do_not_fit_one_batch(tmp_path: Path) -> None:
-    preprocessor = preprocessor_from_folder(vit_files(tmp_path, do_resize=False), image_spec())
+    preprocessor = folder_preprocessor(vit_files(tmp_path, do_resize=False), image_spec())
     with pytest.raises(DataError, match="5 images do not fit"):
         preprocessor(IMAGES)
 
@@ -134,7 +134,7 @@ def test_a_tokenizer_that_panics_is_an_error_of_one_line() -> None:
 @pytest.mark.parametrize(("samples", "message"), [([{1}], "set is not an image"), ([], "takes images, not nothing")])
 def test_samples_of_another_kind(samples: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
-        preprocessor_from_folder(vit_files(tmp_path), image_spec())(samples)
+        folder_preprocessor(vit_files(tmp_path), image_spec())(samples)
 
 
 def timm_files(folder: Path) -> Path:
@@ -206,7 +206,7 @@ def test_a_token_beyond_the_embeddings_is_refused_where_a_text_has_it(
     content = json.loads(path.read_text())
     content["model"]["vocab"]["very"] = 10**6
     path.write_text(json.dumps(content))
-    ours = preprocessor_from_folder(tmp_path, text_spec())
+    ours = folder_preprocessor(tmp_path, text_spec())
     assert "1 tokens that the model does not embed" in caplog.text
     texts = ["a good film", "bad"]
     assert equal(ours(texts), dict(AutoTokenizer.from_pretrained(tmp_path)(texts, padding=True, return_tensors="pt")))
@@ -214,4 +214,4 @@ def test_a_token_beyond_the_embeddings_is_refused_where_a_text_has_it(
         ours([*texts, "very bad"])
     edit_json(tmp_path / "tokenizer_config.json", cls_token="[MINE]")
     with pytest.raises(CheckpointError, match=r"token '\[MINE\]'"):
-        preprocessor_from_folder(tmp_path, text_spec())
+        folder_preprocessor(tmp_path, text_spec())

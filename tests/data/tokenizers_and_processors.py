@@ -72,7 +72,7 @@ def vit_files(folder: Path, **changes: object) -> Path:
     return folder
 
 
-def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:
+def folder_preprocessor(folder: Path, spec: ModelSpec) -> Preprocessor:
     """Returns the preprocessing of a checkpoint folder."""
     return preprocessor_from_json(
         read_preprocessing(folder), spec, str(folder), read_json_object(folder / "config.json")

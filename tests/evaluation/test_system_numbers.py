@@ -26,10 +26,6 @@ def predictions(seed: int, sharpness: float = 1.0) -> SystemPredictions:
     return SystemPredictions(SAVED, Calibration(), None, tables, {key: -table.msp for key, table in tables.items()})
 
 
-def drawn_numbers(name: str, found: SystemPredictions) -> SystemNumbers:
-    return SystemNumbers(name, numbers_of(found, None), resample(found, 200, 0))
-
-
 def test_means_are_flat_over_the_sets_of_a_group() -> None:
     found = predictions(0)
     result = numbers_of(found, COST)
@@ -67,7 +63,8 @@ def test_replicates_are_the_metrics_of_resampled_samples() -> None:
 
 def test_intervals_hold_the_number_and_differences_are_paired() -> None:
     weak, strong = predictions(0), predictions(0, sharpness=4.0)
-    parts = [drawn_numbers("weak", weak), drawn_numbers("again", weak), drawn_numbers("strong", strong)]
+    named = (("weak", weak), ("again", weak), ("strong", strong))
+    parts = [SystemNumbers(name, numbers_of(found, None), resample(found, 200, 0)) for name, found in named]
     systems = assemble(parts, compare="strong")
     first, again, other = (systems[name] for name in ("weak", "again", "strong"))
     low, high = first.intervals.ood_means["all"]["auroc"]

@@ -50,34 +50,29 @@ def warmed(folder: Path, table: datasets.Dataset, metrics: tuple[str, ...], **mo
     return Case(warm, parts[1], fresh, metrics, **more)
 
 
-def of_kind(kind: Kind, folder: Path, metrics: tuple[str, ...], **more: Any) -> Case:
+WHETHER = replace(
+    NUMBERS,
+    save=lambda folder: save_bert(folder, initializer_range=0.3, **CROSS_ENCODER),
+    labels=lambda draw, table: draw.integers(0, 2, len(table)).tolist(),
+    answered=lambda answers: (answers.values[:, 0] >= 0.5).astype(int).tolist(),
+)
+BY_LABEL = {"recall": "80%", "by_class": True}
+#: By name: the kind, what is measured of it, what is promised, and what is fitted.
+OF_KINDS: dict[str, tuple[Kind, tuple[str, ...], dict[str, Any], tuple[str, ...]]] = {
+    "classes": (CLASSES, ("accuracy", "nll"), {"sets": "80%", "ood_score": "mahalanobis"}, ("temperature", "sets")),
+    "labels": (SEVERAL, ("macro_f1", "label_auroc", "nll"), BY_LABEL, ("thresholds", "recall")),
+    "numbers": (NUMBERS, ("mse", "coverage", "width"), {"interval": "80%"}, ("intervals",)),
+    "whether": (WHETHER, ("label_auroc", "brier"), {}, ("temperature",)),
+    "embeddings": (EMBEDDINGS, ("neighbours",), {}, ()),
+}
+
+
+def make(name: str, folder: Path) -> Case:
+    if name == "words":
+        return words(folder)
+    kind, metrics, options, kept = OF_KINDS[name]
     table = kind.labelled(kind.save(folder / "network"), np.random.default_rng(3), 2 * FITTED + MEASURED)
-    return warmed(folder / "network", table, metrics, reading=kind.reading, **more)
-
-
-def classes(folder: Path) -> Case:
-    options = {"sets": "80%", "ood_score": "mahalanobis"}
-    return of_kind(CLASSES, folder, ("accuracy", "nll"), options=options, kept=("temperature", "sets"))
-
-
-def labels(folder: Path) -> Case:
-    metrics, options = ("macro_f1", "label_auroc", "nll"), {"recall": "80%", "by_class": True}
-    return of_kind(SEVERAL, folder, metrics, options=options, kept=("thresholds", "recall"))
-
-
-def numbers(folder: Path) -> Case:
-    metrics, options = ("mse", "coverage", "width"), {"interval": "80%"}
-    return of_kind(NUMBERS, folder, metrics, options=options, kept=("intervals",))
-
-
-def whether(folder: Path) -> Case:
-    relevant = replace(
-        NUMBERS,
-        save=lambda folder: save_bert(folder, initializer_range=0.3, **CROSS_ENCODER),
-        labels=lambda draw, table: draw.integers(0, 2, len(table)).tolist(),
-        answered=lambda answers: (answers.values[:, 0] >= 0.5).astype(int).tolist(),
-    )
-    return of_kind(relevant, folder, ("label_auroc", "brier"), kept=("temperature",))
+    return warmed(folder / "network", table, metrics, reading=kind.reading, options=options, kept=kept)
 
 
 def words(folder: Path) -> Case:
@@ -89,15 +84,9 @@ def words(folder: Path) -> Case:
     return warmed(folder / "tuned", table, ("accuracy", "span_f1", "span_ece"), **promise)
 
 
-def embeddings(folder: Path) -> Case:
-    return of_kind(EMBEDDINGS, folder, ("neighbours",))
-
-
-@pytest.fixture(
-    scope="module", params=[classes, labels, numbers, whether, words, embeddings], ids=lambda make: make.__name__
-)
+@pytest.fixture(scope="module", params=[*OF_KINDS, "words"])
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return request.param(tmp_path_factory.mktemp("int8"))
+    return make(request.param, tmp_path_factory.mktemp("int8"))
 
 
 def export(case: Case, output: Path, **given: Any) -> Any:
@@ -145,7 +134,7 @@ def test_all_that_was_fitted_is_fitted_again_and_measured(case: Case, tmp_path: 
 
 
 def test_a_network_that_was_not_calibrated_is_fitted_first(tmp_path: Path) -> None:
-    case = numbers(tmp_path)
+    case = make("numbers", tmp_path)
     bare = replace(case.warm, calibration=replace(case.warm.calibration, ood=None, intervals=None), provenance={})
     export(replace(case, warm=bare), tmp_path / "m.onnx")
     new = open_onnx(tmp_path / "m.onnx").checkpoint.calibration
@@ -161,8 +150,8 @@ def test_what_is_kept_out_to_measure_is_not_among_the_rest(tmp_path: Path) -> No
 
 
 def test_a_limit_of_accuracy_is_refused_where_answers_are_not_right_or_wrong(tmp_path: Path) -> None:
-    for make in (numbers, embeddings):
-        case = make(tmp_path / make.__name__)
+    for name in ("numbers", "embeddings"):
+        case = make(name, tmp_path / name)
         wanted = rf"`max_accuracy_drop` needs answers .* {case.warm.spec.task}: leave it out"
         with pytest.raises(OptionError, match=wanted):
             export(case, tmp_path / "m.onnx", max_accuracy_drop=1)

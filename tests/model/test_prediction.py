@@ -16,14 +16,14 @@ from hydractl.model.hydra import Hydra
 from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.task import Answers
 from tests.cli.conftest import LABELS, save_bert, save_vit
+from tests.factories import pixels
 
 TEXTS = ["good film", "a bad film a bad owl", "owl", "a good film a", "film a good a good owl"]
 
 
 @pytest.fixture
 def images() -> list[Image.Image]:
-    generator = np.random.default_rng(0)
-    return [Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(5)]
+    return [Image.fromarray(one) for one in pixels(np.random.default_rng(0), 5)]
 
 
 @pytest.fixture

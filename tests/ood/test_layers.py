@@ -71,13 +71,6 @@ def exactly(known: FitSamples, fresh: FitSamples, state: Mapping[str, torch.Tens
     return (logarithms(known, fresh) - location) / scale
 
 
-def standardised(logs: np.ndarray, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The score `[n]`, and each layer's part of it `[L,n]`, by logarithms of held-out samples."""
-    z, usual = ((some - held.mean(-1)[:, None]) / held.std(-1)[:, None] for some in (logs, held))
-    weight = 0.5 * (COUNT - 3) / COUNT  # three means of COUNT samples
-    return z[:-1].sum(0) / usual[:-1].sum(0).std() + weight * z[-1], z[:-1]
-
-
 @pytest.mark.parametrize("shared", [0, 1, 2])
 def test_equals_scikit_learn(shared: int) -> None:
     known, fresh = samples(COUNT, 0, 2, shared), samples(30, 1, 2, shared)
@@ -86,7 +79,10 @@ def test_equals_scikit_learn(shared: int) -> None:
     held = np.concatenate(
         [logarithms(known.subset(np.delete(places, n)), known.subset(places[n : n + 1])) for n in places], -1
     )
-    score, layers = standardised(logarithms(known, fresh), held)
+    logs = logarithms(known, fresh)
+    (*layers, classes), usual = ((some - held.mean(-1)[:, None]) / held.std(-1)[:, None] for some in (logs, held))
+    weight, layers = 0.5 * (COUNT - 3) / COUNT, np.stack(layers)  # three means of COUNT samples
+    score = layers.sum(0) / usual[:-1].sum(0).std() + weight * classes
     state = as_state(LAYERS.fit(known))
     found = score_samples(LAYERS, state, fresh)
     np.testing.assert_allclose(found.sum(0), score, rtol=0.02, atol=0.02)

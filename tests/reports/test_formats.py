@@ -14,7 +14,6 @@ import pytest
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from hydractl.drawing import inline, png, svg
@@ -176,14 +175,6 @@ def curves(sets: list[str]) -> results.Curves:
     )
 
 
-def read(figure: Figure) -> str:
-    """All text in a picture, its blanks at line ends joined as SVG has them."""
-    text = svg(figure)
-    assert not controls(text)
-    assert len(text) < 1_000_000
-    return "".join(ElementTree.fromstring(text).itertext())
-
-
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_each_picture_with_the_worst_names() -> None:
     systems, sets = ["_$\\frac{$", "</svg>\x1b[31m" + "y" * 10_000], ["$$\n", "_<!--\udcff"]
@@ -193,7 +184,9 @@ def test_each_picture_with_the_worst_names() -> None:
     drawn = pictures(report)
     assert len(drawn) == 6  # of one member each: nothing about their agreement
     for name, figure in drawn.items():
-        shown = read(figure)
+        text = svg(figure)
+        assert not controls(text) and len(text) < 1_000_000
+        shown = "".join(ElementTree.fromstring(text).itertext())  # blanks at line ends are joined in SVG
         assert "$\\frac{$" in shown
         assert name not in ("roc", "scores") or ("$$\\n" in shown and "_<!--\\udcff" in shown)
     assert png(drawn["risk-coverage"]).startswith(b"\x89PNG")

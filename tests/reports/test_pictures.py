@@ -26,15 +26,11 @@ FIGURES = {
 }
 
 
-@pytest.fixture(scope="module", params=FIGURES)
-def figure(request: pytest.FixtureRequest) -> Figure:
-    return FIGURES[request.param]()
-
-
-def test_axes_are_named_with_whole_numbers_where_something_is_counted_and_layer_0_on_top(figure: Figure) -> None:
+@pytest.mark.parametrize("name", FIGURES)
+def test_axes_are_named_with_whole_numbers_where_something_is_counted_and_layer_0_on_top(name: str) -> None:
     counted = ("head", "layer", "member", "severity", "heads dropped", "dropped at step", "how many")
     seen = 0
-    for axes in figure.axes:
+    for axes in FIGURES[name]().axes:
         colors = axes.get_label() == "<colorbar>"
         assert axes.get_ylabel() if colors else axes.get_title() and axes.get_xlabel()
         for name, ticks in ((axes.get_xlabel(), axes.get_xticks()), (axes.get_ylabel(), axes.get_yticks())):

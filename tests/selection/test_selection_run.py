@@ -13,11 +13,7 @@ from hydractl.model.hydra import Hydra
 from hydractl.selection.selection_run import CandidateNetworks
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference
-from tests.references import Reference, family_variants
-
-
-def opened(reference: Reference, folder: Path) -> Hydra:
-    return hydractl.load(reference.save(folder), dtype=torch.float64)
+from tests.references import family_variants
 
 
 def drawn(model: Hydra, count: int) -> list[frozenset[Head]]:
@@ -32,7 +28,7 @@ def drawn(model: Hydra, count: int) -> list[frozenset[Head]]:
 @pytest.mark.parametrize("family", family_variants())
 def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str, tmp_path: Path) -> None:
     reference = build_reference(family)
-    model = opened(reference, tmp_path)
+    model = hydractl.load(reference.save(tmp_path), dtype=torch.float64)
     dropped = drawn(model, 4)
     prompts = []
     inputs = dict(reference.inputs)
@@ -48,7 +44,7 @@ def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str,
 
 def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = build_reference("vit")
-    model = opened(reference, tmp_path)
+    model = hydractl.load(reference.save(tmp_path), dtype=torch.float64)
     dropped = drawn(model, 6)
     candidates = CandidateNetworks(model, dropped)
     completed, complete = [], FastLayer.complete

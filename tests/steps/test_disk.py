@@ -35,29 +35,21 @@ def refusing(number: int, code: int, folder: Path) -> Iterator[list[int]]:
                 return function(*args, **kwargs)
             calls.append(len(calls))
             if len(calls) == number:
-                raise OSError(code, os.strerror(code))
+                error = OSError(code, os.strerror(code))
+                if isinstance(args[0], output._File):
+                    args[0].refusal = error  # as its own `write` remembers it
+                raise error
             return function(*args, **kwargs)
 
         return call
 
     for name in PRIMITIVES:
         patch.setattr(os, name, counted(getattr(os, name), name not in ("write", "fsync")))
-    patch.setattr(output._File, "write", _remembering(counted(output.FileIO.write, False)))
+    patch.setattr(output._File, "write", counted(output.FileIO.write, False))
     try:
         yield calls
     finally:
         patch.undo()
-
-
-def _remembering(write: Action) -> Action:
-    def call(self: Any, data: Any) -> Any:
-        try:
-            return write(self, data)
-        except OSError as error:
-            self.refusal = error
-            raise
-
-    return call
 
 
 @pytest.fixture

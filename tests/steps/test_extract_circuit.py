@@ -58,8 +58,7 @@ def test_without_a_file_nothing_is_written(place: Path) -> None:
 def test_a_circuit_goes_through_a_pipe(run: Command, place: Path) -> None:
     circuit = run(*ARGUMENTS, "--budget=2", "--quiet", "-o", "-")
     assert circuit.err == ""
-    pruned = run("prune", "--method=circuit", "--circuit=-", "--budget=2", "-o", "m1", stdin=circuit.out.encode())
-    assert pruned.code == 0
+    run("prune", "--method=circuit", "--circuit=-", "--budget=2", "-o", "m1", stdin=circuit.out.encode(), code=0)
     assert sum(len(layer[0]) for layer in read_checkpoint("m1").heads["vision"]) == 6
 
 

@@ -25,12 +25,8 @@ OPTIONS: dict[str, Any] = {"val_split": 3, "device": "cpu", "seed": 7}
 FLAGS = ("--val-split", 3, "--device", "cpu", "--seed", 7)
 
 
-@pytest.fixture
-def mine(place: Path) -> None:
+def test_the_call_and_the_command_write_the_same_bytes(run: Command, place: Path) -> None:
     (place / "mine.toml").write_text(to_toml(RECIPE))
-
-
-def test_the_call_and_the_command_write_the_same_bytes(run: Command, mine: None) -> None:
     done = run("finetune", "vit", "--train-data=pets", "--recipe=mine.toml", *FLAGS, "-o", "command", code=0)
     result = hydractl.finetune("vit", train_data="pets", recipe=RECIPE, output="call", **OPTIONS)
     assert Path("call").read_bytes() == Path("command").read_bytes()
@@ -42,12 +38,12 @@ def test_the_call_and_the_command_write_the_same_bytes(run: Command, mine: None)
     assert result.to_json()["networks"][0]["validation"] == asdict(network.validation)
 
 
-def test_nothing_is_written_unless_asked_and_data_may_be_values(mine: None, place: Path) -> None:
+def test_nothing_is_written_unless_asked_and_data_may_be_values(place: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), dtype=np.uint8)
     pairs = [(Image.fromarray(one), LABELS[number % 3]) for number, one in enumerate(pixels)]
     before = set(place.iterdir())
     dense = hydractl.load("vit")
-    alone = hydractl.finetune(dense, train_data=pairs, recipe="mine.toml", device="cpu")
+    alone = hydractl.finetune(dense, train_data=pairs, recipe=RECIPE, device="cpu")
     both = hydractl.finetune(["vit", dense], train_data=pairs, recipe=RECIPE, settings={"lr": 0.01}, device="cpu")
     assert set(place.iterdir()) == before
     assert identity(alone.checkpoint) != identity(both.checkpoints[0]) != identity(both.checkpoints[1])

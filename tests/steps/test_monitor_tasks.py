@@ -33,12 +33,10 @@ def make(kind: Kind, folder: Path) -> Case:
     draw = np.random.default_rng(7)
     table = kind.labelled(kind.save(folder / "network"), draw, COUNT)
     library.calibrate(folder / "network", id_data=table, output=folder / "model", **kind.reading)
-    return Case(folder / "model", plain(kind.inputs(draw, COUNT)), odd_inputs(table.column_names[0], COUNT))
-
-
-def plain(table: datasets.Dataset) -> list[Any]:
-    """Images or texts, those of words joined."""
-    return [" ".join(row) if isinstance(row, list) else row for row in table[table.column_names[0]]]
+    name = table.column_names[0]
+    rows = kind.inputs(draw, COUNT)[name]  # images or texts, or words to join
+    same = [" ".join(row) if isinstance(row, list) else row for row in rows]
+    return Case(folder / "model", same, odd_inputs(name, COUNT))
 
 
 LISTED = replace(

@@ -213,9 +213,3 @@ def test_evaluate_counts_the_neighbours_that_members_keep(here: Path, fused: Pat
 def test_members_cannot_be_selected(here: Path) -> None:
     with pytest.raises(OptionError, match="does not improve"):
         hydractl.select(here / "st", id_data=here / "texts.csv", random=2, budgets="1")
-
-
-def test_a_classifier_can_be_trained_on_it(here: Path, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("text,label\n" + "a good film,good\nbad owl,bad\n" * 4)
-    made = hydractl.finetune(here / "st", train_data=tmp_path / "rows.csv", new_classifier="zeros", steps=1)
-    assert hydractl.load(made).labels == ("bad", "good")

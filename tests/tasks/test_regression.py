@@ -19,7 +19,6 @@ from torch.testing import assert_close
 import hydractl
 import hydractl.auto
 from hydractl.checkpoint.calibration import Calibration, Intervals
-from hydractl.checkpoint.spec import IDENTITY, SIGMOID
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
@@ -28,8 +27,8 @@ from hydractl.tasks.all_tasks import find_task
 from hydractl.tasks.numbers import NumberTable, fit_intervals, number_metrics, number_replicates
 from hydractl.tasks.task import Answers
 from tests import references
-from tests.cli.conftest import WORDS, named, save_bert
-from tests.factories import CROSS_ENCODER, ONE_NUMBER, REGRESSION
+from tests.cli.conftest import WORDS, save_bert
+from tests.factories import CROSS_ENCODER, REGRESSION
 from tests.references import answers, drawn, uneven_members
 
 ZERO_SHOT = ("clip", "chinese-clip", "siglip-zero-shot", "open-clip")
@@ -127,22 +126,6 @@ def test_every_family_answers_with_a_number_as_its_library(
     labels = torch.arange(len(output.logits), dtype=torch.float64)  # as Trainer gives them
     wanted = torch.stack([torch.nn.MSELoss()(one.squeeze(), labels) for one in together]).mean()
     assert_close(theirs(**reference.inputs, labels=labels).loss, wanted.float(), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "task"),
-    [
-        (REGRESSION, "text-regression"),
-        (ONE_NUMBER, "text-regression"),
-        ({**ONE_NUMBER, "sentence_transformers": {"activation_fn": IDENTITY}}, "text-regression"),
-        (CROSS_ENCODER, "text-probability"),
-        ({**CROSS_ENCODER, **REGRESSION}, "text-probability"),
-        ({**ONE_NUMBER, "sbert_ce_default_activation_function": SIGMOID}, "text-probability"),
-        ({**REGRESSION, **named("a", "b")}, "text-regression"),
-    ],
-)
-def test_a_config_says_what_one_logit_is(changes: dict[str, Any], task: str, tmp_path: Path) -> None:
-    assert read_checkpoint(save_bert(tmp_path / "bert", **changes)).spec.task == task
 
 
 @pytest.fixture(scope="module")

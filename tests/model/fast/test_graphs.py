@@ -14,8 +14,6 @@ from hydractl.surgery.slicing import drop_heads
 from tests.model.fast.test_optimize import dense
 from tests.references import family_variants
 
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-
 
 def test_a_model_on_a_processor_has_no_graphs() -> None:
     with pytest.raises(OptionError, match="CUDA device"):
@@ -37,7 +35,7 @@ def test_padding_changes_no_answer(name: str) -> None:
     assert_close(model(**padded).logits, model(**inputs).logits, rtol=0, atol=1e-10)
 
 
-@gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("name", family_variants())
 def test_a_recorded_pass_answers_alike(name: str) -> None:
     checkpoint, inputs = dense(name)

@@ -100,8 +100,5 @@ def test_each_members_product(
         with context():
             assert_close(products.grouped(x, weight, bias), expected.float(), rtol=0, atol=1e-5)
             assert_close(products.grouped(x, weight.mT.contiguous().mT, bias), expected.float(), rtol=0, atol=1e-5)
-            assert_close(halved(x, weight, bias), expected, rtol=0.05, atol=0.1)
-
-
-def halved(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return products.grouped(x.bfloat16(), weight.bfloat16(), bias.bfloat16() if bias is not None else None).double()
+            halves = (None if part is None else part.bfloat16() for part in (x, weight, bias))
+            assert_close(products.grouped(*halves).double(), expected, rtol=0.05, atol=0.1)
