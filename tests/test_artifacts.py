@@ -45,23 +45,15 @@ ABOUT = {
 ID = {"samples": 4, "accuracy": 0.75, "ece": 0.1, "nll": 0.5}
 OOD = {"samples": 3, "auroc": 0.75, "fpr95": 0.5, "ood_share": 0.4, "group": "far"}
 REPORT = {
-    "format": "hydractl-report",
-    "version": 1,
-    "complete": True,
-    "hydractl": "0.1.0",
+    "format": "hydractl-report", "version": 1, "complete": True, "hydractl": "0.1.0",
     "options": {"ood_score": "msp", "bootstrap": 10},
     "data": {"id": {"name": "cifar", "samples": 4}, "ood": {"n": {"name": "n", "samples": 3}}},
     "models": {
         "m": {
             "model": {"reference": "vit", "sha256": "0a" * 32},
-            "id": ID,
-            "ood": {"n": OOD, "o": OOD},
-            "ood_means": {"far": OOD, "all": OOD},
-            "shift": {"noise": {"1": ID}},
+            "id": ID, "ood": {"n": OOD, "o": OOD}, "ood_means": {"far": OOD, "all": OOD}, "shift": {"noise": {"1": ID}},
             "temperature": {"value": 1.5, "nll_before": 0.6, "nll_after": 0.5, "argmax_changed": 0.0},
-            "cost": ABOUT["cost"],
-            "networks": [NETWORK],
-            "leaks": [LEAK],
+            "cost": ABOUT["cost"], "networks": [NETWORK], "leaks": [LEAK],
             "intervals": {"id": {"accuracy": [0.7, 0.8]}, "ood": {"n": {"auroc": [0.7, 0.8]}}},
             "difference": {"id": {"accuracy": {"value": 0.1, "interval": [0.0, 0.2]}}},
             "curves": {

@@ -83,7 +83,6 @@ def test_data_given_twice_is_taken_twice_or_refused(
 
 
 ID, OOD = {"id_data": "pets"}, {"ood_data": "noise"}
-CIRCUIT = {"circuit": "circuit.json"}
 #: Each command: what stands beside its bar, its arguments, where a list is one of Python's, and its options.
 BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "score-heads": ("score", ["vit"], {"method": "taylor", **ID, "output": "s.json"}),
@@ -94,7 +93,7 @@ BARS: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "predict": ("predict", ["vit", ["noise/0.png"]], {}),
     "monitor": ("predict", ["known", "pets"], {}),
     "analyse speed": ("time", [["vit"]], {"batch_sizes": "1", "seconds": 0.1}),
-    "analyse heads": ("analyse", ["vit"], {**CIRCUIT, "budget": 1, **ID, **OOD, "plot": "heads.svg"}),
+    "analyse heads": ("analyse", ["vit"], {"circuit": "circuit.json", "budget": 1, **ID, **OOD, "plot": "heads.svg"}),
     "check": ("probe", ["vit"], {**ID}),
     # How long these take is not known.
     "prune": ("prune", ["vit"], {"method": "random", "budget": 1, "output": "m1"}),

@@ -14,11 +14,8 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(hydractl: Command, pl
     result = hydractl("evaluate", "<b>=vit", "m1", *data, "--report", folder)
     assert (result.code, result.err) == (0, f"report: {folder / 'index.html'}\n")
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    pictures = {
-        f"figures/{name}.{kind}"
-        for name in ("cost", "reliability", "risk-coverage", "roc", "scores", "shift")
-        for kind in ("svg", "png")
-    }
+    figures = ("cost", "reliability", "risk-coverage", "roc", "scores", "shift")
+    pictures = {f"figures/{name}.{kind}" for name in figures for kind in ("svg", "png")}
     assert names == {".hydractl.json", "index.html", "report.json", "table.md", *pictures}
     page = (folder / "index.html").read_text()
     assert not re.search(r'(src|href)="(?!#|data:image/png;base64,)', re.sub(r'xlink:href="#[^"]*"', "", page))

@@ -226,12 +226,6 @@ def test_a_hub_id_names_configuration_and_split(spec: str, tmp_path: Path, monke
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "data").mkdir()
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     """An image in another folder."""
     (tmp_path / "other").mkdir()
@@ -245,8 +239,8 @@ def image_paths(path: Path, *names: object) -> None:
     datasets.Dataset.from_list(rows, features=features).to_parquet(path)
 
 
-def test_a_table_names_images_by_relative_or_absolute_paths(folder: Path, elsewhere: Path) -> None:
-    image_folder(folder, ["sub/0.png"])
+def test_a_table_names_images_by_relative_or_absolute_paths(tmp_path: Path, elsewhere: Path) -> None:
+    folder = image_folder(tmp_path / "data", ["sub/0.png"])
     names = ["sub/0.png", "../other/7.png", elsewhere]
     (folder / "a.csv").write_text("\n".join(["image", *map(str, names)]) + "\n")
     image_paths(folder / "a.parquet", *names)
@@ -256,8 +250,9 @@ def test_a_table_names_images_by_relative_or_absolute_paths(folder: Path, elsewh
 
 
 def test_a_data_set_of_the_hub_names_no_file_of_this_machine(
-    folder: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (folder := tmp_path / "data").mkdir()
     Hub({"train": [f"{folder}/x.csv", str(elsewhere)]}).stand_in(monkeypatch, folder)
     with pytest.raises(DataError, match="a/b: .*7.png"):
         rows("a/b")
@@ -267,7 +262,8 @@ def test_a_data_set_of_the_hub_names_no_file_of_this_machine(
         open_samples("a/b", "image").content_hashes()
 
 
-def test_no_program_is_started_for_an_image(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_program_is_started_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "data").mkdir()
     programs, started = tmp_path / "bin", tmp_path / "started"
     programs.mkdir()
     (programs / "gs").write_text(f"#!/bin/sh\ntouch {started}\n")

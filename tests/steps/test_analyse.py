@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import hydractl
 import hydractl as library
 from hydractl.errors import ArtifactError
 from tests.cli.conftest import Command, save_circuit
@@ -16,8 +15,8 @@ CIRCUIT = ((1, 2), (0, 1), (1, 0))
 
 def test_distances_of_the_last_layer_are_means_of_the_scored(here: Path, vit: Path, images: Path, noise: Path) -> None:
     data = {"id_data": images, "ood_data": noise}
-    found = hydractl.analyse_heads(vit, circuit=save_circuit("c.json", *CIRCUIT), **data).to_json()
-    scored = hydractl.score_heads(vit, method="separation", **data).to_json()["distances"]
+    found = library.analyse_heads(vit, circuit=save_circuit("c.json", *CIRCUIT), **data).to_json()
+    scored = library.score_heads(vit, method="separation", **data).to_json()["distances"]
     for name in ("euclidean", "mahalanobis"):
         for group, heads in (("dropped", [0, 2]), ("kept", [1, 3])):
             expected = np.mean([scored[name]["vision"][1][head] for head in heads])
@@ -26,15 +25,15 @@ def test_distances_of_the_last_layer_are_means_of_the_scored(here: Path, vit: Pa
 
 
 def test_heads_that_are_gone_are_no_zeros(here: Path, vit: Path) -> None:
-    member = hydractl.prune(vit, method="circuit", circuit=save_circuit("c.json", *CIRCUIT), budget=1)
-    scored = hydractl.score_heads(member, method="magnitude", output="s.json", plot="s.svg")
+    member = library.prune(vit, method="circuit", circuit=save_circuit("c.json", *CIRCUIT), budget=1)
+    scored = library.score_heads(member, method="magnitude", output="s.json", plot="s.svg")
     assert scored.to_json()["towers"]["vision"][1][2] is None
     assert " x " in repr(scored) and "x = gone" in repr(scored)
-    assert len(hydractl.prune(member, method="scores", scores="s.json", budget=7).dropped) == 7
+    assert len(library.prune(member, method="scores", scores="s.json", budget=7).dropped) == 7
     content = {name: value for name, value in scored.to_json().items() if name != "model"}
     Path("by-hand.json").write_text(json.dumps(content))
     with pytest.raises(ArtifactError, match="vision layer 1 head 2"):
-        hydractl.prune(vit, method="scores", scores="by-hand.json", budget=1)
+        library.prune(vit, method="scores", scores="by-hand.json", budget=1)
 
 
 def test_systems_of_one_run(hydractl: Command, vit: Path, tmp_path: Path) -> None:

@@ -20,11 +20,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_vit(folder / "vit")
     save_images(folder / "known", count=40, seed=1)
     save_images(folder / "today", count=20, seed=2)
-    (folder / "grey").mkdir()
+    for name in ("grey", "stripes"):
+        (folder / name).mkdir()
     for at in range(60):
         Image.new("L", (12, 12), 4 * at).save(folder / "grey" / f"{at:02}.png")
-    (folder / "stripes").mkdir()
-    for at in range(60):
         stripes = np.tile(255 * (np.arange(12) // (1 + at % 3) % 2).astype(np.uint8), (12, 1))
         Image.fromarray(stripes).save(folder / "stripes" / f"{at:02}.png")
     half_known(folder / "vit", folder / "known")

@@ -95,9 +95,6 @@ def test_a_fused_model_s_heads_and_how_it_was_made(hydractl: Command, vit: Path,
     assert "  members     3" in lines
     assert f"  labels      3: {', '.join(LABELS)}" in lines
     fuse, first, dense, second, _, last = lines[-6:]
-    assert (fuse, first, second) == (
-        "  fuse",
-        "    prune  budget 1, method circuit",
-        "    prune  budget 2, method circuit",
-    )
+    pruned = [f"    prune  budget {budget}, method circuit" for budget in (1, 2)]
+    assert [fuse, first, second] == ["  fuse", *pruned]
     assert dense.strip() == last.strip() and (len(dense), len(last)) == (21, 19)

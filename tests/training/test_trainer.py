@@ -33,11 +33,9 @@ def weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
 
 
 def float64(checkpoint: Checkpoint) -> Checkpoint:
-    tensors = {
-        name: replace(tensor, kind="F64", load=lambda t=tensor: t.load().double())
-        for name, tensor in checkpoint.tensors.items()
-    }
-    return replace(checkpoint, tensors=tensors)
+    lazy = checkpoint.tensors.items()
+    wide = {name: replace(tensor, kind="F64", load=lambda t=tensor: t.load().double()) for name, tensor in lazy}
+    return replace(checkpoint, tensors=wide)
 
 
 def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Path, fit: Fit) -> None:
