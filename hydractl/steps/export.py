@@ -270,8 +270,9 @@ class Export:
     statistics and quantiles. A table shows what changed, on `eval_data` or on a fifth of the ID data that is kept out.
 
     Format hf is a folder for transformers. One member becomes a stock model of the library it came from, with zeros
-    for the heads it dropped, and without its OOD score. Several, or one with `as_hydra`, become a Hydra with a model
-    card, which AutoModel and pipelines load after `import hydractl.auto`, or anywhere with trust_remote_code=True.
+    for the heads it dropped, without its OOD score and the memory of the data that made it. Several, or one with
+    `as_hydra`, become a Hydra with a model card, which AutoModel and pipelines load after `import hydractl.auto`, or
+    anywhere with trust_remote_code=True.
 
     Example: hydractl export hydra.safetensors -o hydra.onnx
 

@@ -220,8 +220,11 @@ class ByCircuit(Method):
         return self.pool is not None
 
     def heads(self, pruning: Pruning) -> list[Head]:
-        ranking = [head for head in self.artifact.ranking if head.layer >= pruning.first_layer]
-        return by_ranking(ranking, pruning.budget, self.pool, pruning.seed)
+        above = [head for head in self.artifact.ranking if head.layer >= pruning.first_layer]
+        pool = self.pool
+        if pool is not None and pool <= len(self.artifact.ranking):  # those of the first that lie above the trunk
+            pool = sum(head.layer >= pruning.first_layer for head in self.artifact.ranking[:pool])
+        return by_ranking(above, pruning.budget, pool, pruning.seed)
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,10 @@ def test_a_folder_gets_a_file_that_says_how_it_was_made(ranked_here: Path, vit: 
     pruned = hydractl.prune(vit, method="circuit", circuit="circuit.json", budget=2, pool=3, seed=5, output=ranked_here)
     assert pruned.output == ranked_here / "vit-circuit-avg-2-pool3-seed5.safetensors"
     assert hydractl.load(pruned.output).members == 1
+    above = {head for head in RANKING[:3] if head.layer >= 1}  # of the pool, not of the circuit, above a trunk
+    for seed in range(9):
+        drawn = hydractl.prune(vit, method="circuit", circuit="circuit.json", budget=1, pool=3, trunk=1, seed=seed)
+        assert set(drawn.dropped) <= above
 
 
 @pytest.mark.parametrize("method", ["taylor", "scores", "random", "magnitude"])
