@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -24,6 +24,7 @@ from hydractl.data.images import is_one_image, with_channels
 from hydractl.data.processors import (
     TEXT_FILES,
     TOKENIZERS,
+    clean_as_open_clip,
     failing_as,
     open_image_processor,
     open_tokenizer,
@@ -83,7 +84,7 @@ class TextPreprocessor:
 
     `filled` pads all texts to that length, and the padding is text to the model. `types` tells whether the model tells
     types of sentences apart, `by_word` whether it answers for each word. `strange` are tokens that the model does not
-    embed, by their numbers.
+    embed, by their numbers. `clean` changes a text before the tokenizer reads it.
     """
 
     tokenizer: Any
@@ -92,6 +93,7 @@ class TextPreprocessor:
     types: bool = True
     by_word: bool = False
     strange: Mapping[int, str] = field(default_factory=dict)
+    clean: Callable[[str], str] = str
 
     def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
         """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch.
@@ -156,7 +158,7 @@ class TextPreprocessor:
     def _encode(self, texts: Sequence[Text], padding: bool | str, return_tensors: str | None) -> Any:
         with failing_as(lambda reason: _unreadable(texts, reason)):
             return self.tokenizer(
-                list(texts),
+                [self.clean(text) if isinstance(text, str) else text for text in texts],
                 padding=padding,
                 truncation=True,
                 max_length=self.max_length,
@@ -269,7 +271,8 @@ def preprocessor_from_json(
                 image = ImagePreprocessor(processor, tower.embeddings.channels)
             else:
                 text = _open_text(folder, files, tower.embeddings, where)
-    return Preprocessor(image, text and replace(text, by_word=spec.by_token))
+    clean = clean_as_open_clip if "model_cfg" in (config or {}) else str
+    return Preprocessor(image, text and replace(text, by_word=spec.by_token, clean=clean))
 
 
 def _open_text(folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str) -> TextPreprocessor:

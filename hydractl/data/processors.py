@@ -9,10 +9,12 @@ are checked first, each processor and tokenizer is tried once when it is opened,
 
 from __future__ import annotations
 
+import html
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,6 +30,7 @@ from hydractl.data.images import with_channels
 from hydractl.errors import CheckpointError, DataError, HydractlError
 from hydractl.schema import Checked, Items, Origin, Schema, document
 from hydractl.text import first_sentence, shortened
+from hydractl.watch import LOG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -337,6 +340,26 @@ def refuse_bare(encodings: Iterable[Any], texts: Sequence[Any]) -> None:
     if bare:
         text = shortened(str(texts[bare[0]]), 40)
         raise DataError(f"text {bare[0]}, {text!r}: the tokenizer finds no token: leave it out")
+
+
+def clean_as_open_clip(text: str) -> str:
+    """Returns a text as OpenCLIP cleans it before any tokenizer: its letters mended by ftfy, and HTML unescaped.
+
+    Source: `basic_clean` in open_clip/tokenizer.py.
+    """
+    try:
+        from ftfy import fix_text
+    except ModuleNotFoundError:
+        if not html.unescape(text).isascii():
+            _note_missing_ftfy()
+    else:
+        text = fix_text(text)
+    return html.unescape(html.unescape(text)).strip()
+
+
+@cache  # once is enough
+def _note_missing_ftfy() -> None:
+    LOG.warn("note: OpenCLIP may read letters that are not ASCII otherwise, since ftfy is missing: pip install ftfy")
 
 
 def _lower(tokenizer: Tokenizer) -> None:

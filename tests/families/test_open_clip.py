@@ -84,6 +84,7 @@ def test_class_prompts_are_read_as_open_clip_reads_them(tmp_path: Path) -> None:
     # As the hub's repositories of OpenCLIP models carry it: the same words, padded with the end instead of with 0.
     CLIPTokenizer(vocab=words, merges=list(theirs.bpe_ranks), model_max_length=8).save_pretrained(folder)
     labels = ["Owl", "cat's  eye", "café", "a very long name that is cut off at the end"]
+    labels += ["\ufb01sh", "\u2019", "&amp;amp;"]  # which it cleans first
     model = hydractl.load(folder)
     model.set_classes(labels, "A photo of a {label}.")
     tokens = theirs([f"A photo of a {label}." for label in labels])
