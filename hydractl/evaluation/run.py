@@ -223,8 +223,8 @@ def _measured_promises(answers: Answers, predictor: System, settings: Settings) 
     if fit is not None and fit.least and not _moves(settings, predictor):
         sure = measure_sure(answers, fit)
     if promised is not None:
-        _, labels = answers.labelled
-        sets = prediction_sets(answers.mean_p, labels, promised.least, promised.coverage, classes=answers.names)
+        assert answers.truth is not None  # of the ID data
+        sets = prediction_sets(answers.mean_p, answers.truth, promised.least, promised.coverage, classes=answers.names)
     return {"sets": sets, "sure": sure, "recall": measure_recall(answers)}
 
 
