@@ -152,7 +152,7 @@ def read_labels(path: Path, classes: Sequence[str] | None) -> dict[str, str]:
         spelled = {label: called.get(composed(label), called.get(folded(label))) for label in labels.values()}
         if strange := [label for label, name in spelled.items() if name is None]:
             known = shortened(", ".join(classes), 80)
-            raise DataError(f"{path}: {shortened(strange[0], 40)} is no class of the model: give {known}")
+            raise DataError(f"{path}: {shortened(strange[0], 40)} is not among the classes: give {known}")
         labels = {name: spelled[label] or label for name, label in labels.items()}
     # A file may be named as seen from the table or as `predict` names it.
     files = {os.path.abspath(path.parent / name): label for name, label in labels.items()}

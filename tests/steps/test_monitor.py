@@ -160,7 +160,7 @@ def test_options_that_make_no_sense_are_refused(hydractl: Command, here: Path) -
     said = hydractl("monitor", "model", "today", "--labels", "labels.csv", code=0).err
     assert "warning: labels.csv names none of the inputs" in said
     Path("labels.csv").write_text("image,label\nelsewhere.png,lynx\n")
-    with pytest.raises(DataError, match="lynx is no class of the model"):
+    with pytest.raises(DataError, match="lynx is not among the classes"):
         library.monitor("model", "today", labels="labels.csv")
     Path("labels.csv").write_text("image,class\nelsewhere.png,cat\n")
     with pytest.raises(DataError, match="columns image, class"):
