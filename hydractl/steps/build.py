@@ -13,6 +13,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, is_ours, require_folder_of, write_bytes, write_folder
 from hydractl.circuit.objective import require_confidence
+from hydractl.data.reading import DataSpec, parse_data_spec
 from hydractl.errors import CheckpointError, OptionError, OutputError, require
 from hydractl.inputs.models import as_checkpoint, as_member
 from hydractl.inputs.result import Result
@@ -31,7 +32,7 @@ from hydractl.pipeline.build_options import (
     written,
 )
 from hydractl.pipeline.plan import FRONT, HYDRA, NETWORK, REPORT, TRAINED, plan
-from hydractl.pipeline.stages import Stage, makefile, run_stages
+from hydractl.pipeline.stages import Given, Stage, makefile, run_stages
 from hydractl.pipeline.thinning import families, thinning
 from hydractl.selection.candidates import counts
 from hydractl.steps.evaluate import Evaluate
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
 KIND = "build"  # of the folder, see `hydractl.checkpoint.output`
 RESULT = "work/build.json"
+USES = {"ID_DATA": "ID data", "TRAIN_DATA": "training data"}  # of data before the evaluation; others are OOD data
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,7 +170,7 @@ class Build(BuildOptions):
         if not self.data.ood_data:
             trained, measured = self.data.train_data is not None, bool(self.data.eval_ood_data)
             watch.note(without_ood_data(task, trained=trained, measured=measured))
-        self._refuse_leaks(stages[-1].step, network, taught=taught)
+        self._refuse_leaks(stages, network, taught=taught)
         self._begin(planned)
         refitted = [family.refit for rows in tried.values() for family in rows]
         return self._built(stages, passes(planned, network, sizes, trunks, refitted=refitted), watch)
@@ -232,20 +234,27 @@ class Build(BuildOptions):
             return False
         return sum(teacher.members for teacher in teachers) > 1
 
-    def _refuse_leaks(self, evaluation: Any, network: Checkpoint, *, taught: bool) -> None:
+    def _refuse_leaks(self, stages: Sequence[Stage], network: Checkpoint, *, taught: bool) -> None:
         """Raises DataError for samples that the last step would refuse to measure on, hours later."""
         from hydractl.data.open import open_samples
         from hydractl.evaluation.sets import find_leaks, open_sets, refuse_leaks
         from hydractl.surgery.provenance import SEEN
+        from hydractl.training.trainset import remembered_training
 
+        evaluation: Any = stages[-1].step
         modality, reading = modality_of(network, self.reading), evaluation.reading
         histories = [as_checkpoint(model).provenance for model in (network, *(self.learning.teacher if taught else ()))]
-        if self.data.train_data is not None:
-            from hydractl.training.trainset import remembered_training
-
-            limit = self.train_samples or self.reading.limit
-            seen = remembered_training(open_samples(self.data.train_data, modality, replace(reading, limit=limit)))
-            histories.append({SEEN: {"training data": seen}})
+        read = {
+            (place, getattr(stage.step, "reading", reading).limit): USES.get(place.variable, "OOD data")
+            for stage in stages
+            for place in stage.places
+            if stage.command != "evaluate" and isinstance(place, Given) and isinstance(place.source, DataSpec)
+        }
+        for (place, limit), use in read.items():
+            data, limited = parse_data_spec(place, grouped=True), replace(reading, limit=limit)
+            # An OOD set need not have the columns named for the others.
+            seen = remembered_training(open_samples(data, modality, limited, strict=use != "OOD data"))
+            histories.append({SEEN: {use: seen}})
         measured = open_sets(evaluation.sets, reading, modality, 0, on_note=lambda text: None)
         refuse_leaks(
             "the Hydra", find_leaks("the Hydra", histories, measured), "give others by `eval_data` or `eval_ood_data`"

@@ -280,6 +280,16 @@ def test_a_limit_that_no_members_keep_to_is_refused(hydractl: Command, here: Pat
     hydractl(*ARGUMENTS, limit, f"{least + 0.01:.2f}x", "--dry-run", code=0)
 
 
+@pytest.mark.parametrize(("option", "copied", "use"), [("data", "pets", "ID data"), ("ood-data", "noise", "OOD data")])
+def test_data_that_it_builds_from_do_not_evaluate_it(
+    hydractl: Command, here: Path, option: str, copied: str, use: str
+) -> None:
+    shutil.copytree(here / copied, here / "copy")
+    refused = hydractl(*ARGUMENTS, f"--eval-{option}=copy", code=1).err
+    assert f"{use} copy: " in refused and f"as {use}" in refused and "give others by --eval-data" in refused
+    assert not (here / "built").exists()
+
+
 def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
     columns = ("--label-column", "label", "--match-labels", "index", "--limit", "9")
     hydractl(*ARGUMENTS, *columns, "--quiet", code=0)
