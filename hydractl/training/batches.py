@@ -133,7 +133,8 @@ def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int)
             f"a step of {batch} samples cannot be divided evenly among {world_size} processes: choose a multiple"
         )
     share = ceil(batch / world_size)
-    passes = ceil(share / min(batch_size or share, share))
+    # No pass may be empty, so that one may hold a sample more than `batch_size`.
+    passes = min(ceil(share / min(batch_size or share, share)), batch // world_size)
     if recipe.loss == "contrastive" and recipe.batch % (world_size * passes):
         raise OptionError(
             f"{recipe.batch} pairs per step cannot be divided evenly among {world_size} processes, {passes} passes "

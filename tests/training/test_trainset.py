@@ -6,7 +6,13 @@ import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
-from hydractl.training.batches import ShuffledSamples, build_augmentation, length_grouping, training_preprocessor
+from hydractl.training.batches import (
+    ShuffledSamples,
+    _divide,
+    build_augmentation,
+    length_grouping,
+    training_preprocessor,
+)
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
 from hydractl.training.trainset import SplitOrder, epoch_order, sample_at
@@ -34,6 +40,12 @@ def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
         division = SplitOrder(16, world_size, passes)
         places = [division.places_of(5 * passes + f, r) for f in range(passes) for r in range(world_size)]
         assert [place for part in places for place in part] == list(range(80, 96))
+
+
+def test_no_pass_of_a_step_is_empty() -> None:
+    for batch, batch_size, world_size in ((5, 1, 2), (7, 2, 3), (3, None, 2)):
+        division = _divide(batch, Recipe(), batch_size, world_size)
+        assert all(division.places_of(f, r) for f in range(division.passes) for r in range(world_size))
 
 
 @pytest.mark.apart
