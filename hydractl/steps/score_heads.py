@@ -151,7 +151,7 @@ class ScoreHeads:
         details = {name: as_towers(values, checkpoint.spec) for name, values in scored.details.items()}
         extra = {"distances": details} if details else {}
         if material is None:
-            origin = origin_of(checkpoint, {})
+            origin = origin_of(checkpoint, remembered(self.method))
         else:
             options = remembered(self, template=material.template)
             origin = origin_of(checkpoint, options, material.used("id", "ood"))

@@ -111,7 +111,8 @@ def _members(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None) -> li
     members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
     if len(members) < 2:
         raise OptionError("fuse needs at least two members: name two models or more")
-    if dtype is not None and len({member.dtype for member in members}) > 1:
+    kinds = {tuple(tensor.kind for _, tensor in sorted(member.tensors.items())) for member in members}
+    if dtype is not None and len(kinds) > 1:
         # Every number fits float64, so the result is still rounded once.
         members = [with_dtype(member, torch.float64) for member in members]
     require_agreement(members)

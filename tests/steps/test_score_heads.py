@@ -50,6 +50,10 @@ def test_scores_of_units_lie_in_the_file_and_prune_follows_them(vit: Path, image
     assert {(i, n) for i, row in enumerate(again) for n, score in enumerate(row) if score is None} == gone
 
 
+def test_the_seed_of_random_scores_is_remembered(vit: Path) -> None:
+    assert hydractl.score_heads(vit, method="random", seed=7).to_json()["options"]["seed"] == 7
+
+
 def test_a_file_without_units_prunes_none(vit: Path) -> None:
     hydractl.score_heads(vit, method="magnitude", output="scores.json")
     with pytest.raises(ArtifactError, match="has no score of vision layer 0 unit 0: .*`units`"):

@@ -119,6 +119,9 @@ def test_members_of_several_dtypes_fuse_to_one_that_is_given(tmp_path: Path) -> 
     assert fused.shared == expected.shared
     for name, tensor in expected.tensors.items():
         assert fused.tensors[name].dtype == torch.float32 and torch.equal(fused.tensors[name].load(), tensor.load())
+    norm = next(name for name in half.tensors if "norm" in name)
+    mixed = replace(single, tensors={**single.tensors, norm: half.tensors[norm]})
+    assert fuse([single, mixed], dtype=torch.float32).dtype == torch.float32
 
 
 def test_text_towers_of_a_zero_shot_model_stay_with_their_members(tmp_path: Path) -> None:
