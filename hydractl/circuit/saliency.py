@@ -100,7 +100,7 @@ def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[
     readers = [module for module in pieces.kept if module not in of_texts]
 
     def of_batch(number: int) -> Tensor:
-        losses = partial(cross_entropies, model, data.id[number], {}, device)
+        losses = partial(cross_entropies, model, data.id[number], prompts={}, device=device)
         return torch.cat(_products(pieces, readers, losses, others=classes))
 
     mine = range(data.ranks.rank, len(data.id), data.ranks.size)
