@@ -133,14 +133,11 @@ def task_of_problem(name: TaskName, problem_type: str | None, classes: int | Non
     """Returns the task on the same inputs that a config.json names; the same one if it names none.
 
     One logit is a number, as transformers trains it, unless sentence-transformers puts a sigmoid after it. A sigmoid
-    after each of several logits makes labels of them, or numbers where they are a regression. Transformers chooses a
-    label for each token whatever the config says.
+    after each of several logits makes labels of them, or numbers where they are a regression.
 
     Raises:
         ValueError: one logit that is a class, or an activation that is not supported.
     """
-    if name == "token-classification":
-        return name
     match = re.fullmatch(ACTIVATIONS, activation or IDENTITY)
     if match is None or (classes == 1 and match[1] == "Softmax"):
         raise ValueError(f"the activation is {activation}, should be {SIGMOID} or {IDENTITY}")

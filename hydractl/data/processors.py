@@ -14,7 +14,6 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -30,7 +29,6 @@ from hydractl.data.images import with_channels
 from hydractl.errors import CheckpointError, DataError, HydractlError
 from hydractl.schema import Checked, Items, Origin, Schema, document
 from hydractl.text import first_sentence, shortened
-from hydractl.watch import LOG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -347,19 +345,9 @@ def clean_as_open_clip(text: str) -> str:
 
     Source: `basic_clean` in open_clip/tokenizer.py.
     """
-    try:
-        from ftfy import fix_text
-    except ModuleNotFoundError:
-        if not html.unescape(text).isascii():
-            _note_missing_ftfy()
-    else:
-        text = fix_text(text)
-    return html.unescape(html.unescape(text)).strip()
+    from ftfy import fix_text
 
-
-@cache  # once is enough
-def _note_missing_ftfy() -> None:
-    LOG.warn("note: OpenCLIP may read letters that are not ASCII otherwise, since ftfy is missing: pip install ftfy")
+    return html.unescape(html.unescape(fix_text(text))).strip()
 
 
 def _lower(tokenizer: Tokenizer) -> None:

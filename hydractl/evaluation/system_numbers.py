@@ -262,12 +262,13 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
     parts = list(measured)
     if any(part.system.typicality is not None for part in parts):
         parts = list(map(_with_msp, parts))
+    exposed = {name for part in parts for name in part.system.exposed or ()}
     systems: dict[str, SystemResult] = {}
     drawn_of: dict[str, Resampled[_Estimate]] = {}
     for part in parts:
         system = part.system
         if part.replicates is not None:
-            estimates = combined(_Estimate, part.replicates, system.resampled, _sizes(system))
+            estimates = combined(_Estimate, part.replicates, system.resampled, _sizes(system, exposed))
             first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
             system = replace(
@@ -285,15 +286,16 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
     return systems
 
 
-def _sizes(system: SystemResult) -> Resampled[int]:
-    """Returns the samples of the smallest set that each number is of."""
+def _sizes(system: SystemResult, exposed: Collection[str]) -> Resampled[int]:
+    """Returns the samples of the smallest set that each number is of; see `group_means`."""
     inside = system.id.samples or MOST_RESAMPLED
     sizes = {name: min(inside, ood.samples or inside) for name, ood in system.ood.items()}
-    fewest = min([inside, *sizes.values()])
+    groups = _groups({name: ood.group for name, ood in system.ood.items()}, exposed)
+    fewest = {group: min((sizes[name] for name in names), default=inside) for group, names in groups.items()}
     return Resampled(
         dict.fromkeys(vars(system.id), inside),
         {name: dict.fromkeys(vars(ood), sizes[name]) for name, ood in system.ood.items()},
-        {group: dict.fromkeys(vars(means), fewest) for group, means in system.ood_means.items()},
+        {group: dict.fromkeys(vars(means), fewest.get(group, inside)) for group, means in system.ood_means.items()},
     )
 
 

@@ -67,8 +67,8 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
 def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
         spec = family.described(fields.spec())
-        if spec.classes is None:
-            return spec
+        if spec.classes is None or spec.towers[0].pool == "each":
+            return spec  # whatever the config says, transformers chooses one label for a token
         problem, activation = (getattr(fields, name, None) for name in ("problem_type", "logit_activation"))
         return replace(spec, task=task_of_problem(spec.task, problem, spec.classes, activation))
     except ValueError as error:
