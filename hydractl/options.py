@@ -37,6 +37,7 @@ Heading = Literal["Model", "What to do", "Data", "Compute", "Output"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
 
 OPTION = "option"  # the key in a field's metadata
+READ = re.compile("MODEL|SYSTEM|SOURCE|FILE|REPORT|JSON|NAME=ID")  # what a placeholder of files to read says
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -382,10 +383,12 @@ def run_step(step: Step[R_co], watch: Watcher = LOG) -> R_co:
 
 def refuse_read(options: Sequence[Declared], values: Mapping[str, Any]) -> None:
     """Raises OutputError if a file to write is one that the command reads, whether it may be replaced or not."""
-    places = {option.name: values.get(option.name) for option in options if option.option.heading == "Output"}
-    outputs = [Path(place) for place in places.values() if isinstance(place, str | Path) and Path(place).is_file()]
-    for path in outputs:
-        for value in (values.get(option.name) for option in options if option.name not in places):
+    places = [values.get(option.name) for option in options if option.option.heading == "Output"]
+    named = [
+        option for option in options if option.option.heading != "Output" and READ.search(option.option.metavar or "")
+    ]
+    for path in (Path(place) for place in places if isinstance(place, str | Path) and Path(place).is_file()):
+        for value in (values.get(option.name) for option in named):
             if any(is_read(path, source) for source in (value if isinstance(value, list | tuple) else [value])):
                 raise OutputError(f"{path}: is an input of this command: name another output")
 
