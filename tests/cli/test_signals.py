@@ -131,6 +131,6 @@ def test_an_interrupt_at_any_moment_ends_a_command_soon(seed: int, place: Path, 
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert time.monotonic() - start < SECONDS
-    # Before `run` is called, Python itself ends by the signal, which shells call 130 too.
-    assert process.returncode in (130, -signal.SIGINT), err
+    # Before `run` is called, Python itself ends by the signal, which shells call 130 too, or by an error of its start.
+    assert process.returncode in (130, -signal.SIGINT) or "import the site module" in err, err
     assert not list(place.glob("**/*.part"))
