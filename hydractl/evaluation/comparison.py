@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hydractl.checkpoint.output import claim, make_folder
+from hydractl.checkpoint.spec import PROBLEM_TYPES
 from hydractl.data.number_labels import match_to_task
 from hydractl.data.reading import Modality
 from hydractl.data.samples import missing_classes
@@ -79,10 +80,10 @@ def open_comparison(
     if len(modalities) > 1:
         listed = ", ".join(f"{name} takes {modality}s" for modality, name in modalities.items())
         raise OptionError(f"one evaluation takes either images or texts: {listed}")
-    kinds = {(system.task.answers, system.task.tells_ood): name for name, system in systems}
+    kinds = {(system.task.answers, PROBLEM_TYPES.get(system.task.name)): (name, system) for name, system in systems}
     if len(kinds) > 1:
-        listed = ", ".join(f"{name} answers {answers}" for (answers, _), name in kinds.items())
-        raise OptionError(f"one evaluation takes one kind of answers, as numbers of others differ: {listed}")
+        listed = ", ".join(f"{name} is for {system.task.name}" for name, system in kinds.values())
+        raise OptionError(f"metrics of different tasks cannot be compared ({listed}): evaluate these systems apart")
     if not modalities and open_data is not None:
         raise OptionError("saved predictions include their data sets: leave out `id_data` and other data")
     if modalities and open_data is None:

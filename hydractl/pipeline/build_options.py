@@ -223,7 +223,7 @@ def _with_file(kind: type[BuildOptions], options: Mapping[str, Any]) -> dict[str
     """Returns the options of the file that the model is, except those that the user gave beside it.
 
     Raises:
-        OptionError: not such a file, or it names no option of a build.
+        OptionError: not such a file, or it names another one, or no option of a build.
     """
     file = Path(str(options["model"]))
     origin = Origin(str(file), OptionError, REMEDY)
@@ -233,11 +233,13 @@ def _with_file(kind: type[BuildOptions], options: Mapping[str, Any]) -> dict[str
     names = {option.name for option in declared(kind)} - {*OWN}
     if unknown := [name for name in values if name not in names]:
         raise origin.refusal(f"{shortened(unknown[0], 40)} is not an option of a build", REMEDY)
+    if is_build_file(values.get("model")):
+        raise origin.refusal(f"model is {shortened(str(values['model']), 40)}, not a network", "name the network there")
     for name in PLACES:
         if name in values:
             values[name] = _placed(name, values[name], str(file.parent), ".")
     by_user = {name: value for name, value in options.items() if name != "model" and value is not None}
-    return kind.completed({"output": str(file.parent), **values, **by_user})
+    return {"output": str(file.parent), **values, **by_user}
 
 
 def begun(build: B, folder: Path) -> B | None:

@@ -123,6 +123,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a build without output": (nothing, BUILD, 2, "--output is missing", f"{BUILD} -o b --dry-run"),
     "an effort unheard of": (nothing, f"{BUILD} -o b --effort all", 2, "--effort",
                              f"{BUILD} -o b --effort quick --dry-run"),
+    "a build of a build's file": (lambda: Path("a.toml").write_text("model = 'a.toml'"), "build a.toml", 2,
+                                  "model is a.toml, not a network", ""),
     "a build of no such file": (nothing, "build other.toml", 2, "other.toml: there is no such file", ""),
     "another build": (begun, f"{BUILD} -o b --members 2", 1, "--members", f"{BUILD} -o c --members 2 --dry-run"),
     "networks of two kinds": (nothing, "fuse vit bert -o h", 1, "bert: family is", "fuse vit other -o h"),

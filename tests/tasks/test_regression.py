@@ -176,6 +176,13 @@ def test_a_sigmoid_answers_shares_or_whether(shared: Path, tmp_path: Path) -> No
     assert_close(find_task("text-probability").losses(logits[:1], soft, 0.0).mean(), theirs)
 
 
+def test_metrics_of_shares_of_numbers_and_of_classes_are_not_compared(shared: Path, tmp_path: Path) -> None:
+    systems = [str(shared / "bert"), str(shared / "sigmoid"), str(save_bert(tmp_path / "classes"))]
+    for pair in (systems[:2], systems[1:], systems[::2]):
+        with pytest.raises(OptionError, match="metrics of different tasks cannot be compared"):
+            hydractl.evaluate(pair, id_data=f"{shared}/test.csv", label_column="relevant", bootstrap=0)
+
+
 def test_several_numbers_and_a_new_classifier_take_columns(shared: Path, tmp_path: Path) -> None:
     plain, train = save_bert(tmp_path / "plain"), f"{shared}/train.csv"
     new = {"steps": 1, "settings": {"new_classifier": "zeros"}}
