@@ -31,7 +31,7 @@ from hydractl.surgery.refit import Refitting, refit
 FORMS = {
     "refitted": Refitting(),
     "refitted, and the second maps of all MLPs": Refitting(every_mlp=True),
-    **{f"refitted, ridge {ridge:g}": Refitting(ridge=ridge) for ridge in (1e-4, 1e-2, 1e-1)},
+    **{f"refitted, ridge {ridge:g}": Refitting(ridge=ridge) for ridge in (1e-4, 1e-3, 1e-1)},
 }
 FEWER = 5  # batches of 64, where fewer inputs are tried
 
@@ -66,7 +66,7 @@ def members_by_form(
 ) -> Mapping[str, Sequence[Checkpoint]]:
     """Returns the members plain and in each form."""
     target = load_to_compute(network, torch.device("cpu"), None)
-    inputs = {"vision": [batch.inputs for batch in fit]}
+    inputs = {"vision": fit}
     made = {
         name: [refit(target, member, inputs, how) for member in pruned]
         for name, how in list(FORMS.items())[: None if forms else 1]

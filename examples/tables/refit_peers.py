@@ -44,9 +44,9 @@ def shifted(study: Study, pruned: Checkpoint) -> Checkpoint:
         dense.layers[layer].get_submodule(part).register_forward_pre_hook(partial(add, f"{layer}.{part}"))
     tokens = 0
     with torch.inference_mode():
-        for inputs in study.fit[name]:
-            dense.forward_image(inputs["pixel_values"])
-            tokens += len(inputs["pixel_values"]) * study.tower.embeddings.tokens
+        for batch in study.scoring:
+            dense.forward_image(batch.inputs["pixel_values"])
+            tokens += len(batch.positions) * study.tower.embeddings.tokens
     width = study.tower.head_width
     for layer, part in maps:
         heads, units = (
@@ -73,7 +73,7 @@ def by_torch_pruning(study: Study, importance: str, heads: float, units: float) 
         (layer.attention.q_proj.weight.detach().clone(), layer.mlp.fc1.weight.detach().clone()) for layer in layers
     ]
     ends = [module for layer in layers for module in (layer.attention.o_proj, layer.mlp.fc2)]
-    [first, *_] = study.fit[study.tower.name]
+    first = study.scoring[0].inputs
     options: dict[str, Any] = {"prune_num_heads": True, "prune_head_dims": False, "head_pruning_ratio": heads}
     attention = [
         module

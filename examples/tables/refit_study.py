@@ -1,6 +1,6 @@
 """Asks what untrained members are good for, plain and refitted, with paired intervals; results/refit.md.
 
-    python tables/refit_study.py NETWORK --table doubt|circuits|searched --fit SOURCE --test SOURCE --output FOLDER
+    python tables/refit_study.py NETWORK --table NAME --fit SOURCE --test SOURCE --output FOLDER
 
 A third of the test samples, drawn at random, fits temperatures and thresholds, the others measure. Answers are kept in
 the folder, so an interrupted run goes on. Prints Markdown.
@@ -85,13 +85,11 @@ class Study:
     def scoring(self) -> list[Batch]:
         return batches(self.network, self.given.fit, self.given.inputs)
 
-    @cached_property
-    def fit(self) -> dict[str, list[dict[str, torch.Tensor]]]:
-        return {self.tower.name: [batch.inputs for batch in self.scoring]}
-
-    def refitted(self, pruned: Checkpoint, before: Checkpoint | None = None) -> Checkpoint:
+    def refitted(
+        self, pruned: Checkpoint, before: Checkpoint | None = None, on: Sequence[Batch] | None = None
+    ) -> Checkpoint:
         target = load_to_compute(before or self.network, torch.device("cpu"), None)
-        return refit(target, pruned, self.fit, Refitting())
+        return refit(target, pruned, {self.tower.name: on or self.scoring}, Refitting())
 
     def formed(self, pruned: Checkpoint, form: str) -> Checkpoint:
         return self.refitted(pruned) if form == "refitted" else pruned
@@ -342,7 +340,29 @@ def by_circuit(study: Study, objective: str, network: Checkpoint, count: int) ->
     return hydractl.prune(network, method="circuit", circuit=circuit, budget=count).checkpoint
 
 
-TABLES = {"doubt": doubt, "circuits": circuits, "searched": searched}
+def counts(study: Study) -> None:
+    """How many inputs does a refit need?"""
+    given = study.given
+    dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
+    print("| heads, inputs | members, mean: accuracy % | NLL | AUROC % | three: accuracy % | NLL | AUROC % |")
+    print("|---|---|---|---|---|---|---|")
+    for budget in given.heads:
+        drawn, usual = study.random(budget), {}
+        for count in (given.inputs, *given.counts):
+            name = f"{budget}-refitted" + ("" if count == given.inputs else f"-{count}")
+            on = batches(study.network, given.fit, count)
+            answers = [
+                study.answers_with_ood(f"random{draw}-{name}", partial(study.refitted, member, on=on))
+                for draw, member in enumerate(drawn)
+            ]
+            measured = {"mean": study.measured([[each] for each in answers]), "three": study.measured([answers])}
+            usual = usual or measured
+            print(f"| {budget}, {count} | {' | '.join(each.beside(dense) for each in measured.values())} |")
+            paired = " | ".join(each.beside(usual[kind]) for kind, each in measured.items())
+            print(f"| {budget}, {count}, to {given.inputs} | {paired} |", flush=True)
+
+
+TABLES = {"doubt": doubt, "circuits": circuits, "searched": searched, "inputs": counts}
 
 
 def options(about: str | None) -> argparse.ArgumentParser:
@@ -352,6 +372,7 @@ def options(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--test", required=True, help="labelled samples to measure on")
     parser.add_argument("--output", required=True, help="folder for answers")
     parser.add_argument("--inputs", type=int, default=1000, help="samples to refit on")
+    parser.add_argument("--counts", nargs="*", type=int, default=[], help="of samples to refit on, beside `inputs`")
     parser.add_argument("--samples", type=int, default=4000, help="samples to measure on")
     parser.add_argument("--ood", nargs="*", default=[], help="OOD data to measure detection on")
     parser.add_argument("--outside", type=int, default=400, help="samples of each")

@@ -18,14 +18,12 @@ from hydractl.run_options import Compute
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from hydractl.data.batching import Batch
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
 
 #: Inputs of which a refit has enough: more hardly change it, and take as much longer.
-ENOUGH = 1000
+ENOUGH = 2500
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class RefitOptions:
         if self.refit_texts is not None:
             samples["refit texts"] = open_samples(self.refit_texts, "text", reading, strict=False, name="refit texts")
         tell_oddities(samples.values(), watch)
-        if len(samples["refit"]) > 5 * ENOUGH:
+        if len(samples["refit"]) > 2 * ENOUGH:
             watch.note(f"note: {len(samples['refit']):,} inputs to refit on: {ENOUGH:,} are enough, see --limit")
         model = load_to_compute(network, local_device(compute.torch_device), None)
         # A text tower that lost no head needs no prompts.
@@ -128,7 +126,7 @@ class Refitter:
             how = Refitting(ranks=self.ranks, advance=lambda: advance(self.ranks.size))
             return refit(self.material.model, changed, inputs, how)
 
-    def _passes(self, changed: Checkpoint, inputs: Mapping[str, Sequence[Mapping[str, Tensor]]]) -> int:
+    def _passes(self, changed: Checkpoint, inputs: Mapping[str, Sequence[Batch]]) -> int:
         """Returns how often a batch passes a layer that is refitted, in all."""
         passes = 0
         for tower in self.material.checkpoint.spec.towers:
@@ -143,29 +141,19 @@ class Refitter:
             passes += len(inputs[tower.name]) * (tower.layers - first + len(units))
         return passes
 
-    def _inputs(self) -> dict[str, Sequence[Mapping[str, Tensor]]]:
+    def _inputs(self) -> dict[str, Sequence[Batch]]:
         """Returns batches by the tower that reads them."""
-        from hydractl.circuit.objective import prompt_batches
+        import torch
+
+        from hydractl.data.batching import Batch
 
         first, *others = (tower.name for tower in self.material.checkpoint.spec.towers)
-        inputs: dict[str, Sequence[Mapping[str, Tensor]]] = {first: self._batches(self.material.id)}
+        inputs: dict[str, Sequence[Batch]] = {first: self.material.batches(self.material.id, self.batch_size)}
+        prompts = self.material.prompts
+        classes = torch.arange(len(next(iter(prompts.values()), ())))
         for tower in others:
-            prompts = prompt_batches(self.material.prompts, self.batch_size)
-            inputs[tower] = prompts if self.texts is None else self._batches(self.texts)
+            if self.texts is None:
+                inputs[tower] = list(Batch(dict(prompts), None, classes).parts(self.batch_size))
+            else:
+                inputs[tower] = self.material.batches(self.texts, self.batch_size)
         return inputs
-
-    def _batches(self, samples: Samples) -> _InputsOf:
-        return _InputsOf(self.material.batches(samples, self.batch_size))
-
-
-@dataclass(frozen=True)
-class _InputsOf(Sequence[Any]):
-    """The tensors of batches, made when they are asked for."""
-
-    batches: Sequence[Batch]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.batches[index].inputs

@@ -20,7 +20,6 @@ from hydractl.data.reading import OOD_SOURCE, SOURCE, Reading, parse_data_spec, 
 from hydractl.errors import OptionError, OutputError
 from hydractl.inputs.members import Limits
 from hydractl.inputs.models import as_checkpoint
-from hydractl.inputs.refitting import ENOUGH
 from hydractl.inputs.search_data import modality_of, open_material, open_ood_sets
 from hydractl.options import Option, declared, flat, option, with_options
 from hydractl.run_options import Compute, Precision, Seed
@@ -43,6 +42,7 @@ REMEDY = "correct it: its names are those of the options, with _ for -"
 EPOCHS = 10  # that training takes at most where its length is not given
 #: Passes that a step of training takes for a sample, and a refit of a member.
 TRAINED, REFITTED = 3.0, 3.0
+SCORED = 1000  # samples on which units are scored and maps refitted: a build makes many members
 
 
 @dataclass(frozen=True)
@@ -406,7 +406,7 @@ def passes(
     selecting = inside if refitted else _limited((2 * sizes.inside,), limit)
     counted = {"select": (1.0 + budgets * (choice.random or 0)) * selecting}
     if refitted:
-        scored = min(ENOUGH, sizes.inside, limit or ENOUGH)
+        scored = min(SCORED, sizes.inside, limit or SCORED)
         counted["score-heads"] = TRAINED * scored
         counted["prune"] = REFITTED * choice.members * scored * sum(refitted) / len(refitted)
         counted["select"] += choice.members * inside * effort_of(build).untrained

@@ -10,10 +10,10 @@ from hydractl.circuit.score_methods import Deviation, Taylor
 from hydractl.data.reading import Part, Reading, parse_data_spec
 from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.inputs.members import Limits
-from hydractl.inputs.refitting import ENOUGH, RefitOptions
+from hydractl.inputs.refitting import RefitOptions
 from hydractl.inputs.result import Outputs
 from hydractl.ood.ood_scores import BASELINE
-from hydractl.pipeline.build_options import BuildOptions
+from hydractl.pipeline.build_options import SCORED, BuildOptions
 from hydractl.pipeline.stages import Given, Made, Stage
 from hydractl.pipeline.thinning import Family
 from hydractl.steps.calibrate import Calibrate
@@ -26,7 +26,6 @@ from hydractl.steps.select import Candidates, Select
 from hydractl.surgery.prune_methods import AtRandom, ByScores, Spread, UnitCut
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
-SAMPLES = 1000  # that units are scored on
 HYDRA, NETWORK, TRAINED, TEACHER, SOUP = (
     Made(f"{name}.safetensors") for name in ("hydra", "network", "trained", "teacher", "soup")
 )
@@ -63,7 +62,7 @@ def thinned_members(
 
 
 def _unit_scores(build: BuildOptions, method: Taylor | Deviation, reading: Reading, network: Given) -> Stage:
-    reading = replace(reading, limit=min(reading.limit or SAMPLES, SAMPLES))
+    reading = replace(reading, limit=min(reading.limit or SCORED, SCORED))
     compute = replace(build.compute, dtype=None)
     return Stage(ScoreHeads(model=network, method=method, reading=reading, compute=compute, output=SCORES), (SCORES,))
 
@@ -226,7 +225,7 @@ def _members(build: BuildOptions, family: Family) -> Stage:
         output=Made(f"work/{family.name}-{{member}}.safetensors"),
     )
     if family.refit:
-        reading = replace(_reading(build), limit=min(build.reading.limit or ENOUGH, ENOUGH))
+        reading = replace(_reading(build), limit=min(build.reading.limit or SCORED, SCORED))
         step = replace(step, refitting=RefitOptions(_id_data(build, 1)), reading=reading)
     return Stage(step, tuple(_member_files(build, family)))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple, cast
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import LazyTensor, rounded
 from hydractl.circuit.replay import embed
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import InParallel, Ranks, batch_workers
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.model.attention import FusedAttention
@@ -27,8 +29,12 @@ from hydractl.model.encoder import Layer, Place, Tower, scaled
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.linear import Linear
 
-#: How strongly a map stays near its old one, in mean squares of what it reads.
-RIDGE = 1e-3
+#: How strongly a map may stay near its old one, in mean squares of what it reads; by the last its bias alone changes.
+RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, inf)
+#: Parts of the inputs; for the choice of a ridge each measures the maps that are solved on the others.
+FOLDS = 4
+#: Share of the most that a map can say of inputs left out, beyond its bias, with which the least ridge is taken.
+ENOUGH = 0.75
 #: The memory for hidden states between layers; those of further inputs are computed again for each layer.
 HELD_BYTES = 2**31
 #: Directions that what a map reads has less of than the root of this share of its largest: rounding, not numbers.
@@ -36,28 +42,27 @@ SINGULAR = 1e-13
 #: The maps that are refitted.
 OUTPUT, LAST = "attention.o", "mlp.fc2"
 
-Inputs = Mapping[str, Tensor]
-
 
 @dataclass(frozen=True)
 class Refitting:
     """Says how maps are refitted.
 
     Attributes:
-        ridge: 0 or more, see `RIDGE`; with 0 the least change of the old map that solves the least squares.
+        ridge: 0 or more, see `RIDGES`; with 0 the least change of the old map that solves the least squares. None takes
+            for each map the least that serves inputs on which it was not solved, see `choose_ridge`.
         every_mlp: whether the last maps of all MLPs are refitted, not only where units went; members of an ensemble
             then share no MLP.
         ranks: the processes that share the work; the result does not depend on their number.
         advance: called when a batch has passed a layer that is refitted, once for each of its maps.
     """
 
-    ridge: float = RIDGE
+    ridge: float | None = None
     every_mlp: bool = False
     ranks: Ranks = field(default_factory=Ranks)
     advance: Callable[[], None] = lambda: None
 
 
-def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inputs]], how: Refitting) -> Checkpoint:
+def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Batch]], how: Refitting) -> Checkpoint:
     """Returns a network with maps that bring its hidden states near those of another.
 
     Nothing below the first layer in which the two differ changes.
@@ -65,7 +70,7 @@ def refit(target: Hydra, changed: Checkpoint, inputs: Mapping[str, Sequence[Inpu
     Args:
         target: the network before its surgery, of one member.
         changed: what the surgery left of it, of one member.
-        inputs: batches by the name of the tower that reads them, the same on every rank.
+        inputs: batches by the name of the tower that reads them, the same on every rank; labels do not count.
 
     Raises:
         DataError: a tower that differs has no inputs.
@@ -113,6 +118,14 @@ class _States(NamedTuple):
     place: Place | None  # of the pooled tokens
 
 
+class _Rows(NamedTuple):
+    """The tokens of a batch that a map is solved on."""
+
+    read: Tensor  # [n,R], what the map reads
+    missing: Tensor  # [n,D], what it leaves to say
+    sample: Tensor  # [n], the token's sample in the batch
+
+
 @dataclass(eq=False)
 class _Climb:
     """The way up the layers of a tower, with the states of both networks."""
@@ -120,7 +133,7 @@ class _Climb:
     target: Tower
     network: Tower
     first: int  # the layer in which they differ
-    batches: Sequence[Inputs]
+    batches: Sequence[Batch]
     how: Refitting
     in_parallel: InParallel
     held: dict[int, _States] = field(default_factory=dict)  # by batch
@@ -146,13 +159,17 @@ class _Climb:
             if tensor is not None
         }
 
-    def _solve(self, number: int, linear: Linear, rows: Callable[[_States], tuple[Tensor, Tensor]]) -> Linear:
+    def _solve(self, number: int, linear: Linear, rows: Callable[[_States], _Rows]) -> Linear:
         """Gives a map of the network's layer the weights that solve its least squares."""
         ranks, (width, reads) = self.how.ranks, linear.weight.shape
+        folds = FOLDS if self.how.ridge is None else 1
 
         def of_batch(batch: int) -> tuple[_States, Tensor]:
             states = self._states(batch, number)
-            return states, _sums(*rows(states))
+            read, missing, sample = rows(states)
+            part = self.batches[batch].positions.to(sample.device)[sample] % folds  # whatever the size of a batch
+            sums = [_sums(read[part == number], missing[part == number]) for number in range(folds)]
+            return states, torch.stack(sums)
 
         def parts() -> Iterator[Tensor]:
             mine = range(ranks.rank, len(self.batches), ranks.size)
@@ -161,11 +178,12 @@ class _Climb:
                 self.how.advance()
                 yield sums
 
-        total = torch.zeros(reads + 1, reads + 1 + width, dtype=torch.float64, device=linear.weight.device)
+        total = torch.zeros(folds, reads + 1, reads + 1 + width, dtype=torch.float64, device=linear.weight.device)
         sums = ranks.in_turn(parts(), total, len(self.batches))
         if not torch.isfinite(sums).all():
             raise NotFiniteError(f"the network's states in layer {number} are not finite: it cannot be refitted")
-        weight, bias = solve(sums, linear, self.how.ridge)
+        ridge = choose_ridge(sums, linear) if self.how.ridge is None else self.how.ridge
+        weight, bias = solve(sums.sum(0), linear, ridge)
         linear.weight.copy_(ranks.from_rank(weight, 0))
         if linear.bias is not None:
             linear.bias.copy_(ranks.from_rank(bias, 0).view(linear.bias.shape))
@@ -175,7 +193,7 @@ class _Climb:
         """Returns the states at the input of a layer."""
         states = self.held.get(batch)
         if states is None:
-            inputs = {name: tensor.to(self.device) for name, tensor in self.batches[batch].items()}
+            inputs = {name: tensor.to(self.device) for name, tensor in self.batches[batch].inputs.items()}
             x, mask, ids = embed(self.target, inputs)
             other = x if self.first else embed(self.network, inputs).x
             states = _States(0, x, other, mask=mask, place=self.network.place(ids))
@@ -190,8 +208,8 @@ class _Climb:
         if batch in self.held or 2 * states.target.nbytes <= room:
             self.held[batch] = states
 
-    def _attention_rows(self, states: _States) -> tuple[Tensor, Tensor]:
-        """Returns what the output projection reads, `[n,R]`, and what it leaves to say, `[n,D]`."""
+    def _attention_rows(self, states: _States) -> _Rows:
+        """Returns what the output projection reads, and what it leaves to say."""
         whole, layer = self.target.layers[states.layer], self.network.layers[states.layer]
         attention = cast(FusedAttention, layer.attention)
         z = attention.mix(layer.attention_input(states.network), states.mask)
@@ -199,8 +217,8 @@ class _Climb:
         missing = _after_attention(whole, states.target, states.mask) - said
         return self._rows(states, z, missing, layer.attention_scale)
 
-    def _mlp_rows(self, states: _States) -> tuple[Tensor, Tensor]:
-        """Returns what the MLP's last map reads, `[n,U]`, and what it leaves to say, `[n,D]`."""
+    def _mlp_rows(self, states: _States) -> _Rows:
+        """Returns what the MLP's last map reads, and what it leaves to say."""
         whole, layer = self.target.layers[states.layer], self.network.layers[states.layer]
         start, of_whole = (
             _mlp_start(each, _after_attention(each, x, states.mask))
@@ -211,14 +229,17 @@ class _Climb:
         missing = of_whole + scaled(whole.mlp(_mlp_reads(whole, of_whole)), whole.mlp_scale) - said
         return self._rows(states, read, missing, layer.mlp_scale)
 
-    def _rows(self, states: _States, read: Tensor, missing: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Returns the rows `[n,...]` of tokens that count of `[1,B,T,...]`; of the last layer those that are read."""
+    def _rows(self, states: _States, read: Tensor, missing: Tensor, scale: Tensor | None) -> _Rows:
+        """Returns the tokens that count of `[1,B,T,...]`; of the last layer those that are read."""
         if scale is not None:  # where it is 0, the map says nothing whatever it is
             missing = torch.where(scale.view(-1) == 0, 0, missing / scale.view(-1))
+        counts = (
+            torch.ones(read.shape[1:3], dtype=torch.bool, device=read.device) if states.mask is None else states.mask
+        )
         if states.place is not None and states.layer == len(self.network.layers) - 1:
-            return states.place.of(read)[0].flatten(0, 1), states.place.of(missing)[0].flatten(0, 1)
-        counts = ... if states.mask is None else states.mask
-        return read[0][counts].flatten(0, -2), missing[0][counts].flatten(0, -2)
+            read, missing = states.place.of(read), states.place.of(missing)
+            counts = torch.ones(read.shape[1:3], dtype=torch.bool, device=read.device)
+        return _Rows(read[0][counts], missing[0][counts], counts.nonzero()[:, 0])
 
 
 def _after_attention(layer: Layer, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -242,6 +263,24 @@ def _sums(read: Tensor, missing: Tensor) -> Tensor:
     return left.mT @ torch.cat([left, missing.double()], 1)
 
 
+def choose_ridge(sums: Tensor, linear: Linear) -> float:
+    """Returns the least ridge with which maps that are solved on all parts but one say nearly the most of that one.
+
+    A strong ridge brings states nearest to those before, but costs detection; a weak one fails where inputs are few.
+
+    Args:
+        sums: `[K,R+1,R+1+D]`, see `_sums`, of each part of the inputs.
+    """
+    total, said = sums.sum(0), dict.fromkeys(RIDGES, 0.0)
+    for part in sums:
+        for ridge in RIDGES:
+            change, shift = _solved(total - part, linear.bias is not None, ridge)
+            whole = torch.cat([change, shift[:, None]], 1)
+            said[ridge] += float((2 * whole * part[:, len(part) :].mT - whole @ part[:, : len(part)] * whole).sum())
+    constant, most = said[inf], max(said.values())
+    return next(ridge for ridge in RIDGES if said[ridge] - constant >= ENOUGH * (most - constant))
+
+
 def solve(sums: Tensor, linear: Linear, ridge: float) -> tuple[Tensor, Tensor]:
     """Returns the weight `[D,R]` and bias `[D]`, float64, of the least squares whose sums are given.
 
@@ -252,18 +291,27 @@ def solve(sums: Tensor, linear: Linear, ridge: float) -> tuple[Tensor, Tensor]:
     Args:
         sums: `[R+1,R+1+D]`, see `_sums`.
     """
-    reads = linear.weight.shape[1]
+    change, shift = _solved(sums, linear.bias is not None, ridge)
+    old = linear.bias.double().view(-1) if linear.bias is not None else torch.zeros_like(shift)
+    return linear.weight.double() + change, old + shift
+
+
+def _solved(sums: Tensor, biased: bool, ridge: float) -> tuple[Tensor, Tensor]:
+    """Returns the change `[D,R]` of the weight and that of the bias, `[D]`; 0 without a bias."""
+    reads = len(sums) - 1
     count = sums[-1, reads].clamp(min=1)
     squares, products = sums[:reads, :reads], sums[:reads, reads + 1 :]
     means, missing = sums[reads, :reads] / count, sums[reads, reads + 1 :] / count
-    if linear.bias is not None:
+    if biased:
         squares = squares - count * means[:, None] * means
         products = products - count * means[:, None] * missing
-    if ridge and reads and (strength := ridge * squares.diagonal().mean()) > 0:
+    spread = squares.diagonal().mean()
+    if ridge == inf or not reads or spread <= SINGULAR * sums.diagonal()[:reads].mean():  # constant, but for rounding
+        change = torch.zeros_like(products.mT)
+    elif ridge:
+        strength = ridge * spread
         factor = torch.linalg.cholesky(squares + strength * torch.eye(reads).to(squares))
         change = torch.cholesky_solve(products, factor).mT
     else:
         change = (torch.linalg.pinv(squares, rtol=SINGULAR, hermitian=True) @ products).mT
-    shift = missing - change @ means
-    old = linear.bias.double().view(-1) if linear.bias is not None else torch.zeros_like(shift)
-    return linear.weight.double() + change, old + shift
+    return change, (missing - change @ means) * biased

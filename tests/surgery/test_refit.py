@@ -6,19 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, Unit
 from hydractl.checkpoint.tensors import tensor_bytes
+from hydractl.data.batching import Batch
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse, fused_layout
-from hydractl.surgery.refit import Refitting, refit
+from hydractl.surgery.refit import ENOUGH, FOLDS, RIDGES, Refitting, refit
 from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.references import Reference, answers, with_tensors
+
+Array = NDArray[np.float64]
 
 
 def more(inputs: dict[str, Tensor], copies: int = 40) -> dict[str, Tensor]:
@@ -35,17 +39,14 @@ def more(inputs: dict[str, Tensor], copies: int = 40) -> dict[str, Tensor]:
     return made
 
 
-def by_tower(inputs: dict[str, Tensor], size: int = 1000) -> dict[str, list[dict[str, Tensor]]]:
+def by_tower(inputs: dict[str, Tensor], size: int = 1000) -> dict[str, list[Batch]]:
     """Inputs by the tower that reads them, in batches."""
     towers = {
         "vision": {name: x for name, x in inputs.items() if name == "pixel_values"},
         "text": {name: x for name, x in inputs.items() if name != "pixel_values"},
     }
     return {
-        tower: [
-            {name: x[start : start + size] for name, x in tensors.items()}
-            for start in range(0, len(next(iter(tensors.values()), ())), size)
-        ]
+        tower: list(Batch(tensors, None, torch.arange(len(next(iter(tensors.values()), ())))).parts(size))
         for tower, tensors in towers.items()
     }
 
@@ -85,30 +86,56 @@ def test_what_the_others_see_too_is_said_again(reference: Reference, tmp_path: P
     assert refitted.layout == pruned.layout
 
 
-def test_the_solution_is_that_of_least_squares(dense: Checkpoint) -> None:
-    """One layer's output projection and bias, by numpy, near the old ones as the ridge says."""
+def least_squares(read: Array, wanted: Array, old: Array, ridge: float) -> tuple[Array, Array]:
+    """A map and its bias, by numpy, near the old one as the ridge says."""
+    centred = read - read.mean(0)
+    strength = ridge * (centred**2).sum(0).mean()
+    rows = np.concatenate([centred, strength**0.5 * np.eye(read.shape[1])])
+    sides = np.concatenate([wanted - wanted.mean(0) - centred @ old.T, np.zeros((read.shape[1], old.shape[0]))])
+    weight = old + np.linalg.lstsq(rows, sides, rcond=None)[0].T
+    return weight, wanted.mean(0) - weight @ read.mean(0)
+
+
+@pytest.mark.parametrize(("count", "ridge"), [(60, 0.0), (60, 1e-3), (7, None), (60, None), (20, None)])
+def test_the_solution_is_that_of_least_squares(count: int, ridge: float | None, dense: Checkpoint) -> None:
+    """One layer's output projection; without a ridge the one that serves parts best on which it was not solved."""
     torch.manual_seed(0)
-    images, lost = torch.randn(60, 3, 12, 12, dtype=torch.float64), [Head("vision", 2, 0), Head("vision", 2, 3)]
+    images, lost = torch.randn(count, 3, 12, 12, dtype=torch.float64), [Head("vision", 2, 0), Head("vision", 2, 3)]
     target, pruned = from_checkpoint(dense), drop_heads(dense, lost)
-    for ridge in (0.0, 1e-3):
-        batches = by_tower({"pixel_values": images}, size=16)
-        refitted = from_checkpoint(refit(target, pruned, batches, Refitting(ridge=ridge)))
-        layer, whole = from_checkpoint(pruned).vision.layers[2], target.vision.layers[2]
-        with torch.no_grad():
-            x = target.vision.embeddings(images)
-            for below in target.vision.layers[:2]:
-                x = below(x, None)
-            z = layer.attention.mix(layer.attention_input(x), None)[0, :, 0].numpy()  # of the token that is read
-            wanted = whole.attention(whole.attention_input(x), None)[0, :, 0].numpy()
-        old = layer.attention.o.weight.detach().numpy()
-        centred = z - z.mean(0)
-        strength = ridge * (centred**2).sum(0).mean()
-        rows = np.concatenate([centred, strength**0.5 * np.eye(z.shape[1])])
-        sides = np.concatenate([wanted - wanted.mean(0) - centred @ old.T, np.zeros((z.shape[1], old.shape[0]))])
-        weight = old + np.linalg.lstsq(rows, sides, rcond=None)[0].T
-        new = refitted.vision.layers[2].attention.o
-        np.testing.assert_allclose(new.weight.detach(), weight, atol=1e-10)
-        np.testing.assert_allclose(new.bias.detach()[0], wanted.mean(0) - weight @ z.mean(0), atol=1e-10)
+    batches = by_tower({"pixel_values": images}, size=16)
+    refitted = from_checkpoint(refit(target, pruned, batches, Refitting(ridge=ridge)))
+    layer, whole = from_checkpoint(pruned).vision.layers[2], target.vision.layers[2]
+    with torch.no_grad():
+        x = target.vision.embeddings(images)
+        for below in target.vision.layers[:2]:
+            x = below(x, None)
+        z = layer.attention.mix(layer.attention_input(x), None)[0, :, 0].numpy()  # of the token that is read
+        wanted = whole.attention(whole.attention_input(x), None)[0, :, 0].numpy()
+    old = layer.attention.o.weight.detach().numpy()
+    if ridge is None:
+        part, missing = np.arange(count) % FOLDS, wanted - z @ old.T - layer.attention.o.bias.detach().numpy()
+        said = dict.fromkeys(RIDGES, (missing**2).sum())
+        for each in RIDGES:
+            for out in range(FOLDS):
+                weight, bias = least_squares(z[part != out], wanted[part != out], old, min(each, 1e12))
+                said[each] -= ((wanted - z @ weight.T - bias)[part == out] ** 2).sum()
+        most, least = max(said.values()), said[RIDGES[-1]]
+        ridge = next(each for each in RIDGES if said[each] - least >= ENOUGH * (most - least))
+        assert ridge == {7: 1.0, 20: 0.1, 60: 1e-3}[count]  # less the more inputs there are
+    weight, bias = least_squares(z, wanted, old, ridge)
+    new = refitted.vision.layers[2].attention.o
+    np.testing.assert_allclose(new.weight.detach(), weight, atol=1e-10)
+    np.testing.assert_allclose(new.bias.detach()[0], bias, atol=1e-10)
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_inputs_that_are_all_alike_change_the_bias_alone(count: int, dense: Checkpoint) -> None:
+    images = torch.full((count, 3, 12, 12), 0.3, dtype=torch.float64)
+    pruned = drop_heads(dense, [Head("vision", 2, 0)])
+    refitted = refit(from_checkpoint(dense), pruned, by_tower({"pixel_values": images}, size=4), Refitting())
+    expected = answers(dense, {"pixel_values": images})
+    assert_close(answers(refitted, {"pixel_values": images}), expected, rtol=0, atol=1e-10)
+    assert same(refitted, pruned, "vision.layers.2.attention.o.weight")
 
 
 def test_nothing_changes_where_nothing_went(dense: Checkpoint) -> None:
