@@ -151,12 +151,13 @@ def _known(model: ModelLike) -> Known:
     task = find_task(spec.task)
     if (fit := checkpoint.calibration.fit) is None:
         raise OptionError(f"{checkpoint.name}: has no typicality to watch: run `hydractl calibrate` on it first")
-    calibration, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
-    if (least := checkpoint.calibration.answered_from) is not None:  # others answer with other labels
-        calibration = hashlib.sha256(json.dumps([calibration, least]).encode()).hexdigest()
+    calibration = checkpoint.calibration
+    numbers, quantiles, layers = _numbers(checkpoint) if file is None else _numbers_of_graph(file)
+    # Others answer with other confidences, flags or labels, which a stream may not mix.
+    conditions = [numbers, spec.task, fit.to_json(), calibration.divisor, calibration.answered_from]
     names = tuple(checkpoint.labels or (f"LABEL_{at}" for at in range(spec.classes or 0)))
     return Known(
-        calibration=calibration,
+        calibration=hashlib.sha256(json.dumps(conditions).encode()).hexdigest(),
         # Samples of shifted data count too, but a file does not say how many: fewer are the safe side.
         scale=Scale(max(fit.samples, quantiles), quantiles),
         accept=fit.accept,
@@ -177,5 +178,5 @@ def _numbers(checkpoint: Checkpoint) -> tuple[str, int, int]:
 
 def _numbers_of_graph(file: OnnxFile) -> tuple[str, int, int]:
     """Returns the same of a graph, which names its quantiles alone; no two fits have the same."""
-    identity = hashlib.sha256(json.dumps(list(file.quantiles)).encode()).hexdigest()
-    return identity, len(file.quantiles), file.checkpoint.spec.towers[0].layers if PROFILE in file.outputs else 0
+    layers = file.checkpoint.spec.towers[0].layers if PROFILE in file.outputs else 0
+    return json.dumps(list(file.quantiles)), len(file.quantiles), layers

@@ -2,6 +2,7 @@ import json
 import re
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 import hydractl as library
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
+from hydractl.inputs.models import as_checkpoint
 from tests.cli.conftest import HYDRACTL, Command, half_known, save_images, save_vit
 
 
@@ -125,6 +127,12 @@ def test_states_of_other_models_and_damaged_ones_are_refused(here: Path, place: 
     library.calibrate(place / "vit", id_data=place / "stripes", output="other")
     with pytest.raises(ArtifactError, match="another calibration"):
         library.monitor("other", "today", state="state.json")
+    same = as_checkpoint("model")
+    assert same.calibration.ood is not None
+    accepting = replace(same.calibration.ood, fit=replace(same.calibration.ood.fit, accept=0.7))
+    for change in ({"temperature": 2.0}, {"ood": accepting}):  # on the same numbers of the OOD score
+        with pytest.raises(ArtifactError, match="another calibration"):
+            library.Monitor(replace(same, calibration=replace(same.calibration, **change)), state="state.json")
     good = Path("state.json").read_text()
     for bad in ("", "[]", good[:-9], good.replace('"seen": 60', '"seen": 61'), good.replace("monitor", "circuit")):
         Path("bad.json").write_text(bad)
