@@ -121,8 +121,12 @@ class Numbers(Task):
             return None
         if answers.truth.dtype.kind != "f":
             return self._labels.table(answers)
+        return self._number_table(answers)
+
+    def _number_table(self, answers: Answers) -> NumberTable:
+        labels = answers.labelled[1].astype(np.float64)
         columns = self._numbers(answers.logits, answers.calibration.divisor, answers.calibration.intervals)
-        return NumberTable(labels=answers.truth, **columns)
+        return NumberTable(labels=labels, **columns)
 
     def metrics(self, table: Any) -> dict[str, Any]:
         if not isinstance(table, NumberTable):
@@ -146,8 +150,9 @@ class Numbers(Task):
         return None if table.low is None else np.asarray(_held(table).all(-1))
 
     def trials(self, answers: Answers) -> Iterator[Trials]:
-        intervals, fit, table = answers.calibration.intervals, answers.calibration.fit, self.table(answers)
-        if intervals is not None and fit is not None and isinstance(table, NumberTable):
+        intervals, fit = answers.calibration.intervals, answers.calibration.fit
+        if intervals is not None and fit is not None and answers.truth is not None:
+            table = self._number_table(answers)  # of labels 0 and 1 too
             chance = by_ranks(fit.samples // 2, intervals.share)  # half of the samples fit the width
             for held, name in zip(_held(table).T, answers.names, strict=True):
                 yield Trials("interval", intervals.share, held, name if len(answers.names) > 1 else "", chance)

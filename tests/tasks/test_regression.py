@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 import hydractl
 import hydractl.auto
-from hydractl.checkpoint.calibration import Calibration, Intervals
+from hydractl.checkpoint.calibration import Calibration, FittedOod, Intervals, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
@@ -53,6 +53,16 @@ def test_worked_out_by_hand() -> None:
     )
     assert by_sigmoid.values.item() == pytest.approx(0.7) and by_sigmoid.spread.item() == pytest.approx(0.2)
     assert (by_sigmoid.low.item(), by_sigmoid.high.item()) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_intervals_are_checked_on_labels_of_0_and_1_too(kind: type) -> None:
+    fitted = Calibration(
+        intervals=Intervals(0.9, (0.0,), (0.1,), (3.0,)), ood=FittedOod(OodFit("msp", samples=99, accept=0.95), {})
+    )
+    task, logits, labels = find_task("text-probability"), np.array([[[log(4)], [0.0]]]), np.ones((2, 1), kind)
+    labelled = Answers(task=task, member_logits=logits, truth=labels, calibration=fitted)  # 0.8 and 0.5, 0.3 each way
+    assert [(each.promise, each.kept.tolist()) for each in task.trials(labelled)] == [("interval", [True, False])]
 
 
 def test_losses_are_those_of_transformers() -> None:
