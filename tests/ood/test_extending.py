@@ -18,6 +18,8 @@ section = page.split("## An OOD score")[1].split("\\n## ")[0]
 names = {}
 for block in re.findall(r"```python\\n(.*?)```", section, re.S):
     exec(block, names)
+sure = names["Outputs"](names["torch"].tensor([[[200.0, 0.0]]]))
+assert names["doubt"]({}, sure).tolist() == [0.0]  # no NaN where p is 0
 ood_scores.OOD_SCORES += (names["CENTRE"],)
 
 import onnxruntime, torch
