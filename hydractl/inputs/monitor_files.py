@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,17 @@ class Seen(NamedTuple):
 
     name: str
     answer: OneAnswer
+    classes: tuple[str, ...] | None = None  # which it was chosen from; None where nothing names them
+
+    def is_right(self, label: str, where: str) -> bool:
+        """Returns whether the answer is the class that a label names.
+
+        Raises:
+            DataError: it names none.
+        """
+        if self.classes is None:
+            return folded(label) == folded(str(self.answer.label))
+        return spelled(label, self.classes, where) == self.answer.label
 
 
 def saved_lines(path: Path) -> Iterator[str]:
@@ -78,7 +90,8 @@ class AnswerReader:
                 continue
             try:
                 if not self._goes_on(row):
-                    yield Seen(str(row.get("input", number)), _answer(row, self.known))
+                    classes = _classes(row) if self.known.classes is None else self.known.classes
+                    yield Seen(str(row.get("input", number)), _answer(row, self.known, classes), classes)
             except (KeyError, TypeError, ValueError) as error:
                 raise DataError(
                     f"{self.where}: row {number}: {_problem(error)}: give predictions of a calibrated model, as "
@@ -116,10 +129,15 @@ def _separator(line: str) -> str:
     return "\t" if "\t" in line else ","
 
 
-def _answer(row: Mapping[str, Any], model: Known) -> OneAnswer:
+def _classes(row: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Returns the classes whose probabilities a row holds; None if it holds none, as that of a pipe."""
+    return tuple(row.get("probabilities") or (name[2:-1] for name in row if str(name).startswith("p("))) or None
+
+
+def _answer(row: Mapping[str, Any], model: Known, classes: tuple[str, ...] | None) -> OneAnswer:
     layers = row.get("profile") or [row.get(f"typicality(layer {at})") for at in range(model.layers)]
     profile = np.array(layers, dtype=np.float64) if model.layers and None not in layers else None
-    answer = model.task.read_row(row, model.classes)
+    answer = model.task.read_row(row, classes)
     return answer._replace(typicality=share_of(row, "typicality"), profile=profile)
 
 
@@ -130,11 +148,29 @@ def _problem(error: Exception) -> str:
 LABEL = "label"
 
 
-def read_labels(path: Path, classes: Sequence[str] | None) -> dict[str, str]:
+def spelled(label: str, classes: tuple[str, ...], where: str) -> str:
+    """Returns the class that a label in a table names, ignoring case, `_` and `-`.
+
+    Raises:
+        DataError: it names none.
+    """
+    called = _called(classes)
+    if (name := called.get(composed(label), called.get(folded(label)))) is None:
+        known = shortened(", ".join(classes), 80)
+        raise DataError(f"{where}: {shortened(label, 40)} is not among the classes: give {known}")
+    return name
+
+
+@lru_cache(maxsize=1)
+def _called(classes: tuple[str, ...]) -> Mapping[str, str]:
+    return {folded(name): name for name in classes} | {name: name for name in classes}
+
+
+def read_labels(path: Path, classes: tuple[str, ...] | None) -> dict[str, str]:
     """Returns the labels in a table by the inputs in its first column; rows without a label are left out.
 
     Args:
-        classes: the model's, which labels name, ignoring case, `_` and `-`; None if they may change.
+        classes: the model's, which labels name; None if they may change.
 
     Raises:
         DataError: the table cannot be read, has no column `label`, or names something else.
@@ -148,12 +184,7 @@ def read_labels(path: Path, classes: Sequence[str] | None) -> dict[str, str]:
         raise DataError(f"{path}: has the columns {', '.join(names)}: give inputs in the first, classes in `{LABEL}`")
     labels = {row[names[0]]: row[LABEL].strip() for row in rows if (row[LABEL] or "").strip()}
     if classes is not None:
-        called = {folded(name): name for name in classes} | {name: name for name in classes}
-        spelled = {label: called.get(composed(label), called.get(folded(label))) for label in labels.values()}
-        if strange := [label for label, name in spelled.items() if name is None]:
-            known = shortened(", ".join(classes), 80)
-            raise DataError(f"{path}: {shortened(strange[0], 40)} is not among the classes: give {known}")
-        labels = {name: spelled[label] or label for name, label in labels.items()}
+        labels = {name: spelled(label, classes, str(path)) for name, label in labels.items()}
     # A file may be named as seen from the table or as `predict` names it.
     files = {os.path.abspath(path.parent / name): label for name, label in labels.items()}
     return {**files, **labels}

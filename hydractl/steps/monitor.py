@@ -161,7 +161,7 @@ class MonitorInputs:
         monitor.merge(self.merge)
         before = monitor.streams[0].labelled
         for chunk in self._seen(monitor, watch):
-            _add(monitor, chunk, labels)
+            self._add(monitor, chunk, labels)
             if self.state is not None and STDIN in several(self.inputs):  # which may never end
                 monitor.save(self.state)
         if labels and monitor.streams[0].labelled == before:
@@ -226,7 +226,8 @@ class MonitorInputs:
         predictions = step.run(watch)
         assert isinstance(predictions, Predictions)  # no output is given
         names = (predictions.inputs[place] for place in predictions.good)
-        return [Seen(name, answer) for name, answer in zip(names, predictions.each(), strict=True)]
+        answers = zip(names, predictions.each(), strict=True)
+        return [Seen(name, answer, predictions.classes) for name, answer in answers]
 
     @cached_property
     def _running(self) -> Any:
@@ -234,16 +235,14 @@ class MonitorInputs:
 
         return predictor(self.model, self.compute, self.reading)
 
+    def _add(self, monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> None:
+        """Adds answers, and whether those with labels are right."""
+        from hydractl.inputs.monitor_files import label_of
 
-def _add(monitor: Monitor, chunk: Sequence[Seen], labels: Mapping[str, str]) -> None:
-    """Adds answers, and whether those with labels are right."""
-    from hydractl.inputs.monitor_files import label_of
-
-    answers = [monitor.known.watched(seen.answer) for seen in chunk]
-    monitor.add(answers)
-    for seen, answer in zip(chunk, answers, strict=True):
-        if (label := label_of(seen.name, labels)) is not None:
-            monitor.streams[0].label(label == answer.label)
+        monitor.add([monitor.known.watched(seen.answer) for seen in chunk])
+        for seen in chunk:
+            if (label := label_of(seen.name, labels)) is not None:
+                monitor.streams[0].label(seen.is_right(label, str(self.labels)))
 
 
 monitor = function(MonitorInputs)

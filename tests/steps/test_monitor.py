@@ -4,6 +4,7 @@ import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from PIL import Image
 import hydractl as library
 from hydractl.errors import ArtifactError, DataError, OptionError, OutputError
 from hydractl.inputs.models import as_checkpoint
-from tests.cli.conftest import HYDRACTL, Command, half_known, save_images, save_vit
+from tests.cli.conftest import HYDRACTL, Command, half_known, save_clip, save_images, save_vit
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,24 @@ def test_labels_of_some_inputs_give_their_accuracy(here: Path) -> None:
     expected = np.mean([name.split("/")[-2] == label for name, label in rows])
     assert right.labelled == 12 and right.right.value == expected
     assert right.right.low < expected < right.right.high
+
+
+def test_labels_name_the_classes_that_a_zero_shot_model_was_given(here: Path) -> None:
+    library.calibrate(save_clip(here / "clip"), id_data="stripes", output="c", classes=["a-cat", "owl"])
+    predicted = library.predict("c", "today", classes=["a-cat", "owl"])
+    Path("a.csv").write_text(predicted.to_csv())
+    Path("a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in predicted.to_json()["predictions"]))
+    Path("a.tsv").write_text("\n".join([*predicted.lines(), ""]))  # names no class that is not answered
+    rows = zip(predicted.inputs, predicted.labels, strict=True)
+    Path("right.csv").write_text("x,label\n" + "".join(f"{name},{label.upper()}\n" for name, label in rows))
+    Path("wrong.csv").write_text("x,label\n" + "".join(f"{name},zebra\n" for name in predicted.inputs))
+    for inputs in ("today", "a.csv", "a.jsonl", "a.tsv"):
+        asked: dict[str, Any] = {"inputs": inputs, "classes": ["a-cat", "owl"] if inputs == "today" else None}
+        right = library.monitor("c", **asked, labels="right.csv").findings.right
+        assert right is not None and right.value == 1, inputs
+        if inputs != "a.tsv":
+            with pytest.raises(DataError, match=r"wrong\.csv: zebra is not among the classes: give a-cat, owl"):
+                library.monitor("c", **asked, labels="wrong.csv")
 
 
 def test_no_accuracy_is_estimated_for_images_of_no_class(hydractl: Command, here: Path) -> None:
