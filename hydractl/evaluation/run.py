@@ -148,8 +148,8 @@ def by_head(head: OodHead, answers: Answers, _table: Any = None) -> FloatArray:
     """Returns the scores `[N]` of answers by the score that a file brings."""
     if answers.ood_score is not None:
         return answers.ood_score.astype(np.float64)
-    if head.row.reads == "layers":
-        raise DataError("these predictions were saved without `ood_score`: save them again, or name an `ood_score`")
+    if not head.computes:
+        raise DataError("these predictions were saved without their scores: save them again, or name an `ood_score`")
     state = {name: tensor.cpu().double() for name, tensor in head.named_buffers()}
     return score_samples(head.row, state, answers.to_score(), answers.calibration.divisor)
 

@@ -71,6 +71,11 @@ class OodHead(nn.Module):
         for name, tensor in state.items():
             self.register_buffer(name, tensor, persistent)
 
+    @property
+    def computes(self) -> bool:
+        """False if it holds quantiles alone, so that the scores come with the answers."""
+        return self.row.axes.keys() <= dict(self.named_buffers()).keys()
+
     @classmethod
     def of(cls, fitted: FittedOod, device: torch.device | str, dtype: torch.dtype) -> OodHead:
         """Returns the head for a network of this dtype, in float32 at least."""

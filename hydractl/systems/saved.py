@@ -274,18 +274,18 @@ class SavedPredictions:
         # The baseline counts classes that nothing here can be compared with; a monitor alone reads it.
         fit, path = replace(self.about.ood, baseline=None), self.folder / f"{OWN_SCORE}.safetensors"
         row = find_ood_score(fit.score)
-        names = [QUANTILES] if row.reads == "layers" else list(row.stored)
-        tensors = {name: torch.from_numpy(array) for name, array in read_arrays(path, names).items()}
+        tensors = {name: torch.from_numpy(array) for name, array in read_arrays(path, row.stored).items()}
+        if QUANTILES in tensors and row.axes and (row.reads == "layers" or not row.axes.keys() & tensors.keys()):
+            return OodHead(fit, {QUANTILES: tensors[QUANTILES].double()})  # the scores lie beside the logits
+        shapes = (tensors[name].shape for name, axes in row.axes.items() if axes.startswith("MD") and name in tensors)
+        members, width = (*next(shapes, (1, 0)), 0, 0)[:2]
         fitted = FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()})
-        if row.reads == "layers" and QUANTILES in tensors:  # the scores lie beside the logits
-            return OodHead(fit, {QUANTILES: tensors[QUANTILES].double()})
-        members, width = (*tensors["center"].shape, 0, 0)[:2] if "center" in tensors else (1, 0)
         fitted.verify(str(path), {"M": members, "C": len(self.labels or ()), "D": width})
         return OodHead.of(fitted, "cpu", torch.float64)
 
     @property
     def scores_itself(self) -> bool:
-        return self.ood_head is not None and self.ood_head.row.reads == "layers"
+        return self.ood_head is not None and not self.ood_head.computes
 
     def samples(self, key: SetKey) -> int:
         return self.sets[self._own(key)]
@@ -295,9 +295,8 @@ class SavedPredictions:
         path = self.files[self._own(key)]
         answers = read_answers(path, key, reads)
         if key.has_labels and answers.truth is None and answers.correct is None:
-            alone = answers.member_logits is None
-            remedy = "`correct`: add true or false, one" if alone else "labels: add `labels`, one whole number"
-            raise DataError(f"{path}: holds no {remedy} per sample")
+            lacking = "correct, true or false" if answers.member_logits is None else "labels, a whole number"
+            raise DataError(f"{path}: does not say what is right: add an array {lacking} for each sample")
         on_batch(self.samples(key))
         return replace(answers, classes=self.labels, calibration=self.calibration)
 

@@ -32,10 +32,13 @@ hydractl.calibrate("vit", id_data="data", ood_score="centre", output="warm")
 model, pixels = hydractl.load("warm"), torch.randn(2, 3, 8, 8)
 with torch.no_grad():
     output = model(pixel_values=pixels)
-expected = (output.features[0] - model.ood_head.center[0]).norm(dim=-1)
+expected = (output.features[0] - model.ood_head.mean[0]).norm(dim=-1)
 assert_close(output.ood_score, expected)
 found = hydractl.predict("warm", "data")
 assert json.dumps(found.to_json()) and (found.typicality > 0).all()
+sets = {"id_data": "fresh", "ood_data": {"odd": "odd"}}
+report = hydractl.evaluate({"m": "warm"}, **sets, save_logits="saved").models["m"]
+assert hydractl.evaluate({"m": "predictions:saved/m"}).models["m"]["ood"] == report["ood"]
 graph.write_onnx(model, Path("m.onnx"))
 session = onnxruntime.InferenceSession("m.onnx")
 (exported,) = session.run(["ood_score"], {"pixel_values": pixels.numpy()})
@@ -47,5 +50,6 @@ def test_the_row_of_the_manual_is_fitted_stored_predicted_and_exported(tmp_path:
     save_vit(tmp_path / "vit", 0)
     half_known(tmp_path / "vit", save_images(tmp_path / "data", count=30, seed=1))
     save_images(tmp_path / "odd", count=12, seed=2)
+    save_images(tmp_path / "fresh", count=12, seed=3)
     done = subprocess.run([sys.executable, "-c", ADDED], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -53,6 +53,16 @@ def test_scores_of_features_need_its_source(pair: tuple[Checkpoint, Path], tmp_p
         library.evaluate(str(pair[1]), id_data=images, calib_data=held_out, ood_score="mahalanobis")
 
 
+def test_a_fitted_score_is_read_back_from_what_was_saved(pair: tuple[Checkpoint, Path], tmp_path: Path) -> None:
+    images = [save_images(tmp_path / str(seed), seed=seed) for seed in (0, 1, 2)]
+    fitted = library.calibrate(pair[0], id_data=images[2], ood_score="mahalanobis").checkpoint
+    library.export(fitted, output=tmp_path / "m.onnx")
+    sets = {"id_data": images[0], "ood_data": {"odd": images[1]}}
+    report = library.evaluate({"m": tmp_path / "m.onnx"}, **sets, save_logits=tmp_path / "saved").models["m"]
+    again = library.evaluate({"m": f"predictions:{tmp_path}/saved/m"}).models["m"]
+    assert again["ood"] == report["ood"]
+
+
 def test_options_of_a_network_of_torch_are_refused(pair: tuple[Checkpoint, Path]) -> None:
     for option in ({"dtype": "bf16"}, {"classes": ["a", "b"]}, {"device": "cuda"}):
         with pytest.raises(OptionError, match=f"`{next(iter(option))}`"):
