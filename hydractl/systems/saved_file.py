@@ -33,7 +33,7 @@ Arrays = Mapping[str, NDArray[Any]]
 def read_arrays(path: Path, names: Collection[str]) -> Arrays:
     """Returns the arrays of a file that have one of the names."""
     try:
-        if path.suffix == ".npz":
+        if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in names if name in file}
         else:
@@ -70,16 +70,17 @@ def _answers(arrays: Arrays, task: Task) -> Answers:
         confidence = check_scores(confidence, "confidence")
     if logits is None:
         if confidence is None:
-            raise DataError("expected `logits`, `probabilities` or `confidence`")
+            raise DataError("holds no logits, probabilities or confidence: add an array of one of these names")
         if correct is not None and (correct.shape != confidence.shape or not np.isin(correct, (0, 1)).all()):
             raise DataError(f"correct of shape {correct.shape}: expected {len(confidence)} of true and false")
         right = None if correct is None else correct.astype(bool)
         return Answers(task=task, member_logits=None, confidence=confidence, correct=right)
     if correct is not None:
-        raise DataError("holds `correct` beside logits, which say what is right: leave it out")
+        raise DataError("holds correct beside logits, which say what is right: leave correct out")
     if confidence is not None and len(confidence) != logits.shape[1]:
         raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
-    truth = labels if labels is None or labels.ndim == 2 else check_labels(logits, labels)
+    sets = labels is not None and labels.ndim == 2 and task is not SAVED
+    truth = labels if labels is None or sets else check_labels(logits, labels)
     answers = Answers(task=task, member_logits=logits, truth=truth, confidence=confidence, places=arrays.get("places"))
     odd = arrays.get("ood_score")
     if odd is not None and len(odd := check_scores(odd, "ood_score")) != len(answers):
@@ -90,7 +91,7 @@ def _answers(arrays: Arrays, task: Task) -> Answers:
 def _logits(arrays: Arrays, least: int) -> Logits | None:
     """Returns the logits `[M,N,C]`, or the logarithms of the probabilities; C is `least` or more."""
     if "probabilities" in arrays and "logits" in arrays:
-        raise DataError("holds `logits` and `probabilities`: expected one of them")
+        raise DataError("holds logits and probabilities: leave one of them out")
     values = arrays.get("logits", arrays.get("probabilities"))
     if values is None:
         return None
@@ -107,7 +108,7 @@ def _logits(arrays: Arrays, least: int) -> Logits | None:
 def _features(arrays: Arrays, answers: Answers) -> Logits:
     if "features" not in arrays:
         raise DataError(
-            "holds no features: save the predictions again by an evaluation with this OOD score, add `features`, or "
+            "holds no features: save the predictions again by an evaluation with this OOD score, add features, or "
             "choose a score that reads logits"
         )
     _require_floats("features", arrays["features"])

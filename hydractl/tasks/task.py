@@ -554,7 +554,7 @@ class Answers:
     def logits(self) -> Logits:
         """The members' logits; raises DataError where only a confidence was saved."""
         if self.member_logits is None:
-            raise DataError("saved confidences hold no logits to fit to: save `logits` as well")
+            raise DataError("saved confidences hold no logits to fit to: save logits as well")
         return self.member_logits
 
     def to_score(self) -> FitSamples:

@@ -59,19 +59,19 @@ def test_a_confidence_scores_errors_and_ood_as_scikit_learn_does(alone: str, tmp
 def test_a_temperature_is_fitted_on_logits(alone: str) -> None:
     folder = Path(alone.removeprefix("predictions:"))
     np.savez(folder / "calibration.npz", confidence=CONFIDENCE, correct=CORRECT)
-    with pytest.raises(DataError, match="save `logits` as well"):
+    with pytest.raises(DataError, match="save logits as well"):
         evaluate(alone, temperature="fit")
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"confidence": CONFIDENCE}, "holds no `correct`: add true or false, one per sample"),
+        ({"confidence": CONFIDENCE}, "does not say what is right: add an array correct, true or false for each"),
         ({"confidence": CONFIDENCE[:3], "correct": CORRECT}, "correct of shape .40.*: expected 3 of true and false"),
         ({"confidence": CONFIDENCE[None], "correct": CORRECT}, "confidence of shape .1, 40."),
         ({"confidence": CONFIDENCE.astype(np.float16), "correct": CORRECT}, "half precision"),
-        ({"logits": LOGITS, "labels": LABELS, "correct": CORRECT}, "`correct` beside logits"),
-        ({"correct": CORRECT}, "expected `logits`, `probabilities` or `confidence`"),
+        ({"logits": LOGITS, "labels": LABELS, "correct": CORRECT}, "holds correct beside logits"),
+        ({"correct": CORRECT}, "holds no logits, probabilities or confidence: add"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:

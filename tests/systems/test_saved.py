@@ -45,7 +45,8 @@ def test_an_outside_method_joins_with_npz_of_logits_or_probabilities(tmp_path: P
         folder = tmp_path / name
         (folder / "ood" / "far").mkdir(parents=True)
         np.savez(folder / "id.npz", labels=LABELS.astype(">i2"), **{name: array})
-        np.savez(folder / "ood" / "far" / "noise.npz", **{name: array[0]})
+        with (folder / "ood" / "far" / "noise.NPZ").open("wb") as file:
+            np.savez(file, **{name: array[0]})
         tables.append(measure(folder).tables)
         assert list(tables[-1]) == [ID, SetKey("ood", "noise", "far")]
     for key in tables[0]:
@@ -80,7 +81,7 @@ def changed(array: np.ndarray, value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("features", LOGITS, "expected `logits`, `probabilities`"),
+        ("features", LOGITS, "holds no logits, probabilities or confidence: add"),
         ("logits", LOGITS[0, 0], "expected .members, samples, classes"),
         ("logits", LOGITS.astype(np.float16), "float16: expected float32 or float64"),
         ("logits", LOGITS[..., :1], "at least two"),
@@ -98,7 +99,9 @@ def test_numbers_that_cannot_be_are_refused_by_file_and_sample(
     assert str(raised.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("labels", [LABELS[:5], LABELS.astype(float), LABELS + 1])
+@pytest.mark.parametrize(
+    "labels", [LABELS[:5], LABELS.astype(float), LABELS + 1, LABELS[:, None], np.eye(6, 3, dtype=int)]
+)
 def test_labels_that_cannot_be_are_refused(tmp_path: Path, labels: np.ndarray) -> None:
     np.savez(tmp_path / "id.npz", logits=LOGITS, labels=labels)
     with pytest.raises(DataError, match=r"id\.npz: .*label"):
