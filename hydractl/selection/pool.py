@@ -53,8 +53,8 @@ class CandidatePool:
         return [self.checkpoint(candidate) for candidate in chosen if candidate >= len(self.dropped)]
 
     def fused(self, chosen: Sequence[int]) -> Checkpoint:
-        """Returns the network that some candidates make together."""
-        return together([self.checkpoint(candidate) for candidate in chosen])
+        """Returns the network that some candidates make together, each with all of its own weights, as measured."""
+        return together([self.checkpoint(candidate) for candidate in chosen], ["all"])
 
     def cost(self, chosen: Sequence[int]) -> int:
         """Returns the multiply-adds of that network for one sample, as published."""

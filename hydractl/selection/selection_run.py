@@ -149,7 +149,7 @@ class CandidateNetworks:
             dropped: what each candidate lacks of its heads.
             prompts: batches of class prompts, of a zero-shot model.
         """
-        self.model, self.size, self.dtype, self.temperature = model, len(dropped), _dtype(model), model.temperature
+        self.model, self.size, self.dtype = model, len(dropped), _dtype(model)
         self.towers: dict[str, _Tower] = {tower.name: _Tower(model, tower.name, dropped) for tower in model.spec.towers}
         self.prompts: list[Tensor] = []  # [1,C,P] of each candidate
         if prompts:
@@ -191,8 +191,7 @@ class MemberNetworks:
         Args:
             model: as fused with everything kept separate that differs.
         """
-        self.model, self.size = model.optimize_for_inference(), model.members
-        self.dtype, self.temperature = _dtype(model), model.temperature
+        self.model, self.size, self.dtype = model.optimize_for_inference(), model.members, _dtype(model)
 
     @property
     def classes(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.artifacts import Artifact, write_json
 from hydractl.bounds import MEMBERS, whole
+from hydractl.checkpoint.calibration import Calibration
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
@@ -198,6 +199,8 @@ class Select:
             origin = {**origin_of(network, options), "search_data": seen}
             fused = pool.fused(chosen)
             fused = with_provenance(fused, "select", [network, *pool.files_among(chosen)], {**options, SEEN: seen})
+            if self.objective == "nll":  # at this temperature they were chosen
+                fused = replace(fused, calibration=Calibration(network.calibration.temperature))
             selected = Selected(selection_json(outcome, pool, self.objective, origin), fused, output, hydra)
             if ranks.leads:
                 selected.write(self.force)

@@ -64,24 +64,15 @@ def fuse(
 
 
 def fused_layout(members: Sequence[Checkpoint], marks: Sequence[Mapping[str, bytes]]) -> Layout:
-    """Returns the layout that `fuse` gives members of one member each, which keep all MLP units, by default.
+    """Returns the layout of members of one member each, which keep all MLP units, fused with everything separate.
 
     Args:
         marks: of each member, a mark of each tensor's numbers, by name; no tensor is read.
     """
-    first = members[0]
-    separate = parse_separate(("text",) if first.spec.prompted else ())
-
-    def alike(name: str) -> bool:
-        return len({mark[name] for mark in marks}) == 1
-
-    shared = {
-        name
-        for names in _together(first.spec)
-        if all(map(alike, names)) or (_merges(first, names[0], separate) and not _refitted(names[0], alike))
-        for name in names
-    }
-    return side_by_side(first.spec, [member.layout for member in members], frozenset(shared))
+    spec = members[0].spec
+    alike = {name for name in marks[0] if len({mark.get(name) for mark in marks}) == 1}
+    shared = frozenset(name for names in _together(spec) if alike.issuperset(names) for name in names)
+    return side_by_side(spec, [member.layout for member in members], shared)
 
 
 def soup(checkpoints: Sequence[Checkpoint], dtype: torch.dtype | None = None) -> Checkpoint:

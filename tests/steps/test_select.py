@@ -1,13 +1,17 @@
 """Selecting members: Python and the command line choose alike, and nothing of it leaks into an evaluation."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import hydractl
-from hydractl.families.load import read_checkpoint
+from hydractl.checkpoint.calibration import Calibration
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.selection.selection_run import Store
 from tests.cli.conftest import Command, interrupt_at, save_circuit
 
@@ -55,9 +59,17 @@ def test_shares_are_of_the_heads_above_a_trunk() -> None:
         assert all(head["layer"] == 1 for member in found["members"] for head in member["dropped"] if trunks)
 
 
-def test_files_are_candidates(run: Command) -> None:
+def test_trained_files_and_a_temperature_are_written_as_they_were_measured(run: Command) -> None:
+    warm = replace(read_checkpoint("vit"), calibration=Calibration(2.5))
+    write_checkpoint(warm, Path("warm"), force=False)
     for seed in (0, 1):
-        hydractl.prune("vit", method="random", budget=2, seed=seed, output=f"m{seed}")
-    asked = ("--id-data=pets", "--objective=nll", "--members=3")
-    run("select", "vit", "m0", "m1", *asked, "--hydra=hydra", "--output=s.json")
+        settings = {"lr": 1e-2, "steps": 3, "batch": 4, "warmup": 0}
+        hydractl.finetune(["vit"], train_data="pets", settings=settings, seed=seed, output=f"m{seed}")
+    run("select", "warm", "m0", "m1", "--id-data=pets", "--members=3", "--hydra=hydra", "--output=s.json", code=0)
     assert {member["candidate"] for member in written()["members"]} == {"dense", "m0", "m1"}
+    model, last = hydractl.load("hydra"), written()["curve"][-1]
+    files = sorted(Path("pets").rglob("*.png"))
+    right = [list(model.labels or ()).index(file.parent.name) for file in files]
+    p = model.predict([Image.open(file) for file in files]).mean_p
+    assert -np.log(p[np.arange(len(p)), right]).mean() == pytest.approx(last["nll"], abs=1e-5)
+    assert model.temperature == 2.5 and last["multiply_adds"] == 3 * written()["curve"][0]["multiply_adds"]
