@@ -149,7 +149,7 @@ def test_states_of_other_models_and_damaged_ones_are_refused(here: Path, place: 
     same = as_checkpoint("model")
     assert same.calibration.ood is not None
     accepting = replace(same.calibration.ood, fit=replace(same.calibration.ood.fit, accept=0.7))
-    for change in ({"temperature": 2.0}, {"ood": accepting}):  # on the same numbers of the OOD score
+    for change in ({"temperature": 2.0}, {"thresholds": (0.1, 0.5, 0.5)}, {"ood": accepting}):
         with pytest.raises(ArtifactError, match="another calibration"):
             library.Monitor(replace(same, calibration=replace(same.calibration, **change)), state="state.json")
     good = Path("state.json").read_text()

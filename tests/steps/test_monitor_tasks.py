@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import hydractl as library
-from hydractl.errors import ArtifactError, DataError, OptionError
-from hydractl.inputs.models import as_checkpoint
+from hydractl.errors import DataError, OptionError
 from hydractl.monitoring.findings import OF_CLASSES
 from hydractl.tasks.task import OneAnswer
 from tests.cli.conftest import Command, named, save_vit
@@ -127,11 +126,6 @@ def test_each_label_has_a_share_beside_that_of_the_calibration_samples(tmp_path:
     (tmp_path / "y.csv").write_text('input,typicality,msp,label\na,0.5,0.5,"=salt, cow"\n')
     with pytest.raises(DataError, match="row 1: .*label 'cow'"):
         library.monitor(case.model, tmp_path / "y.csv")
-    library.Monitor(case.model).save(tmp_path / "state.json")
-    with pytest.raises(ArtifactError, match="another calibration"):
-        model = as_checkpoint(case.model)
-        other_thresholds = replace(model.calibration, thresholds=(0.1, 0.5, 0.5))
-        library.Monitor(replace(model, calibration=other_thresholds), state=tmp_path / "state.json")
     other = make(EMBEDDINGS, tmp_path / "other")
     predictions = library.load(other.model).predict(other.same)
     for wrong in (OneAnswer(0.5, 0.5, (TAGS[0], "cow")), OneAnswer(0.5, 0.5, TAGS[0]), *predictions.each()):
