@@ -25,7 +25,7 @@ from hydractl.evaluation.results import (
 )
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.metrics.arrays import FloatArray
-from hydractl.metrics.bootstrap import accuracy_replicates, percentile_interval, sets_replicates
+from hydractl.metrics.bootstrap import accuracy_replicates, percentile_interval, sets_replicates, share_interval
 from hydractl.metrics.classification import PredictionTable
 from hydractl.metrics.detection import accuracy_at_coverage, aurc, error_metrics, ood_metrics
 from hydractl.systems.system import Cost, SetKey
@@ -37,6 +37,8 @@ EXTRA = frozenset({"speckle_noise", "gaussian_blur", "spatter", "saturate"})
 #: The default number of resamples, and the most samples that are resampled by default: more would take minutes.
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
 FEWEST = 3  # samples of a set that is resampled: intervals of two are too narrow, whatever their form
+#: Shares of samples, or of pairs of them.
+SHARES = frozenset({"accuracy", "coverage", "auroc", "fpr95", "msp_auroc", "msp_fpr95"})
 #: The accuracy is below chance if guesses would be right so rarely with less than this probability.
 BELOW_CHANCE = 0.05
 
@@ -222,7 +224,9 @@ def estimated(task: Task, table: Any, draws: int, seed: int, *, samples: int) ->
     """Returns every number of a table of labelled samples with its interval, if each draw has the number."""
     numbers = {name: value for name, value in task.metrics(table).items() if value is not None}
     drawn = task.replicates(table, draws, seed) if numbers else {}
-    estimates = {name: _Estimate(drawn[name], value, samples) for name, value in numbers.items() if name in drawn}
+    estimates = {
+        name: _Estimate(drawn[name], value, samples, name in SHARES) for name, value in numbers.items() if name in drawn
+    }
     return {name: (estimate.number, _interval(estimate)) for name, estimate in estimates.items()}
 
 
@@ -268,7 +272,8 @@ def assemble(measured: Iterable[SystemNumbers], compare: str | None = None) -> d
     for part in parts:
         system = part.system
         if part.replicates is not None:
-            estimates = combined(_Estimate, part.replicates, system.resampled, _sizes(system, exposed))
+            kinds = (system.resampled, _sizes(system, exposed), _shares(system))
+            estimates = combined(_Estimate, part.replicates, *kinds)
             first = next(iter(drawn_of.values()), None)
             difference = None if first is None else combined(_difference, first, estimates)
             system = replace(
@@ -299,6 +304,17 @@ def _sizes(system: SystemResult, exposed: Collection[str]) -> Resampled[int]:
     )
 
 
+def _shares(system: SystemResult) -> Resampled[bool]:
+    """Returns which numbers are shares."""
+
+    def of(numbers: Mapping[str, Any]) -> dict[str, bool]:
+        return {name: name in SHARES for name in numbers}
+
+    numbers = system.resampled
+    ood, means = ({name: of(each) for name, each in (sets or {}).items()} for sets in (numbers.ood, numbers.ood_means))
+    return Resampled(of(numbers.id), ood, means)
+
+
 def _with_msp(part: SystemNumbers) -> SystemNumbers:
     """Returns the system with its numbers by the MSP once more, if that is its score."""
     system, drawn = part.system, part.replicates
@@ -324,11 +340,12 @@ def _as_msp(numbers: Mapping[str, T]) -> dict[str, T]:
 
 
 class _Estimate(NamedTuple):
-    """Resampled values of a number, `[draws]`, the number itself, and the samples of its smallest set."""
+    """Resampled values of a number, `[draws]`, the number itself, the samples of its smallest set, and its kind."""
 
     draws: FloatArray
     number: float
     samples: int
+    share: bool = False
 
     @property
     def centred(self) -> FloatArray:
@@ -358,7 +375,12 @@ def _interval(estimate: _Estimate) -> Interval:
     # Centring and few samples can push bounds below 0 or beyond every draw; clip them.
     least, most = min(0, estimate.draws.min()), max(estimate.draws.max(), estimate.number)
     low, high = percentile_interval(estimate.centred, estimate.samples)
-    return max(low, least), min(high, most)
+    low, high = max(low, least), min(high, most)
+    if not estimate.share:
+        return low, high
+    # Draws of a share near 0 or 1 vary too little, at 0 and 1 not at all.
+    lowest, highest = share_interval(estimate.number, estimate.samples, float(estimate.draws.var()))
+    return min(low, lowest), max(high, highest)
 
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:

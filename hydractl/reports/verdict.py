@@ -1,8 +1,8 @@
 """Gains and losses of a system against another beyond chance, and the lines below a report's table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, log
 from shlex import quote
 from typing import Any
 
@@ -13,10 +13,10 @@ from hydractl.ood.ood_scores import BASELINE, OOD_SCORES
 from hydractl.reports.columns import JUDGED, Column, judged_sets, numbers_judged
 
 LEAK = "†"
-FEW = 100  # samples below which no system is recommended against the first
 TOLERATED = 0.02  # the loss of accuracy or mean AUROC that samples must rule out before a system is recommended
 COIN = 0.5  # the AUROC of a score that tells nothing
-ENOUGH = 100  # samples of a set, to call a score worse than that without intervals
+# Samples of a set that rule out such a loss, with 97.5 %, if they show none; fewer never do, whatever intervals say.
+ENOUGH = ceil(log(0.025) / log(1 - TOLERATED))
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Verdict:
     multiply_adds: float | None
     parameters: float | None
     samples: float | None = None  # labelled samples it was measured on; None where unknown
+    smallest: tuple[str, float] | None = None  # the smallest set that must rule out a loss, and its samples
     uncounted: tuple[Judgement, ...] = ()  # on OOD sets of the kind that training saw
     sets: Mapping[str, tuple[Judgement, ...]] = field(default_factory=dict)  # detection of each OOD set
     below_coin: tuple[str, ...] = ()  # OOD sets that the system ranks worse than a coin, with the AUROC
@@ -128,8 +129,9 @@ class Verdict:
 
     def _doubt(self) -> str:
         """Returns why the samples are too few to recommend the system; empty if they suffice."""
-        if self.samples is not None and self.samples < FEW:
-            return f"{self.samples:.0f} samples are too few for a recommendation: evaluate on {FEW} or more"
+        if self.smallest is not None and self.smallest[1] < ENOUGH:
+            of, samples = self.smallest
+            return f"{samples:.0f} samples{of} are too few for a recommendation: evaluate on {ENOUGH} or more"
         riskiest = max(self.judgements, key=lambda judgement: judgement.risk)
         if riskiest.risk <= 1:
             return ""
@@ -213,10 +215,26 @@ def _verdict(models: Mapping[str, SystemResult], name: str, other: str, gap: Res
         multiply_adds=multiply_adds,
         parameters=parameters,
         samples=models[name].id.samples,
+        smallest=_smallest(compared, judgements, {of for entry in models.values() for of in entry.exposed or ()}),
         uncounted=_judgements({key: JUDGED[key] for key in JUDGED if deciding[key] != JUDGED[key]}, compared),
         sets=_on_sets(compared, models[other]),
         below_coin=tuple(below_coin(compared)),
     )
+
+
+def _smallest(
+    entry: SystemResult, judgements: Sequence[Judgement], exposed: Collection[str]
+) -> tuple[str, float] | None:
+    """Returns the smallest set that must rule out a loss as ` of NAME`, and its samples; None where unknown.
+
+    Args:
+        exposed: the OOD sets that do not count.
+    """
+    sizes = {"": entry.id.samples}
+    if any(judgement.key == "mean_auroc" and judgement.outcome == "within chance" for judgement in judgements):
+        sizes |= {f" of {name}": numbers.samples for name, numbers in entry.ood.items() if name not in exposed}
+    counts = [(of, samples) for of, samples in sizes.items() if samples is not None]
+    return min(counts, key=lambda count: count[1], default=None)
 
 
 def _on_sets(compared: SystemResult, other: SystemResult) -> dict[str, tuple[Judgement, ...]]:

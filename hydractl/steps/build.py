@@ -349,13 +349,13 @@ def front_lines(models: Mapping[str, SystemResult]) -> Iterator[str]:
 
 def cautions(report: Results) -> Iterator[str]:
     """Yields what a reader should know before believing a verdict: too few samples, or samples of the training."""
-    from hydractl.reports.verdict import FEW
+    from hydractl.reports.verdict import ENOUGH
 
     network = report.models["network"].id
     if network is None or network.samples is None:
         return
-    if network.samples < FEW:
-        yield f"{network.samples:.0f} samples cannot tell small gains from chance: evaluate on {FEW} or more."
+    if network.samples < ENOUGH:
+        yield f"{network.samples:.0f} samples cannot tell small gains from chance: evaluate on {ENOUGH} or more."
     if network.accuracy is not None and network.accuracy >= KNOWN:
         share = f"{100 * network.accuracy:.1f} %"
         yield f"The network is right on {share} of the ID data: they look like its training data; give held-out data."

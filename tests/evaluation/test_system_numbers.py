@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hydractl.checkpoint.calibration import Calibration
-from hydractl.evaluation.results import Difference, LabelledMetrics, Resampled, SystemResult
+from hydractl.evaluation.results import Difference, LabelledMetrics, Ood, Resampled, SystemResult
 from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.system_numbers import SystemNumbers, assemble, group_means, numbers_of, resample
 from hydractl.metrics.classification import tabulate
@@ -81,6 +81,19 @@ def test_intervals_hold_the_number_and_differences_are_paired() -> None:
         "again": again.difference,
         "strong": assemble(parts[::-1])["weak"].difference,
     }
+
+
+def test_shares_of_0_and_1_have_intervals_with_a_width() -> None:
+    right, even = np.ones(40), {"auroc": np.ones(40), "fpr95": np.zeros(40)}
+    ood = {"far": Ood(samples=3, auroc=1.0, fpr95=0.0, ood_share=3 / 103)}
+    system = SystemResult(id=LabelledMetrics(samples=100, accuracy=1.0, nll=0.5), ood=ood)
+    drawn = Resampled({"accuracy": right, "nll": 0.5 * right}, {"far": even})
+    intervals = assemble([SystemNumbers("m", system, drawn)])["m"].intervals
+    # Wilson: N / (N + 1.96^2)
+    assert intervals.id["accuracy"] == pytest.approx((100 / 103.8415, 1), abs=1e-5)
+    assert intervals.ood["far"]["auroc"] == pytest.approx((3 / 6.8415, 1), abs=1e-4)
+    assert intervals.ood["far"]["fpr95"] == pytest.approx((0, 3.8415 / 6.8415), abs=1e-4)
+    assert intervals.id["nll"] == (0.5, 0.5)
 
 
 def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:

@@ -59,16 +59,23 @@ def test_a_gain_needs_more_than_an_interval_and_a_loss_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "lost", "deployed", "words"),
-    [(2000, 0.019, "hydra", "better in NLL"), (2000, 0.03, "network", "4500"), (99, 0.0, "network", "100 or more")],
+    ("samples", "odd", "lost", "deployed", "words"),
+    [
+        (2000, 183, 0.019, "hydra", "better in NLL"),
+        (2000, 183, 0.03, "network", "4500"),
+        (183, 183, 0.0, "hydra", "better in NLL"),
+        (182, 183, 0.0, "network", "182 samples are too few .* 183 or more"),  # .98^183 < .025 < .98^182
+        (2000, 3, 0.0, "network", "3 samples of far are too few"),
+    ],
 )
 def test_too_few_samples_to_rule_out_a_loss_recommend_nothing(
-    samples: int, lost: float, deployed: str, words: str
+    samples: int, odd: int, lost: float, deployed: str, words: str
 ) -> None:
-    hydra = system(nll=(-0.1, -0.11, -0.09), accuracy=(0.0, -lost, lost))
-    hydra = replace(hydra, id=replace(hydra.id, samples=samples))
+    hydra = system(nll=(-0.1, -0.11, -0.09), accuracy=(0.0, -lost, lost), auroc=(0.0, 0.0, 0.0))
+    far = {"far": Ood(samples=odd, auroc=1.0, ood_share=0.5)}
+    hydra = replace(hydra, id=replace(hydra.id, samples=samples), ood=far)
     chosen, why = recommended({"network": PLAIN, "hydra": hydra})
-    assert chosen == deployed and words in why
+    assert chosen == deployed and re.search(words, why)
 
 
 def test_gains_on_ood_sets_of_the_kind_that_training_saw_do_not_decide() -> None:
