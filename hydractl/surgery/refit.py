@@ -271,14 +271,16 @@ def choose_ridge(sums: Tensor, linear: Linear) -> float:
     Args:
         sums: `[K,R+1,R+1+D]`, see `_sums`, of each part of the inputs.
     """
-    total, said = sums.sum(0), dict.fromkeys(RIDGES, 0.0)
+    total, explained = sums.sum(0), dict.fromkeys(RIDGES, 0.0)
     for part in sums:
         for ridge in RIDGES:
             change, shift = _solved(total - part, linear.bias is not None, ridge)
-            whole = torch.cat([change, shift[:, None]], 1)
-            said[ridge] += float((2 * whole * part[:, len(part) :].mT - whole @ part[:, : len(part)] * whole).sum())
-    constant, most = said[inf], max(said.values())
-    return next(ridge for ridge in RIDGES if said[ridge] - constant >= ENOUGH * (most - constant))
+            solution = torch.cat([change, shift[:, None]], 1)
+            explained[ridge] += float(
+                (2 * solution * part[:, len(part) :].mT - solution @ part[:, : len(part)] * solution).sum()
+            )
+    constant, most = explained[inf], max(explained.values())
+    return next(ridge for ridge in RIDGES if explained[ridge] - constant >= ENOUGH * (most - constant))
 
 
 def solve(sums: Tensor, linear: Linear, ridge: float) -> tuple[Tensor, Tensor]:

@@ -114,13 +114,13 @@ def test_the_solution_is_that_of_least_squares(count: int, ridge: float | None, 
     old = layer.attention.o.weight.detach().numpy()
     if ridge is None:
         part, missing = np.arange(count) % FOLDS, wanted - z @ old.T - layer.attention.o.bias.detach().numpy()
-        said = dict.fromkeys(RIDGES, (missing**2).sum())
+        explained = dict.fromkeys(RIDGES, (missing**2).sum())
         for each in RIDGES:
             for out in range(FOLDS):
                 weight, bias = least_squares(z[part != out], wanted[part != out], old, min(each, 1e12))
-                said[each] -= ((wanted - z @ weight.T - bias)[part == out] ** 2).sum()
-        most, least = max(said.values()), said[RIDGES[-1]]
-        ridge = next(each for each in RIDGES if said[each] - least >= ENOUGH * (most - least))
+                explained[each] -= ((wanted - z @ weight.T - bias)[part == out] ** 2).sum()
+        most, least = max(explained.values()), explained[RIDGES[-1]]
+        ridge = next(each for each in RIDGES if explained[each] - least >= ENOUGH * (most - least))
         assert ridge == {7: 1.0, 20: 0.1, 60: 1e-3}[count]  # less the more inputs there are
     weight, bias = least_squares(z, wanted, old, ridge)
     new = refitted.vision.layers[2].attention.o
