@@ -196,6 +196,8 @@ class SavedPredictions:
                 )
             if key.has_labels and self.labels is not None:
                 self._check_labels(key, match_labels(samples, self.labels, data.match).labels)
+            elif key.has_labels and samples.labels is not None and samples.labels.dtype.kind != "f":
+                self._check_labels(key, samples.labels, named=False)
 
     def check_beside(self, other: SavedPredictions) -> None:
         """Raises DataError unless both are of the same samples, in order: differences are of each sample.
@@ -215,9 +217,9 @@ class SavedPredictions:
                     f"{self.folder}: has predictions for {len(ours)} samples of {place}, but {other.folder} for "
                     f"{len(theirs)}: save both on the same data"
                 )
-            if ours.truth is None or theirs.truth is None or self.labels != other.labels:
+            if ours.truth is None or theirs.truth is None:
                 continue
-            if not np.array_equal(ours.truth, theirs.truth):
+            if not _alike(ours.truth, theirs.truth, named=self.labels == other.labels):
                 raise DataError(
                     f"{self.folder}: the labels saved for {place} are not those of {other.folder}, in order: save both "
                     "on the same data"
@@ -228,11 +230,11 @@ class SavedPredictions:
         """The sets that are measured, by place."""
         return {key.path: key for key in self.files if key.role != "calibration"}
 
-    def _check_labels(self, key: SetKey, labels: NDArray[np.int64] | None) -> None:
+    def _check_labels(self, key: SetKey, labels: NDArray[np.int64] | None, named: bool = True) -> None:
         saved = read_answers(self.files[self._own(key)], key)
         if saved.member_logits is None:
             return  # whoever saved a confidence alone says what is right
-        if saved.truth is None or labels is None or not np.array_equal(saved.truth, labels):
+        if saved.truth is None or labels is None or not _alike(saved.truth, labels, named=named):
             raise DataError(
                 f"{self.folder}: the labels saved for {key.path} are not those of the data, in order: save the "
                 "predictions again on this data"
@@ -307,6 +309,18 @@ class SavedPredictions:
             if candidate.role == key.role and candidate.severity == key.severity and named_alike:
                 return candidate
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")
+
+
+def _alike(labels: NDArray[Any], others: NDArray[Any], *, named: bool) -> bool:
+    """Returns whether the labels of all samples are the same, at least up to new names for them.
+
+    Args:
+        named: whether equal numbers stand for equal names.
+    """
+    if named or labels.ndim > 1 or others.ndim > 1:
+        return not named or np.array_equal(labels, others)
+    pairs = np.unique(np.stack([labels, others]), axis=1).shape[1]
+    return pairs == len(np.unique(labels)) == len(np.unique(others))
 
 
 def _key(place: Path, id_name: str) -> SetKey | None:

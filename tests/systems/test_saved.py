@@ -6,12 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hydractl.data.samples import Samples
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.run import SystemPredictions, predict_sets
 from hydractl.metrics.classification import tabulate
 from hydractl.systems.saved import SavedPredictions, write_answers
 from hydractl.systems.saved_file import SAVED
-from hydractl.systems.system import SetKey
+from hydractl.systems.system import EvaluationData, SetKey
 from hydractl.tasks.task import Answers
 
 ID = SetKey("id", "id")
@@ -145,6 +146,18 @@ def test_only_predictions_of_the_same_samples_are_compared(tmp_path: Path) -> No
 
     first = save("first", LABELS, "far")
     save("same", LABELS, "far").check_beside(first)
+    (tmp_path / "first" / "predictions.json").write_text(
+        '{"format": "hydractl-predictions", "version": 1, "labels": ["a", "b", "c"]}'
+    )
+    named, renamed = SavedPredictions(tmp_path / "first"), (LABELS + 1) % 3
+    data = EvaluationData({ID: Samples("x", modality="image", inputs=[None] * 6, labels=renamed)})
+    save("renamed", renamed, "far").check_beside(named)  # without names, other numbers may stand for the same classes
+    save("alike", LABELS, "far").check(data)
+    shuffled = save("shuffled", LABELS[[0, 1, 2, 1, 0, 2]], "far")
+    with pytest.raises(DataError, match="labels saved for id are not those of .*first"):
+        shuffled.check_beside(named)
+    with pytest.raises(DataError, match="labels saved for id are not those of the data"):
+        shuffled.check(data)
     for name, labels, sets, message in (
         ("fewer", LABELS[:5], ["far"], "for 5 samples of id, but .*first for 6"),
         ("turned", LABELS[::-1], ["far"], "labels saved for id are not those of .*first"),
