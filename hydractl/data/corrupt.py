@@ -14,6 +14,8 @@ from PIL import Image
 from scipy.ndimage import affine_transform, convolve1d, gaussian_filter, map_coordinates
 from scipy.signal import convolve
 
+from hydractl.data.images import with_channels
+
 #: `[height,width,channels]` float64, 0..1; of one channel (grey) or three.
 Pixels = NDArray[np.float64]
 
@@ -26,9 +28,9 @@ GLASS, ICE = (0.25, 0.35, 0.42), (0.92, 0.95, 0.98)
 
 
 def to_pixels(image: Image.Image) -> Pixels:
-    """Returns the pixels of an image; modes other than grey and RGB become RGB."""
-    image = image if image.mode in ("L", "RGB") else image.convert("RGB")
-    return np.atleast_3d(np.asarray(image, dtype=np.float64) / 255)
+    """Returns the pixels of an image: those of one in opaque grey, or RGB with transparency over white."""
+    grey = image.mode == "L" and "transparency" not in image.info
+    return np.atleast_3d(np.asarray(with_channels(image, 1 if grey else 3), dtype=np.float64) / 255)
 
 
 def to_image(x: Pixels) -> Image.Image:

@@ -112,7 +112,12 @@ def _upright(image: Image.Image) -> Image.Image:
     image.load()  # first: Pillow turns a TIFF upright itself
     if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
         image = ImageOps.exif_transpose(image)
-    return _of_array(image) if image.mode == "F" or image.mode.startswith("I") else image
+    if image.mode != "F" and not image.mode.startswith("I"):
+        return image
+    eight_bits = _of_array(image)
+    if (level := image.info.get("transparency")) is not None:
+        eight_bits.putalpha(Image.fromarray(np.where(np.asarray(image) == level, 0, 255).astype(np.uint8)))
+    return eight_bits
 
 
 def _of_array(value: object) -> Image.Image:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from hydractl.data.images import with_channels
 from hydractl.data.samples import Samples
 from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, ScoreHistograms
 from hydractl.evaluation.run import SystemPredictions
@@ -152,7 +153,7 @@ def called(table: PredictionTable, numbers: IntArray, place: int, names: Sequenc
 
 def data_uri(image: Image.Image) -> str:
     """Returns a small picture of an image as part of a page."""
-    small = image.convert("RGB")
+    small = with_channels(image, 3).copy()
     small.thumbnail((SIDE, SIDE))
     form = "png" if max(small.size) <= FEW else "jpeg"
     out = BytesIO()

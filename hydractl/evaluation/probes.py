@@ -16,7 +16,7 @@ from PIL import Image
 
 from hydractl.data.corrupt import to_image, to_pixels
 from hydractl.data.corruptions import parse_corruptions
-from hydractl.data.images import Lazy
+from hydractl.data.images import Lazy, with_channels
 from hydractl.data.samples import Samples, spread_places
 from hydractl.data.words import Words
 
@@ -61,10 +61,11 @@ def _turned(image: Image.Image, _other: Image.Image, _draw: Generator) -> Image.
 def _shuffled(image: Image.Image, _other: Image.Image, draw: Generator) -> Image.Image:
     """Returns an image whose equal parts have changed places; what is beyond them keeps its place."""
     x = to_pixels(image)
-    height, width = (max(size // CELLS, 1) for size in x.shape[:2])
-    rows = [x[at : at + height] for at in range(0, height * CELLS, height)]
-    parts = [row[:, at : at + width] for row in rows for at in range(0, width * CELLS, width)]
-    order = draw.permutation(len(parts)).reshape(CELLS, CELLS)
+    down, across = (min(CELLS, size) for size in x.shape[:2])
+    height, width = len(x) // down, x.shape[1] // across
+    rows = [x[at : at + height] for at in range(0, height * down, height)]
+    parts = [row[:, at : at + width] for row in rows for at in range(0, width * across, width)]
+    order = draw.permutation(len(parts)).reshape(down, across)
     shuffled = np.vstack([np.hstack([parts[at] for at in line]) for line in order])
     changed = x.copy()
     changed[: len(shuffled), : shuffled.shape[1]] = shuffled
@@ -184,7 +185,7 @@ def probed(samples: Samples, count: int, seed: int) -> dict[Probe, Samples]:
 
 def _reduced(image: Image.Image) -> Image.Image:
     """Returns an image in RGB, without pixels that are too many."""
-    small = image.convert("RGB")
+    small = with_channels(image, 3).copy()
     small.thumbnail((SIDE, SIDE))
     return small
 

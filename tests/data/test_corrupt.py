@@ -24,6 +24,12 @@ def test_pixels_there_and_back() -> None:
     assert to_image(to_pixels(every_level)).tobytes() == every_level.tobytes()
     colours = Image.fromarray(default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8))
     assert to_image(to_pixels(colours)).tobytes() == colours.tobytes()
+    half_clear = Image.fromarray(np.array([[[0, 0, 0, 0], [9, 9, 9, 255]]], dtype=np.uint8))
+    palette = Image.fromarray(np.array([[0, 1]], dtype=np.uint8), "P")
+    palette.putpalette([0, 0, 0, 9, 9, 9])
+    palette.info["transparency"] = 0
+    for image in (half_clear, palette):
+        assert to_image(to_pixels(image)).tobytes() == bytes([255] * 3 + [9] * 3)  # over white
     assert to_image(grey([-1.0, 0.999, 2.0])).tobytes() == bytes([0, 254, 255])
 
 

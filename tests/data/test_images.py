@@ -57,6 +57,9 @@ def test_eight_bits_in_a_wider_type_are_as_they_are(kind: type) -> None:
 def test_sixteen_bits_keep_their_upper_byte(kind: str) -> None:
     decoded = read_image(encoded(Image.fromarray(RAMP), kind), "sample 0")
     np.testing.assert_array_equal(np.asarray(decoded), RAMP // 256)
+    clear = RAMP == 40_000
+    cut_out = encoded(Image.fromarray(RAMP), transparency=40_000)
+    np.testing.assert_array_equal(np.asarray(with_channels(cut_out, 1)), np.where(clear, 255, RAMP // 256))
     assert np.asarray(with_channels(Image.fromarray(RAMP), 3))[2, 3].tolist() == [55_000 // 256] * 3
 
 

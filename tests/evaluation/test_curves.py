@@ -51,6 +51,8 @@ def test_images_are_embedded_small(size: tuple[int, int], form: str) -> None:
         assert kind == f"data:image/{form}"
         assert max(Image.open(BytesIO(b64decode(data))).size) == min(max(size), SIDE)
         TypeAdapter(Sample).validate_python(vars(one))
+    transparent = str(found.wrong[0].image).partition(";base64,")[2]
+    assert Image.open(BytesIO(b64decode(transparent))).getpixel((0, 0)) == (255, 255, 255)
 
 
 @pytest.mark.parametrize("image", ["https://x.example/x", "javascript:alert(1)", "data:image/svg+xml;base64,AA=="])
