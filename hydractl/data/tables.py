@@ -249,6 +249,8 @@ def _load(
         options = csv_options(spec.source, read, "\t" if endings == {".tsv"} else ",", on_note) | options
     if loader == "conll":
         options["column_names"] = conll_columns(first)
+    if loader in ("conll", "text"):
+        options["encoding"] = "utf-8-sig"
     return _chosen_rows(datasets.load_dataset(loader, data_files=requested, **options), request, spec.source)
 
 

@@ -32,8 +32,8 @@ def csv_options(source: str, files: Sequence[str], usual: str, on_note: Callable
         on_note: called with the separator if it is another one.
 
     Raises:
-        DataError: a header has cells between semicolons, tabs or bars, and some rows have more or fewer; or a first
-            row has more cells than its header.
+        DataError: a header has cells between semicolons, tabs or bars, and some rows have more or fewer; a first row
+            has more cells than its header; or two columns have one name.
     """
     file, *others = files
     separator, skipped = find_separator(source, file, usual)
@@ -42,6 +42,9 @@ def csv_options(source: str, files: Sequence[str], usual: str, on_note: Callable
     if separator != usual:
         on_note(f"{source}: has {SEPARATORS[separator]} between its cells")
     options = {**CSV_OPTIONS, "sep": separator, "skiprows": skipped}
+    written = pandas.read_csv(file, nrows=1, header=None, dtype=str, **options).iloc[0].dropna()
+    if len(repeated := written[written.duplicated()]):
+        raise DataError(f"{source}: the header names the column {repeated.iloc[0]} twice: rename one of them")
     header = pandas.read_csv(file, nrows=0, **options)
     return {**options, "features": datasets.Features({str(name): datasets.Value("string") for name in header})}
 
@@ -118,7 +121,7 @@ def read_json_lines(source: str, files: Mapping[str, Sequence[str]]) -> dict[str
     Raises:
         DataError: a line is not a JSON object.
     """
-    lines = datasets.load_dataset("text", data_files=dict(files))
+    lines = datasets.load_dataset("text", data_files=dict(files), encoding="utf-8-sig")
     if not all(_is_object(next(filter(str.strip, rows["text"]), "")) for rows in lines.values()):
         return None
     kinds: dict[str, pa.DataType] = {}
@@ -136,7 +139,7 @@ def read_json_lines(source: str, files: Mapping[str, Sequence[str]]) -> dict[str
 
 def _is_object(line: str) -> bool:
     try:
-        return isinstance(json.loads(line.lstrip("\ufeff")), dict)
+        return isinstance(json.loads(line), dict)
     except ValueError:
         return False
 

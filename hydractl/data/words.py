@@ -121,7 +121,11 @@ def read_tags(
         return f"row {odd[0][0]} of column {column} holds {odd[0][1]!r}: give names alone, or whole numbers alone"
     if below := [(at, tag) for at, _, tag in flat if kind is int and tag < 0 and tag != UNTAGGED]:
         return f"row {below[0][0]} of column {column} holds {below[0][1]}: give tags from 0, or {UNTAGGED} for none"
+    if bare := [(at, number) for at, number, tag in flat if tag == ""]:
+        at, number = bare[0]
+        return f"row {at}, word {number} ({sentences[at].words[number]}) has no tag: write {UNTAGGED}, or a tag"
     if kind is str:
+        flat = [row for row in flat if row[2] != str(UNTAGGED)]
         names = sorted({tag for *_, tag in flat})
     numbers = {name: number for number, name in enumerate(names or ())} if kind is str else None
     labels = np.full((len(rows), max(map(len, rows), default=0)), UNTAGGED, dtype=np.int64)

@@ -51,6 +51,20 @@ def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
         assert rows(str(next((tmp_path / "saved").glob("*.arrow")))) == ROWS
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "row"),
+    [
+        ("a.conll", "-DOCSTART- O\n\nEU B-ORG\nx O\n", {"tokens": ["EU", "x"], "tags": ["B-ORG", "O"]}),
+        ("texts/test.txt", "good film\n", {"text": "good film"}),
+        ("a.jsonl", '\n{"text": "good film"}\n', {"text": "good film"}),
+    ],
+)
+def test_a_byte_order_mark_is_no_text(name: str, content: str, row: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content, encoding="utf-8-sig")
+    assert rows(str(tmp_path / name).removesuffix("/test.txt")) == [row]
+
+
 def folder_of_splits(root: Path) -> Path:
     for split, count in (("train", 4), ("validation", 2)):
         image_table(count).to_parquet(root / f"{split}-00000-of-00001.parquet")

@@ -117,6 +117,7 @@ def test_a_first_row_longer_than_the_header_is_an_error(content: str, tmp_path: 
     [
         ("a.jsonl", b'{"text": "a"}\n[1]\n', r"a.jsonl: line 2"),
         ("a.csv", b"text;label\ngood film;x\nbad; film;y\n", "row 2 has 3 cells"),
+        ("a.csv", b"\xef\xbb\xbftext,,,text,label\na,,,b,x\n", "names the column text twice"),
         *(
             ("a.csv", f"text{mark}label\na{mark}b\n".encode("utf-16"), "in UTF-16 has: save it as UTF-8")
             for mark in ",;\t"

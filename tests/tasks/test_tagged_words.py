@@ -276,6 +276,8 @@ def test_pipelines_find_the_same_spans_by_every_kind_of_tokenizer(name: str, tmp
         (table(tokens=[["a"], ["a", "b"]], tags=[["O"], ["O", "B-ORG"]]), "row 1, word 1: tag B-ORG is not one of"),
         (table(tokens=[["a"]], tags=[[9]]), "outside the model's classes"),
         (table(tokens=[["a"]], tags=[[-100]]), "row 0 has no tagged word"),
+        (table(tokens=[["a"]], tags=[["-100"]]), "row 0 has no tagged word"),
+        (table(tokens=[["a", "b"]], tags=[["O", ""]]), r"row 0, word 1 \(b\) has no tag: write -100"),
         (table(tokens=[["a"]], other=[["O"]]), "has no column of tags"),
         (table(text=["a b"], label=["O"]), "has no tags, but the model labels words"),
     ],
