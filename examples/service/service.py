@@ -51,7 +51,7 @@ class Service:
             self.save()
         row = found.row(0)
         return {
-            **({"label": row["label"], "confidence": row["msp"]} if "msp" in row else row),
+            **({"label": row["label"], "confidence": row["msp"]} if "label" in row else row),
             "typicality": None if found.typicality is None else found.typicality.item(),
             "ood": None if found.ood is None else found.ood.item(),
         }

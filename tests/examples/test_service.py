@@ -21,6 +21,7 @@ from PIL import Image
 import hydractl
 from tests.cli.conftest import half_known, save_images
 from tests.cli.test_readme import blocks
+from tests.factories import save_tagger, sentences
 
 SERVICE = Path(__file__).parents[2] / "examples" / "service"
 CLIENTS, ROUNDS = 8, 5
@@ -152,6 +153,17 @@ def test_it_alarms_when_inputs_change_and_not_before(
     states = sorted((tmp_path / "states").glob("*.json"))
     found = hydractl.monitor(model, merge=states).findings
     assert (len(states), found.inputs) == (2, 400) and found.since is not None
+
+
+def test_a_tagger_answers_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SERVICE)
+    monkeypatch.setenv("STATES", str(tmp_path))
+    service = pytest.importorskip("service")
+    file = tmp_path / "model.safetensors"
+    texts = [" ".join(tokens) for tokens in sentences(60)["tokens"]]
+    hydractl.calibrate(save_tagger(tmp_path / "tagger"), id_data={"texts": texts}, output=file)
+    answer = service.Service(str(file), 0).answer(b"Anna met Lee")
+    assert [word["text"] for word in answer["words"]] == ["Anna", "met", "Lee"]
 
 
 def test_the_guide_shows_the_service_that_is_tested() -> None:
