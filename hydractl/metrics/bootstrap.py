@@ -118,14 +118,15 @@ def sets_replicates(
     """Returns resampled values [draws] of every field of OodMetrics for each OOD set.
 
     ID and OOD samples are resampled apart; one draw of the ID samples serves all sets, so means over sets are right.
+    The order of the sets changes nothing: saved predictions have them in another.
 
     Args:
         id_scores: [N] higher = more OOD.
         ood_scores: [N'] of each set likewise, at least one set.
     """
-    ranked = {name: rank_scores(id_scores, scores) for name, scores in ood_scores.items()}
+    ranked = {name: rank_scores(id_scores, ood_scores[name]) for name in sorted(ood_scores)}
     drawn: dict[str, list[OodMetrics]] = {name: [] for name in ood_scores}
-    sizes = [len(id_scores), *map(len, ood_scores.values())]
+    sizes = [len(id_scores), *(len(ood_scores[name]) for name in ranked)]
     for id_places, *ood_places in draw_places(sizes, replicates, seed):
         for (name, (levels, id_ranks, ood_ranks)), places in zip(ranked.items(), ood_places, strict=True):
             id_counts = np.bincount(id_ranks[id_places], minlength=levels)

@@ -48,6 +48,15 @@ def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
 
 
+def test_the_order_of_sets_changes_no_draw() -> None:
+    sets = {name: scores(1, seed) for seed, name in enumerate(("b", "c", "a"))}
+    listed, by_name = (
+        bootstrap.sets_replicates(scores(0, 9), {name: sets[name] for name in names}, 5)
+        for names in (sets, sorted(sets))
+    )
+    assert all(np.array_equal(listed[name][key], by_name[name][key]) for name in sets for key in listed[name])
+
+
 def scores(shift: float, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(shift, size=200)
 
