@@ -107,7 +107,7 @@ def fit_sure(answers: Answers, promises: WantedPromises) -> tuple[float, ...] | 
     lacking = [name for name, least in bounds.items() if least is None]
     if lacking:
         of = f" of class {lacking[0]!r}" if promises.by_class else ""
-        certain = f"with 95 % certainty from {counts[lacking[0]]} of them"
+        certain = f"by its 95 % bound from {counts[lacking[0]]} of them"
         raise DataError(
             f"no confidence threshold makes answers{of} right {share} of the time, {certain}: give more calibration "
             f"data, or a lower `accuracy`{_without(promises.by_class)}"

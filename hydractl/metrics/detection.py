@@ -209,6 +209,9 @@ def sure_from(
     """Returns the lowest confidence from which answers are right as often as wanted; None if there is none.
 
     Counts a share of right answers by its one-sided 95 % bound (Clopper & Pearson 1934), not as seen on the samples.
+    The bound holds for each threshold, not for the lowest that passes. In simulations answers from there on are right
+    less often in 4 to 5 % of cases where confidence ranks answers, in 7 to 31 % where it ranks nothing and the accuracy
+    lies just below.
 
     Args:
         confidence: [N].

@@ -400,8 +400,8 @@ def _precise(
         more = len(lacking) - 1
         others = f" and of {more} other label{'s' * (more != 1)}" if more else ""
         raise DataError(
-            f"no threshold makes answers of {lacking[0]!r}{others} right {100 * precision:g} % of the time, with 95 % "
-            f"certainty: give more calibration data (at least {least_answers(precision)} right answers of each label), "
+            f"no threshold makes answers of {lacking[0]!r}{others} right {100 * precision:g} % of the time by its 95 % "
+            f"bound: give more calibration data (at least {least_answers(precision)} right answers of each label), "
             "or a lower `accuracy`"
         )
     return tuple(least for least in thresholds if least is not None)
