@@ -74,10 +74,6 @@ def test_types_go_only_to_models_that_tell_them_apart(types: int, tmp_path: Path
     assert equal(ours([("a film", "good")]), expected)
 
 
-def test_a_zero_shot_model_reads_images_too(tmp_path: Path) -> None:
-    assert folder_preprocessor(clip_files(tmp_path), zero_shot_spec())(IMAGES).keys() == {"pixel_values"}
-
-
 def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
     preprocessor = folder_preprocessor(bert_tokenizer(tmp_path), text_spec())
     # [CLS] a good film . [SEP] / [CLS] very [SEP] / cut / [CLS] good ##est [UNK] [UNK] [SEP] / [CLS] [UNK] a [SEP]

@@ -109,13 +109,6 @@ def test_other_names_are_the_same_model(case: str, tmp_path: Path, caplog: pytes
     assert identity(read_checkpoint(folder)) == before and noted in caplog.text
 
 
-def test_a_folder_of_sentence_transformers_is_looked_into(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    expected = identity(read_checkpoint(build_reference("bert").save(tmp_path / "0_Transformer")))
-    (tmp_path / "modules.json").write_text("[]")
-    assert identity(read_checkpoint(tmp_path)) == expected
-    assert "0_Transformer" in caplog.text
-
-
 NORM = "bert.encoder.layer.0.output.LayerNorm"
 BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
     "unknown tensor": (lambda s: s.update(spare=torch.ones(2)), "claims: spare"),

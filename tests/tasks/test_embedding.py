@@ -104,11 +104,14 @@ def test_pools_the_first_token(here: Path, tmp_path: Path) -> None:
     assert_close(embedded(tmp_path), reference(tmp_path, first=True))
 
 
-def test_an_early_folder_is_pooled_by_what_lies_around_it(here: Path, tmp_path: Path) -> None:
+def test_an_early_folder_is_pooled_by_what_lies_around_it(
+    here: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.copytree(here / "st", tmp_path / "early" / "0_Transformer")
     for name in ("modules.json", "1_Pooling"):
         shutil.move(tmp_path / "early" / "0_Transformer" / name, tmp_path / "early" / name)
     assert_close(embedded(tmp_path / "early"), reference(here / "st"))
+    assert "0_Transformer" in caplog.text
 
 
 def test_notes_a_prompt_that_is_not_put_before_texts(
