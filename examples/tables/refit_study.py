@@ -86,10 +86,14 @@ class Study:
         return batches(self.network, self.given.fit, self.given.inputs)
 
     def refitted(
-        self, pruned: Checkpoint, before: Checkpoint | None = None, on: Sequence[Batch] | None = None
+        self,
+        pruned: Checkpoint,
+        before: Checkpoint | None = None,
+        on: Sequence[Batch] | None = None,
+        ridge: float | None = None,
     ) -> Checkpoint:
         target = load_to_compute(before or self.network, torch.device("cpu"), None)
-        return refit(target, pruned, {self.tower.name: on or self.scoring}, Refitting())
+        return refit(target, pruned, {self.tower.name: on or self.scoring}, Refitting(ridge=ridge))
 
     def formed(self, pruned: Checkpoint, form: str) -> Checkpoint:
         return self.refitted(pruned) if form == "refitted" else pruned
@@ -341,25 +345,33 @@ def by_circuit(study: Study, objective: str, network: Checkpoint, count: int) ->
 
 
 def counts(study: Study) -> None:
-    """How many inputs does a refit need?"""
+    """How many inputs does a refit need, with a fixed ridge and with one that each map chooses?"""
     given = study.given
     dense = study.measured([[study.answers_with_ood("network", lambda: study.network)]])
     print("| heads, inputs | members, mean: accuracy % | NLL | AUROC % | three: accuracy % | NLL | AUROC % |")
     print("|---|---|---|---|---|---|---|")
     for budget in given.heads:
-        drawn, usual = study.random(budget), {}
+        drawn, usual = study.random(budget), []
         for count in (given.inputs, *given.counts):
-            name = f"{budget}-refitted" + ("" if count == given.inputs else f"-{count}")
-            on = batches(study.network, given.fit, count)
-            answers = [
-                study.answers_with_ood(f"random{draw}-{name}", partial(study.refitted, member, on=on))
-                for draw, member in enumerate(drawn)
-            ]
-            measured = {"mean": study.measured([[each] for each in answers]), "three": study.measured([answers])}
-            usual = usual or measured
-            print(f"| {budget}, {count} | {' | '.join(each.beside(dense) for each in measured.values())} |")
-            paired = " | ".join(each.beside(usual[kind]) for kind, each in measured.items())
-            print(f"| {budget}, {count}, to {given.inputs} | {paired} |", flush=True)
+            fixed, chosen = (refitted_on(study, budget, drawn, count, ridge) for ridge in (1e-3, None))
+            usual = usual or chosen
+            rows = {"fixed": (fixed, [dense, dense]), "chosen": (chosen, [dense, dense])}
+            rows |= {"chosen, to fixed": (chosen, fixed), f"chosen, to {given.inputs}": (chosen, usual)}
+            for name, (measured, others) in rows.items():
+                cells = " | ".join(each.beside(other) for each, other in zip(measured, others, strict=True))
+                print(f"| {budget}, {count}, {name} | {cells} |", flush=True)
+
+
+def refitted_on(
+    study: Study, budget: int, drawn: Sequence[Checkpoint], count: int, ridge: float | None
+) -> list[Measured]:
+    """Returns the mean of members that are refitted on so many inputs, and the members together."""
+    made = partial(study.refitted, on=batches(study.network, study.given.fit, count), ridge=ridge)
+    name = f"{budget}-refitted-{count}-{ridge or 'chosen'}"
+    answers = [
+        study.answers_with_ood(f"random{draw}-{name}", partial(made, member)) for draw, member in enumerate(drawn)
+    ]
+    return [study.measured([[each] for each in answers]), study.measured([answers])]
 
 
 TABLES = {"doubt": doubt, "circuits": circuits, "searched": searched, "inputs": counts}

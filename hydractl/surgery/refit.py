@@ -29,12 +29,12 @@ from hydractl.model.encoder import Layer, Place, Tower, scaled
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.linear import Linear
 
-#: How strongly a map may stay near its old one, in mean squares of what it reads; by the last its bias alone changes.
+#: Weights of the distance to the old map, in mean squares of what a map reads; by the last its bias alone changes.
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, inf)
 #: Parts of the inputs; for the choice of a ridge each measures the maps that are solved on the others.
 FOLDS = 4
-#: Share of the most that a map can say of inputs left out, beyond its bias, with which the least ridge is taken.
-ENOUGH = 0.75
+#: Share of the most that maps explain of inputs left out, beyond their bias, which the chosen ridge must reach.
+NEARLY_MOST = 0.75
 #: The memory for hidden states between layers; those of further inputs are computed again for each layer.
 HELD_BYTES = 2**31
 #: Directions that what a map reads has less of than the root of this share of its largest: rounding, not numbers.
@@ -48,8 +48,8 @@ class Refitting:
     """Says how maps are refitted.
 
     Attributes:
-        ridge: 0 or more, see `RIDGES`; with 0 the least change of the old map that solves the least squares. None takes
-            for each map the least that serves inputs on which it was not solved, see `choose_ridge`.
+        ridge: 0 or more, see `RIDGES`; with 0 the least change of the old map that solves the least squares. None
+            chooses one for each map, see `choose_ridge`.
         every_mlp: whether the last maps of all MLPs are refitted, not only where units went; members of an ensemble
             then share no MLP.
         ranks: the processes that share the work; the result does not depend on their number.
@@ -233,12 +233,10 @@ class _Climb:
         """Returns the tokens that count of `[1,B,T,...]`; of the last layer those that are read."""
         if scale is not None:  # where it is 0, the map says nothing whatever it is
             missing = torch.where(scale.view(-1) == 0, 0, missing / scale.view(-1))
-        counts = (
-            torch.ones(read.shape[1:3], dtype=torch.bool, device=read.device) if states.mask is None else states.mask
-        )
+        mask = states.mask
         if states.place is not None and states.layer == len(self.network.layers) - 1:
-            read, missing = states.place.of(read), states.place.of(missing)
-            counts = torch.ones(read.shape[1:3], dtype=torch.bool, device=read.device)
+            read, missing, mask = states.place.of(read), states.place.of(missing), None
+        counts = torch.ones(read.shape[1:3], dtype=torch.bool, device=read.device) if mask is None else mask
         return _Rows(read[0][counts], missing[0][counts], counts.nonzero()[:, 0])
 
 
@@ -264,9 +262,9 @@ def _sums(read: Tensor, missing: Tensor) -> Tensor:
 
 
 def choose_ridge(sums: Tensor, linear: Linear) -> float:
-    """Returns the least ridge with which maps that are solved on all parts but one say nearly the most of that one.
+    """Returns the least ridge whose maps, each solved on all parts but one, explain nearly the most of that one.
 
-    A strong ridge brings states nearest to those before, but costs detection; a weak one fails where inputs are few.
+    A weak ridge fails where inputs are few. A stronger one than needed costs detection of OOD.
 
     Args:
         sums: `[K,R+1,R+1+D]`, see `_sums`, of each part of the inputs.
@@ -280,7 +278,7 @@ def choose_ridge(sums: Tensor, linear: Linear) -> float:
                 (2 * solution * part[:, len(part) :].mT - solution @ part[:, : len(part)] * solution).sum()
             )
     constant, most = explained[inf], max(explained.values())
-    return next(ridge for ridge in RIDGES if explained[ridge] - constant >= ENOUGH * (most - constant))
+    return next(ridge for ridge in RIDGES if explained[ridge] - constant >= NEARLY_MOST * (most - constant))
 
 
 def solve(sums: Tensor, linear: Linear, ridge: float) -> tuple[Tensor, Tensor]:

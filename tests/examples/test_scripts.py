@@ -146,7 +146,8 @@ def test_refits_stand_beside_circuits_and_members_in_doubt(vit: Path, noise: Pat
     assert found == 2 * [f"2, {kind}" for kind in kinds]  # plain, then refitted
     said = run(*study, "--table=inputs", f"--ood={noise}", "--heads=2", "--counts=9", "--inputs=18")
     found = [line.split("|")[1].strip() for line in said.splitlines() if line.startswith("| 2, ")]
-    assert found == ["2, 18", "2, 18, to 18", "2, 9", "2, 9, to 18"]
+    rows = ["fixed", "chosen", "chosen, to fixed", "chosen, to 18"]
+    assert found == [f"2, {count}, {row}" for count in (18, 9) for row in rows]
     said = run(*study, "--table=searched", f"--ood={noise}", f"--search-ood={noise}", "--heads=2", "--step=1")
     ways = ["taylor", "acc", "ood", "avg", "three circuits", "random, refitted at the end, mean", "three of these"]
     found = [line.split("|")[1].strip() for line in said.splitlines() if line.startswith("| 2, ")]

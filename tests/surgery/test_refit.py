@@ -18,7 +18,7 @@ from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fusion import fuse, fused_layout
-from hydractl.surgery.refit import ENOUGH, FOLDS, RIDGES, Refitting, refit
+from hydractl.surgery.refit import FOLDS, NEARLY_MOST, RIDGES, Refitting, refit
 from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.references import Reference, answers, with_tensors
 
@@ -120,7 +120,7 @@ def test_the_solution_is_that_of_least_squares(count: int, ridge: float | None, 
                 weight, bias = least_squares(z[part != out], wanted[part != out], old, min(each, 1e12))
                 explained[each] -= ((wanted - z @ weight.T - bias)[part == out] ** 2).sum()
         most, least = max(explained.values()), explained[RIDGES[-1]]
-        ridge = next(each for each in RIDGES if explained[each] - least >= ENOUGH * (most - least))
+        ridge = next(each for each in RIDGES if explained[each] - least >= NEARLY_MOST * (most - least))
         assert ridge == {7: 1.0, 20: 0.1, 60: 1e-3}[count]  # less the more inputs there are
     weight, bias = least_squares(z, wanted, old, ridge)
     new = refitted.vision.layers[2].attention.o
